@@ -48,13 +48,15 @@ class Source:
     """A quantized model as it was given, run by ONNX Runtime with its graph as it is.
 
     ``outputs``: those that are compared. Where rows are chosen by value, what they are chosen from
-    stands for them (``placer.model.judged``), if the file has tensors of these names.
+    stands for them (``placer.model.judged``), if the file has tensors of these names. ``swapped``:
+    see ``Comparison``.
     """
 
     proto: ModelProto
     model: Model
     run: Run
     outputs: frozenset[str]
+    swapped: frozenset[str] = frozenset()
 
     @staticmethod
     def of(model: Model) -> Source | None:
@@ -66,7 +68,7 @@ class Source:
         try:
             run = _run_of(proto, model)
             outputs = frozenset(present.intersection(judged.graph.outputs))
-            return Source(proto, model, run, outputs)
+            return Source(proto, model, run, outputs, judged.swapped)
         except RunError as error:
             _say_uncompared(model, error)
             return None
@@ -87,7 +89,8 @@ class Source:
                 _say_uncompared(self.model, error)
                 return None
             sums.append(self._sums(wanted, run(inputs)))
-        return Comparison(sums) if any(sums) else None
+        found = Comparison(sums, self.swapped)
+        return found if found.shares else None
 
     def material_pairs(self, samples: Sequence[Tensors]) -> frozenset[str]:
         """What those QuantizeLinear nodes write without which the outputs are others."""
@@ -124,7 +127,7 @@ class Source:
         except RunError as error:
             log.info("not compared with the source: %s", error)
             return -math.inf
-        return Comparison(sums).sqnr
+        return Comparison(sums, self.swapped).sqnr
 
 
 def _run_of(proto: ModelProto, model: Model) -> Run:
@@ -138,31 +141,42 @@ def _say_uncompared(model: Model, error: RunError) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The float outputs of two models: sums by output, for each sample."""
+    """The float outputs of two models: sums by output, for each sample.
+
+    ``swapped``: outputs that may have other rows, as behind another choice of a NonMaxSuppression.
+    They count as long as they are no reason to suspect the models, so that choices agree.
+    """
 
     samples: Sequence[Mapping[str, GroupSums]]
+    swapped: frozenset[str] = frozenset()
 
     @property
     def sqnr(self) -> float:
         """SQNR in dB over all samples of the output that has the least; inf without any."""
-        shares = self._shares()
-        return decibels(max((sum(one) for one in shares.values()), default=0.0))
+        return _sqnr(self.shares)
 
     def worst(self, count: int) -> list[int]:
         """Indices of the ``count`` samples with the most noise, in their order."""
-        most = [max(shares, default=0.0) for shares in zip(*self._shares().values(), strict=True)]
+        most = [max(shares, default=0.0) for shares in zip(*self.shares.values(), strict=True)]
         order = sorted(range(len(most)), key=lambda index: most[index], reverse=True)
         return sorted(order[:count])
 
-    def _shares(self) -> dict[str, list[float]]:
-        """By output, noise of each sample over the signal of all."""
+    @cached_property
+    def shares(self) -> Mapping[str, Sequence[float]]:
+        """By output that counts, noise of each sample over the signal of all."""
         names = self.samples[0] if self.samples else ()
         found = {}
         for name in names:
             sums = [sample[name] for sample in self.samples]
             whole = GroupSums(reference=sum(one.reference for one in sums))
             found[name] = [replace(whole, error=one.error).noise for one in sums]
+        if _sqnr(found) < SUSPECT_DB:
+            return {name: own for name, own in found.items() if name not in self.swapped}
         return found
+
+
+def _sqnr(shares: Mapping[str, Sequence[float]]) -> float:
+    return decibels(max((sum(one) for one in shares.values()), default=0.0))
 
 
 def output_sums(wanted: Tensors, found: Tensors) -> dict[str, GroupSums]:
@@ -241,7 +255,9 @@ def _distance(source: Source, model: Model, data: Dataset) -> Comparison | None:
 def distance_sentence(sqnr: float | None) -> str:
     """What ``recovered`` found, for the end of a sentence."""
     if sqnr is None:
-        return "ONNX Runtime does not run the file, or it has no float output: nothing was compared"
+        return (
+            "ONNX Runtime does not run the file, or no output can be compared: nothing was compared"
+        )
     if math.isinf(sqnr):
         return "the float model's outputs equal the file's"
     return f"the float model's outputs keep {sqnr:.1f} dB of the file's"

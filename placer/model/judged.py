@@ -48,6 +48,11 @@ class Judged:
     scores: tuple[str, ...] = ()
 
     @property
+    def swapped(self) -> frozenset[str]:
+        """Judged outputs that say something only where the same rows are chosen."""
+        return frozenset(self.rows.outputs if self.rows else ()).intersection(self.graph.outputs)
+
+    @property
     def has_more(self) -> bool:
         """Whether ``model`` has outputs that it was given without."""
         return self.rows is not None or bool(self.scores)
@@ -107,11 +112,15 @@ def judged_by(model: Model, named: Collection[str] = (), *, settles: bool = True
     """What ``model`` is judged by.
 
     ``named``: outputs that are judged in any case, as a gate names them. ``settles``: whether
-    what is compared with it can have a float copy that chooses; outputs are judged as they are
-    where it cannot and would have to.
+    what is compared with it can have a float copy that chooses. Where it cannot and would have to,
+    the outputs whose rows are chosen stay beside what they are chosen from.
     """
     graph, rows = model.graph, chosen_rows(model.graph)
-    if rows is None or not rows.sources or (rows.settled and not settles):
+    if rows is not None and not settles and (rows.settled or not rows.sources):
+        outputs = tuple(dict.fromkeys((*graph.outputs, *rows.sources)))
+        twin = with_outputs(model, outputs)
+        return Judged(twin, with_graph_outputs(twin.graph, outputs), model, rows)
+    if rows is None or not rows.sources:
         return Judged(model, graph, model)
     left = {*rows.outputs} - {*named}
     kept = [name for name in graph.outputs if name not in left]

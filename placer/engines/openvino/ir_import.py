@@ -88,7 +88,7 @@ def distance(ir: Path, model: Model, quantized: ModelProto, samples: Iterable[Te
             # The IR may call its outputs otherwise; their order is the ONNX model's.
             named = dict(zip(names, expected.values(), strict=True))
             sums.append(output_sums({n: named[n] for n in names if n in compared}, actual))
-    sqnr = Comparison(sums).sqnr
+    sqnr = Comparison(sums, judged.swapped).sqnr
     if sqnr < MIN_SQNR_DB:
         raise InputError(
             f"with the scales of {ir}, the ONNX model's outputs keep {sqnr:.1f} dB of the IR's: it "
