@@ -77,6 +77,16 @@ g (float[1,16,8,8] x) => (float[1,8,8,16] y, float[1,16,4,4] p)
   [pool] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(s)
 }
 """
+# What leaves the graph is turned, and so is what a mean over its rows reads.
+LEFT = """
+g (float[1,16,8,8] x) => (float[1,64,16] y, float[1,1,16] m)
+<float[16,16,1,1] w = {1}, int64[3] s = {1,16,64}> {
+  [conv] c = Conv(x, w)
+  [view] v = Reshape(c, s)
+  [turn] y = Transpose<perm = [0, 2, 1]>(v)
+  [mean] m = ReduceMean<axes = [1]>(y)
+}
+"""
 VIEWS = (Edge("a", "turn", 0), Edge("t", "view", 0), Edge("v", "sum", 0))
 
 
@@ -116,8 +126,17 @@ VIEWS = (Edge("a", "turn", 0), Edge("t", "view", 0), Edge("v", "sum", 0))
             {"quantize": 2, "dequantize": 1},
         ),
         (NORMS, [], {}),
+        (LEFT, [], {}),
     ],
-    ids=["an image", "two Convs", "boxes", "tokens", "tokens of which one is a sum", "blocks"],
+    ids=[
+        "an image",
+        "two Convs",
+        "boxes",
+        "tokens",
+        "tokens of which one is a sum",
+        "blocks",
+        "what leaves",
+    ],
 )
 def test_transposes_are_predicted_as_they_are_built(
     tmp_path: Path, text: str, pairs: list[tuple[Edge, ...]], expected: dict[str, int]

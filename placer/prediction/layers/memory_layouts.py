@@ -107,7 +107,8 @@ def with_moves(
         if predicted.layer.kind == "dequantize":
             written |= dict.fromkeys(predicted.edges, predicted)
         # A reorder of blocks turns what it moves on its way.
-        gone = laid.gone and (laid.moves or _is_undone(predicted, laid, by_edge, graph))
+        reordered = laid.layout == ROW_MAJOR and laid.moves
+        gone = laid.gone and (reordered or _is_undone(predicted, laid, by_edge, graph))
         layer = replace(predicted.layer, kind="no-op") if gone else predicted.layer
         yield replace(predicted, layer=layer) if gone else predicted
 
@@ -222,9 +223,11 @@ class _Draft:
         if written != ROW_MAJOR or not order:
             return None
         output, turned = predicted.nodes[0].outputs[0], inverse(order)
+        becomes_map = self.views and self._turns_to_last(output, turned)
         if turned == channels_last(len(order)):
-            return LaidOut(LAST, (), gone=True)
-        if self.views and self._turns_to_last(output, turned):
+            leads = becomes_map or _leads(predicted, self.leading, self.graph)
+            return LaidOut(LAST, (), gone=True) if leads else None
+        if becomes_map:
             self.orders[output] = turned
             return LaidOut(TURNED, (), gone=True)
         return None
