@@ -35,8 +35,7 @@ class Quantizers:
                     continue
                 # A prepared kernel that computes in float, as a ConvTranspose or a Conv of a weight
                 # without a pair, has what it reads quantized and dequantized at once before it.
-                is_rounded = self._is_prepared(unit) and not self._may_run_twice(edge, writer)
-                if unit.integers or unit.in_place or is_rounded:
+                if unit.integers or unit.in_place or self._is_rounded(unit, edge, writer):
                     ordered += self._quantizers(edge, writer, unit, scale, made)
                 if (edge.tensor, scale) in made:
                     self._groups.made.relink(unit, edge, made[edge.tensor, scale])
@@ -69,6 +68,9 @@ class Quantizers:
         self._groups.start(unit)
         made[edge.tensor, scale] = unit
         return [*new, unit]
+
+    def _is_rounded(self, unit: Unit, edge: Edge, writer: Unit | None) -> bool:
+        return self._is_prepared(unit) and not self._may_run_twice(edge, writer)
 
     def _is_prepared(self, unit: Unit) -> bool:
         """Whether its kernel reads floats as they are, sums with another map included."""
