@@ -32,6 +32,7 @@ from placer.plan import Layer, Plan
 from placer.prediction.layers.predictor import Predictor
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Placement, Ranges, Scheme
+from placer.rules.matcher import match_rules
 from placer.rules.packaging.load import load_pack
 from placer.rules.schema import Rule
 from placer.rules.sites import find_sites, place
@@ -93,7 +94,8 @@ def sqnr(expected: np.ndarray, found: np.ndarray) -> float:
 def placements(model: Model, rule: Rule) -> Iterator[Placement]:
     """Each layout of the rule's sites beside each of the others, which else have their defaults.
 
-    Of a rule that leaves nothing to decide, any two of the others besides.
+    Of a rule that leaves nothing to decide, any two of the others besides, and the pairs that files
+    may have on what it matches.
     """
     own = find_sites(model.graph, [rule]) if len(rule.layouts) > 1 else ()
     taken = {node.name for site in own for node in site.match.nodes.values()}
@@ -111,6 +113,11 @@ def placements(model: Model, rule: Rule) -> Iterator[Placement]:
         for site in others:
             for choice in site.layouts:
                 yield place(sites, {**settled, site.name: choice})
+    if not rule.decides:
+        nodes = [node for m in match_rules(model.graph, [rule]) for node in m.nodes.values()]
+        edges = {edge for node in nodes for edge in model.graph.edges_into(node)}
+        floats = {edge for edge in edges if model.graph.type_of(edge.tensor).is_float}
+        yield Placement.of(place(sites, {}).edges | floats)
     for one, other in () if own else itertools.combinations(others, 2):
         for choices in itertools.product(one.layouts, other.layouts):
             yield place(sites, dict(zip((one.name, other.name), choices, strict=True)))

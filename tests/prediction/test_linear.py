@@ -15,9 +15,10 @@ import placer.rules.matcher
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.model import load_model
-from placer.prediction.layers.prediction_draft import PredictionDraft
+from placer.prediction.layers.conversions import TensorFormats
+from placer.prediction.layers.layer_candidate import LayerCandidate
+from placer.prediction.layers.prediction_draft import StepsDraft
 from placer.prediction.layers.predictor import Predictor
-from placer.prediction.layers.steps import PairedCandidate, Step
 from placer.quantization.placement import Change
 from placer.rules.bind import Binder
 from placer.rules.matcher import Matches
@@ -98,13 +99,13 @@ def test_a_change_is_judged_by_the_same_steps_however_long_the_chain(
     save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    take = Predictor._take
+    formats = StepsDraft.formats
 
-    def counted(self: Predictor, paired: PairedCandidate, draft: PredictionDraft) -> Step:
-        taken.append(paired.candidate.position)
-        return take(self, paired, draft)
+    def counted(self: StepsDraft, candidate: LayerCandidate) -> tuple[TensorFormats | None, ...]:
+        taken.append(candidate.position)
+        return formats(self, candidate)
 
-    monkeypatch.setattr(Predictor, "_take", counted)
+    monkeypatch.setattr(StepsDraft, "formats", counted)
     found = []
     for blocks in (2, 8):
         graph = load_model(save(chain(blocks))).graph
