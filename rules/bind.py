@@ -38,15 +38,15 @@ class Binder:
 
     def matches(self, node: Node) -> list[Match]:
         """All that begin at ``node``, those that leave out an optional node included."""
-        found: list[Match] = []
-        self._bind(0, node, _Bound({}, {}, {}), found)
-        return found
+        complete: list[Match] = []
+        self._bind(0, node, _Bound({}, {}, {}), complete)
+        return complete
 
     def nodes(self) -> Sequence[Node]:
         """The nodes that a match may begin at, in node order."""
         return _nodes_of(self._graph, self._steps[0].ops)
 
-    def _bind(self, depth: int, node: Node, bound: _Bound, found: list[Match]) -> None:
+    def _bind(self, depth: int, node: Node, bound: _Bound, matches: list[Match]) -> None:
         """Bind the step at ``depth`` to ``node``, once per input order, and go on from there."""
         step = self._steps[depth]
         if node.domain not in STANDARD or node in bound.nodes.values():
@@ -61,32 +61,34 @@ class Binder:
                 continue
             nodes = {**bound.nodes, step.name: node}
             if self._holds(step, nodes, tensors):
-                self._extend(depth + 1, _Bound(nodes, tensors, ports), found)
+                self._extend(depth + 1, _Bound(nodes, tensors, ports), matches)
             if len(set(node.inputs)) < len(node.inputs):
                 return  # Both orders bind the same tensors.
 
-    def _extend(self, depth: int, bound: _Bound, found: list[Match]) -> None:
+    def _extend(self, depth: int, bound: _Bound, matches: list[Match]) -> None:
         """Bind the steps from ``depth`` on in all ways; a match is found where none is left."""
         nodes, tensors, ports = bound
         if depth == len(self._steps):
             if self._is_closed(nodes, tensors) and self._is_quantizable(nodes, tensors):
                 # Nearly all matches of a rule have the same ports.
                 shared = self._ports.setdefault(tuple(ports.items()), ports)
-                found.append(Match(self._rule, nodes, tensors, shared))
+                matches.append(Match(self._rule, nodes, tensors, shared))
             return
         step = self._steps[depth]
         if step.repeat:
-            self._extend_row(depth, bound, found)
+            self._extend_row(depth, bound, matches)
             return
         for node in self._neighbours(step, tensors):
-            self._bind(depth, node, bound, found)
+            self._bind(depth, node, bound, matches)
         if step.optional:
-            own = tensors.copy()
-            source = own.setdefault(step.near[0], tensors.get(step.first, ()))
-            if own.setdefault(step.first, source) == source and self._holds(step, nodes, own):
-                self._extend(depth + 1, _Bound(nodes, own, ports), found)
+            extended = tensors.copy()
+            source = extended.setdefault(step.near[0], tensors.get(step.first, ()))
+            if extended.setdefault(step.first, source) == source and self._holds(
+                step, nodes, extended
+            ):
+                self._extend(depth + 1, _Bound(nodes, extended, ports), matches)
 
-    def _extend_row(self, depth: int, bound: _Bound, found: list[Match]) -> None:
+    def _extend_row(self, depth: int, bound: _Bound, matches: list[Match]) -> None:
         """Bind however many nodes in a row to the step at ``depth``, and go on from each."""
         step, row = self._steps[depth], list[Node]()
         current = bound.tensors[step.near[0]]
@@ -96,7 +98,7 @@ class Binder:
             fits = bool(row) or step.optional
             fits = fits and tensors.setdefault(step.first, current) == current
             if fits and self._holds(step, nodes, tensors):
-                self._extend(depth + 1, _Bound(nodes, tensors, bound.ports), found)
+                self._extend(depth + 1, _Bound(nodes, tensors, bound.ports), matches)
             node = self._next_in_row(step, current, nodes)
             if node is None:
                 return
@@ -173,8 +175,8 @@ class Binder:
 def _nodes_of(graph: Graph, ops: Sequence[str]) -> Sequence[Node]:
     if len(ops) == 1:
         return graph.by_op.get(ops[0], ())
-    found = [node for op in ops for node in graph.by_op.get(op, ())]
-    return sorted(found, key=lambda node: node.index)
+    nodes = [node for op in ops for node in graph.by_op.get(op, ())]
+    return sorted(nodes, key=lambda node: node.index)
 
 
 def _bind_inputs(

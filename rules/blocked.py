@@ -23,7 +23,7 @@ def is_blocked(tensor: str, graph: Graph) -> bool:
 
 def blocked_edges(tensor: str, graph: Graph) -> tuple[Edge, ...] | None:
     """The edges that carry no pair where ``tensor`` lies in blocks; None if it never does."""
-    found: dict[Edge, None] = {}
+    blocked: dict[Edge, None] = {}
     waiting, seen = [tensor], {tensor}
     while waiting:
         node = graph.producer.get(waiting.pop())
@@ -31,11 +31,11 @@ def blocked_edges(tensor: str, graph: Graph) -> tuple[Edge, ...] | None:
         if read is None:
             return None
         for edge in read:
-            found[edge] = None
+            blocked[edge] = None
             if edge.tensor not in seen and edge.tensor not in graph.initializers:
                 seen.add(edge.tensor)
                 waiting.append(edge.tensor)
-    return tuple(found)
+    return tuple(blocked)
 
 
 def _read(node: Node, graph: Graph) -> tuple[Edge, ...] | None:

@@ -21,10 +21,10 @@ def of_each(holds: Callable[[str, Graph], bool]) -> Callable[[str], Check]:
 
     def of(name: str) -> Check:
         def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
-            found = tensors.get(name, ())
-            if len(found) == 1:
-                return holds(found[0], graph)
-            return bool(found) and all(holds(tensor, graph) for tensor in found)
+            bound = tensors.get(name, ())
+            if len(bound) == 1:
+                return holds(bound[0], graph)
+            return bool(bound) and all(holds(tensor, graph) for tensor in bound)
 
         return check
 

@@ -72,23 +72,23 @@ def read_before(condition: ReadBefore) -> Check:
 
 def _ancestors(node: Node, first: int, graph: Graph) -> set[int]:
     """The indices of the nodes that lead to ``node``, from the index ``first`` on."""
-    found: set[int] = set()
+    ancestors: set[int] = set()
     waiting = [node]
     while waiting:
         for tensor in waiting.pop().inputs:
             writer = graph.producer.get(tensor)
-            if writer is not None and writer.index >= first and writer.index not in found:
-                found.add(writer.index)
+            if writer is not None and writer.index >= first and writer.index not in ancestors:
+                ancestors.add(writer.index)
                 waiting.append(writer)
-    return found
+    return ancestors
 
 
 def different(names: Sequence[str]) -> Check:
     """The check that no two names are bound to one tensor."""
 
     def check(_: Nodes, tensors: Tensors, __: Graph) -> bool:
-        found = [tensor for name in names for tensor in tensors.get(name, ())]
-        return len(found) >= len(names) and len(set(found)) == len(found)
+        bound = [tensor for name in names for tensor in tensors.get(name, ())]
+        return len(bound) >= len(names) and len(set(bound)) == len(bound)
 
     return check
 
@@ -97,9 +97,9 @@ def written_apart(names: Sequence[str]) -> Check:
     """The check that no node writes two of the tensors."""
 
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
-        found = [tensor for name in names for tensor in tensors.get(name, ())]
-        written = [set(written_with(tensor, graph)) for tensor in found]
-        return len(found) >= len(names) and len(set[str]().union(*written)) == sum(
+        bound = [tensor for name in names for tensor in tensors.get(name, ())]
+        written = [set(written_with(tensor, graph)) for tensor in bound]
+        return len(bound) >= len(names) and len(set[str]().union(*written)) == sum(
             map(len, written)
         )
 
@@ -110,11 +110,11 @@ def is_moved_to_output(tensor: str, graph: Graph) -> bool:
     """Whether the tensor is a graph output, or becomes one where elements are only moved."""
     waiting, seen = [tensor], {tensor}
     while waiting:
-        own = waiting.pop()
-        if own in graph.outputs:
+        moved = waiting.pop()
+        if moved in graph.outputs:
             return True
-        for reader in (graph.by_name[edge.node] for edge in graph.edges_of(own)):
-            if reader.op in _MOVES and (reader.op == "Concat" or reader.inputs[0] == own):
+        for reader in (graph.by_name[edge.node] for edge in graph.edges_of(moved)):
+            if reader.op in _MOVES and (reader.op == "Concat" or reader.inputs[0] == moved):
                 waiting += [output for output in reader.outputs if output not in seen]
                 seen.update(reader.outputs)
     return False

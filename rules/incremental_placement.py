@@ -90,10 +90,10 @@ class IncrementalPlacer:
     @property
     def parts(self) -> Sequence[frozenset[str]]:
         """Tensors of which it hangs on the same sites which edges are quantized with one scale."""
-        found: dict[int, set[str]] = {}
+        tensors_of: dict[int, set[str]] = {}
         for tensor, part in self._part_of.items():
-            found.setdefault(part, set()).add(tensor)
-        return [frozenset(tensors) for tensors in found.values()]
+            tensors_of.setdefault(part, set()).add(tensor)
+        return [frozenset(tensors) for tensors in tensors_of.values()]
 
     def deciding(self, tensors: Iterable[str]) -> tuple[int, ...]:
         """The sites whose layouts decide which edges of ``tensors`` are quantized, and how."""
@@ -147,16 +147,16 @@ class IncrementalPlacer:
         chosen = [self._sites[i][n] for i, n in zip(self._read[cell], layouts, strict=True)]
         members = chosen[: len(self._cells[cell][0])]
         edges, shared, votes = apply_layouts(members, kept_float(chosen), self._formats_vary)
-        found: dict[int, tuple[set[Edge], list[tuple[str, ...]], set[Vote]]] = {}
+        by_part: dict[int, tuple[set[Edge], list[tuple[str, ...]], set[Vote]]] = {}
         for edge in edges:
-            found.setdefault(self._part_of[edge.tensor], (set(), [], set()))[0].add(edge)
+            by_part.setdefault(self._part_of[edge.tensor], (set(), [], set()))[0].add(edge)
         for tensors in filter(None, shared):
-            found.setdefault(self._part_of[tensors[0]], (set(), [], set()))[1].append(tensors)
+            by_part.setdefault(self._part_of[tensors[0]], (set(), [], set()))[1].append(tensors)
         for vote in votes:
-            found[self._part_of[vote[0].tensor]][2].add(vote)
+            by_part[self._part_of[vote[0].tensor]][2].add(vote)
         return {
-            part: (frozenset(own), tuple(joined), frozenset(wanted))
-            for part, (own, joined, wanted) in found.items()
+            part: (frozenset(part_edges), tuple(joined), frozenset(wanted))
+            for part, (part_edges, joined, wanted) in by_part.items()
         }
 
     def _find_cells(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
@@ -164,18 +164,20 @@ class IncrementalPlacer:
         required = [frozenset(e for lay in site for e in lay.requires) for site in self._sites]
         quantized = [frozenset(e for lay in site for e in lay.quantize) for site in self._sites]
         every = frozenset[Edge]().union(*required)
-        cells = connected([own | (q & every) for own, q in zip(required, quantized, strict=True)])
+        cells = connected(
+            [needed | (q & every) for needed, q in zip(required, quantized, strict=True)]
+        )
         keepers: dict[Edge, list[int]] = {}
         for index, site in enumerate(self._sites):
             for edge in kept_float(site):
                 keepers.setdefault(edge, []).append(index)
-        found = []
+        grouped = []
         for members in cells:
             layouts = [lay for i in members for lay in self._sites[i]]
             edges = {e for lay in layouts for e in lay.quantize.union(*lay.all_or_none)}
             others = {i for edge in edges for i in keepers.get(edge, ())} - set(members)
-            found.append((members, tuple(sorted(others))))
-        return tuple(found)
+            grouped.append((members, tuple(sorted(others))))
+        return tuple(grouped)
 
     def _find_parts(self) -> dict[str, int]:
         """The part of each tensor: those of one part may have to share a scale."""
@@ -189,7 +191,7 @@ class IncrementalPlacer:
 
 
 def _group(parts: tuple[Settled, ...]) -> Groups:
-    edges = frozenset[Edge]().union(*(own for own, _, _ in parts))
+    edges = frozenset[Edge]().union(*(part for part, _, _ in parts))
     shared = [tensors for _, joined, _ in parts for tensors in joined]
     formats = formats_of(vote for _, _, votes in parts for vote in votes)
     return Placement.of(edges, shared, formats).groups

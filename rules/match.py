@@ -32,17 +32,17 @@ class Match:
 
     def row(self, name: str) -> tuple[Node, ...]:
         """The graph nodes of a pattern node: one, none if it is absent, or those of a row."""
-        found = list[Node]()
-        while (node := self.nodes.get(row_name(name, len(found)))) is not None:
-            found.append(node)
-        return tuple(found)
+        nodes = list[Node]()
+        while (node := self.nodes.get(row_name(name, len(nodes)))) is not None:
+            nodes.append(node)
+        return tuple(nodes)
 
     def edges(self, reference: str, graph: Graph) -> tuple[Edge, ...]:
         """Resolve ``node.tensor`` or ``tensor.*`` to edges; absent nodes give none."""
         owner, _, name = reference.partition(".")
         if name == "*":
-            found = [e for tensor in self.tensors.get(owner, ()) for e in graph.edges_of(tensor)]
-            return tuple(e for e in found if not inside_subgraph(e, graph))
+            every = [e for tensor in self.tensors.get(owner, ()) for e in graph.edges_of(tensor)]
+            return tuple(e for e in every if not inside_subgraph(e, graph))
         node = self.nodes.get(owner)
         if node is None:
             return ()

@@ -33,11 +33,11 @@ def match_rules_with_overlaps(
     matches: Matches, rules: Iterable[Rule], counts: Callable[[Match], bool] = lambda _: True
 ) -> tuple[tuple[Match, ...], tuple[Overlap, ...]]:
     """As ``match_rules``, and what was dropped; matches that do not count take no node."""
-    found = [match for rule in rules for match in matches.of(rule) if counts(match)]
-    found.sort(key=lambda m: (-m.rule.priority, -len(m.nodes), -m.anchor.index, m.rule.id))
+    candidates = [match for rule in rules for match in matches.of(rule) if counts(match)]
+    candidates.sort(key=lambda m: (-m.rule.priority, -len(m.nodes), -m.anchor.index, m.rule.id))
     taken: dict[str, Match] = {}
     kept, dropped = [], []
-    for match in found:
+    for match in candidates:
         won = next((taken[n.name] for n in match.nodes.values() if n.name in taken), None)
         if won is None:
             taken.update({node.name: match for node in match.nodes.values()})
@@ -67,8 +67,8 @@ class Matches:
         if id(rule) not in self._known:
             binder = Binder(self.graph, rule)
             complete = [binder.matches(node) for node in binder.nodes()]
-            largest = tuple([match for found in complete for match in _largest(found)])
-            every = tuple([match for found in complete for match in found])
+            largest = tuple([match for group in complete for match in _largest(group)])
+            every = tuple([match for group in complete for match in group])
             self._known[id(rule)] = rule, every if len(every) > len(largest) else largest, largest
         _, every, largest = self._known[id(rule)]
         return every if smaller else largest

@@ -29,18 +29,18 @@ def slices_of(node: Node, graph: Graph) -> tuple[Node, ...]:
 
     In the order of the parts, which leave no gap and do not overlap; () if there are none.
     """
-    own = _cut(node, graph)
-    if own is None:
+    first_cut = _cut(node, graph)
+    if first_cut is None:
         return ()
     data = node.inputs[0]
     readers = [graph.by_name[e.node] for e in graph.edges_of(data) if not e.is_graph_output]
     parts = {}
     for reader in readers:
         cut = _cut(reader, graph)
-        if cut is not None and reader.inputs[0] == data and cut[0] == own[0]:
+        if cut is not None and reader.inputs[0] == data and cut[0] == first_cut[0]:
             parts[cut[1:]] = reader
     borders = sorted(parts)
-    size = (graph.type_of(data).shape or ())[own[0]]
+    size = (graph.type_of(data).shape or ())[first_cut[0]]
     starts = [0, *(end for _, end in borders)]
     is_whole = [start for start, _ in borders] == starts[:-1] and starts[-1] == size
     if not is_whole or len(parts) < 2 or node.name not in {part.name for part in parts.values()}:

@@ -83,13 +83,13 @@ def _checks_by_node(rule: Rule) -> Mapping[str, list[Check]]:
     """The conditions by the pattern node with which all that they are about is bound, or absent."""
     order = {name: position for position, name in enumerate(rule.pattern)}
     known = _bound_at(rule)
-    found: dict[str, list[Check]] = {name: [] for name in rule.pattern}
+    checks: dict[str, list[Check]] = {name: [] for name in rule.pattern}
     for predicate in rule.where:
         subjects = subjects_of(predicate)
         positions = [order[name] for name in subjects.nodes]
         positions += [known[name] for name in subjects.tensors]
-        found[list(order)[max(positions)]].append(check_of(predicate))
-    return found
+        checks[list(order)[max(positions)]].append(check_of(predicate))
+    return checks
 
 
 def _bound_at(rule: Rule) -> Mapping[str, int]:

@@ -115,10 +115,10 @@ def _pads_before(pads: Sequence[float], last: int) -> Sequence[float]:
 
 def _small_constants(name: str, tensors: Tensors, graph: Graph) -> list[list[float]] | None:
     """The values of the tensors of a name; None if there is none or one is no small constant."""
-    found = [graph.initializers.get(t) for t in tensors.get(name, ())]
-    constants = [t for t in found if t is not None and math.prod(t.dims) <= MAX_VALUES]
+    initializers = [graph.initializers.get(t) for t in tensors.get(name, ())]
+    constants = [t for t in initializers if t is not None and math.prod(t.dims) <= MAX_VALUES]
     # A constant this small is never in another file, which only the model could read.
-    if not found or len(constants) < len(found) or any(map(is_external, constants)):
+    if not initializers or len(constants) < len(initializers) or any(map(is_external, constants)):
         return None
     return [numpy_helper.to_array(t).ravel().tolist() for t in constants]
 

@@ -43,8 +43,8 @@ def restricted(sites: Sequence[Site], graph: Graph, excluded: frozenset[str]) ->
     counts as an input of the node that makes it. A default that is gone gives way to the layout
     that is most like it. Sites without a layout left are left out.
     """
-    found = [_without(site, _Inputs(site, graph), excluded) for site in sites]
-    return tuple(site for site in found if site.layouts)
+    left = [_without(site, _Inputs(site, graph), excluded) for site in sites]
+    return tuple(site for site in left if site.layouts)
 
 
 def without_tensors(sites: Sequence[Site], tensors: frozenset[str]) -> tuple[Site, ...]:
@@ -53,19 +53,23 @@ def without_tensors(sites: Sequence[Site], tensors: frozenset[str]) -> tuple[Sit
     A default that is gone gives way to the layout that is most like it. Sites without a layout
     left are left out.
     """
-    found = []
+    left = []
     for site in sites:
         read = {n: {e.tensor for e in _quantized(lay)} for n, lay in site.layouts.items()}
-        found.append(_with_layouts(site, [n for n in read if tensors.isdisjoint(read[n])]))
-    return tuple(site for site in found if site.layouts)
+        left.append(_with_layouts(site, [n for n in read if tensors.isdisjoint(read[n])]))
+    return tuple(site for site in left if site.layouts)
 
 
 def _without(site: Site, inputs: _Inputs, excluded: frozenset[str]) -> Site:
     """With the layouts that quantize inputs of ``excluded`` where their own nodes need it only."""
-    own = {name: inputs.own(_quantized(layout)) for name, layout in site.layouts.items()}
-    names = [name for name in own if excluded.isdisjoint(own[name].values())]
+    inputs_of = {name: inputs.own(_quantized(layout)) for name, layout in site.layouts.items()}
+    names = [name for name in inputs_of if excluded.isdisjoint(inputs_of[name].values())]
     clean = [n for n in names if excluded.isdisjoint(inputs.quantized(site.layouts[n]))]
-    needed = [n for n in names if not any(own[n].keys() <= own[other].keys() for other in clean)]
+    needed = [
+        n
+        for n in names
+        if not any(inputs_of[n].keys() <= inputs_of[other].keys() for other in clean)
+    ]
     return _with_layouts(site, [name for name in names if name in clean or name in needed])
 
 
@@ -107,23 +111,23 @@ def forced(sites: Sequence[Site], graph: Graph, wanted: frozenset[str]) -> Force
     offered: dict[str, list[str]] = {}
     nodes: set[str] = set()
     for site in sites:
-        own = wanted & {node.name for node in site.match.nodes.values()}
-        names = _forcing(site, _Inputs(site, graph), own) if own else []
+        wanted_here = wanted & {node.name for node in site.match.nodes.values()}
+        names = _forcing(site, _Inputs(site, graph), wanted_here) if wanted_here else []
         if names:
             offered[site.name] = names
-            nodes |= own
+            nodes |= wanted_here
     by_name = {site.name: site for site in sites}
     edges = {
         name: frozenset.intersection(*(_own_edges(by_name[name], n, graph) for n in names))
         for name, names in offered.items()
     }
     needed = frozenset[Edge]().union(*edges.values())
-    found = []
+    forced_sites = []
     for site in sites:
         names = offered.get(site.name, list(site.layouts))
         yielding = [n for n in names if needed.isdisjoint(site.layouts[n].keep_float)]
-        found.append(_with_offered(site, yielding or names))
-    return Forced(tuple(found), frozenset(nodes), edges)
+        forced_sites.append(_with_offered(site, yielding or names))
+    return Forced(tuple(forced_sites), frozenset(nodes), edges)
 
 
 def _own_edges(site: Site, layout: str, graph: Graph) -> frozenset[Edge]:
@@ -131,13 +135,13 @@ def _own_edges(site: Site, layout: str, graph: Graph) -> frozenset[Edge]:
     return frozenset(_Inputs(site, graph).own(site.layouts[layout].quantize))
 
 
-def _forcing(site: Site, inputs: _Inputs, own: frozenset[str]) -> list[str]:
-    """The layouts of ``site`` that quantize its nodes ``own``; none where it cannot be forced."""
+def _forcing(site: Site, inputs: _Inputs, wanted_here: frozenset[str]) -> list[str]:
+    """The layouts of ``site`` that quantize its nodes ``wanted_here``; none where it cannot be forced."""
     decided = {name: lay for name, lay in site.layouts.items() if not lay.requires}
     read = {name: set(inputs.own(_quantized(lay)).values()) for name, lay in decided.items()}
-    most = max((len(nodes & own) for nodes in read.values()), default=0)
+    most = max((len(nodes & wanted_here) for nodes in read.values()), default=0)
     if most:
-        return [name for name, nodes in read.items() if len(nodes & own) == most]
+        return [name for name, nodes in read.items() if len(nodes & wanted_here) == most]
     return [name for name, nodes in read.items() if nodes]
 
 

@@ -161,12 +161,12 @@ def apply_layouts(
     while ready := [layout for layout in waiting if layout.requires <= edges]:
         waiting = [layout for layout in waiting if not layout.requires <= edges]
         for layout in ready:
-            own = layout.quantize - floats - _incomplete(layout, floats)
-            edges |= own
+            quantized = layout.quantize - floats - _incomplete(layout, floats)
+            edges |= quantized
             shared += layout.shared
             if with_formats:
                 wanted = _wanted(layout, votes)
-                votes.update((edge, wanted, edge in layout.own) for edge in own)
+                votes.update((edge, wanted, edge in layout.own) for edge in quantized)
     return frozenset(edges), tuple(shared), frozenset(votes)
 
 
@@ -175,18 +175,18 @@ def _wanted(layout: ResolvedLayout, votes: Iterable[Vote]) -> Format | None:
     if not layout.requires:
         return layout.format
     formats = formats_of(votes)
-    found = {formats.get(edge) for edge in layout.requires}
-    return found.pop() if len(found) == 1 else None
+    required = {formats.get(edge) for edge in layout.requires}
+    return required.pop() if len(required) == 1 else None
 
 
 def formats_of(votes: Iterable[Vote]) -> dict[Edge, Format]:
     """The edges that are in another format than the scheme's own; see ``place``."""
-    own: dict[Edge, set[Format | None]] = {}
+    of_site: dict[Edge, set[Format | None]] = {}
     others: dict[Edge, set[Format | None]] = {}
     for edge, wanted, is_own in votes:
-        (own if is_own else others).setdefault(edge, set()).add(wanted)
-    found = {**others, **own}
-    agreed = {edge: next(iter(wanted)) for edge, wanted in found.items() if len(wanted) == 1}
+        (of_site if is_own else others).setdefault(edge, set()).add(wanted)
+    wanted_of = {**others, **of_site}
+    agreed = {edge: next(iter(wanted)) for edge, wanted in wanted_of.items() if len(wanted) == 1}
     return {edge: wanted for edge, wanted in agreed.items() if wanted is not None}
 
 

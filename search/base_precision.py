@@ -38,18 +38,20 @@ class BaseProposer:
     def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """See ``placer.search.samplers.Proposer``."""
         first, *others = self._proposers
-        left = [first, *(own for own in others if not _is_out(own, trials))]
-        for own in left:
-            for seed in own.untried_seeds(trials):
+        left = [first, *(proposer for proposer in others if not _is_out(proposer, trials))]
+        for proposer in left:
+            for seed in proposer.untried_seeds(trials):
                 return seed
-        measured = [first, *(own for own in left[1:] if _is_measured(own, trials))]
-        layers = {own: _layers(own, trials) for own in self._proposers}
+        measured = [first, *(proposer for proposer in left[1:] if _is_measured(proposer, trials))]
+        layers = {proposer: _layers(proposer, trials) for proposer in self._proposers}
         # Turns alternate: with a number each, one precision would always explore, the other never.
         reserve = None if self._reserve is None else cache(self._reserve)
         offers: list[tuple[float, int, Proposal]] = []
-        for number, own in enumerate(measured):
-            known = {k: v for other, found in layers.items() if other is not own for k, v in found}
-            informed = own.informed(known, reserve)
+        for number, proposer in enumerate(measured):
+            known = {
+                k: v for other, times in layers.items() if other is not proposer for k, v in times
+            }
+            informed = proposer.informed(known, reserve)
             proposal = informed.propose(trials)
             if proposal is not None:
                 mean, deviation = informed.expected(trials, proposal.choices)
@@ -57,28 +59,30 @@ class BaseProposer:
         return min(offers)[2] if offers else None
 
 
-def _is_measured(own: SurrogateProposer, trials: Sequence[TrialRecord]) -> bool:
-    return any(trial.ratio is not None for trial in own.own(trials))
+def _is_measured(proposer: SurrogateProposer, trials: Sequence[TrialRecord]) -> bool:
+    return any(trial.ratio is not None for trial in proposer.own(trials))
 
 
-def _is_out(own: SurrogateProposer, trials: Sequence[TrialRecord]) -> bool:
+def _is_out(proposer: SurrogateProposer, trials: Sequence[TrialRecord]) -> bool:
     """Whether the float model itself fails in this precision, or misses a gate on accuracy."""
-    found = own.floats(own.own(trials))
-    if found is None:
+    float_trial = proposer.floats(proposer.own(trials))
+    if float_trial is None:
         return False
-    judged = () if found.judgement is None else found.judgement.gates
-    return found.error is not None or any(gate.violation > 0 for gate in judged)
+    judged = () if float_trial.judgement is None else float_trial.judgement.gates
+    return float_trial.error is not None or any(gate.violation > 0 for gate in judged)
 
 
-def _layers(own: SurrogateProposer, trials: Sequence[TrialRecord]) -> Sequence[tuple[str, float]]:
+def _layers(
+    proposer: SurrogateProposer, trials: Sequence[TrialRecord]
+) -> Sequence[tuple[str, float]]:
     """Costs by signature id that trials in this precision have measured."""
-    found: dict[str, list[float]] = {}
-    signatures = own.landscape.layers.signatures
-    for trial in own.own(trials):
+    shares_of: dict[str, list[float]] = {}
+    signatures = proposer.landscape.layers.signatures
+    for trial in proposer.own(trials):
         if trial.measurement is not None:
             shares: Mapping[int, float] = observe(
-                own.landscape, trial.choices, trial.measurement
+                proposer.landscape, trial.choices, trial.measurement
             ).layers
             for number, share in shares.items():
-                found.setdefault(signatures[number].id, []).append(share)
-    return [(name, float(np.mean(shares))) for name, shares in sorted(found.items())]
+                shares_of.setdefault(signatures[number].id, []).append(share)
+    return [(name, float(np.mean(shares))) for name, shares in sorted(shares_of.items())]

@@ -36,14 +36,14 @@ def importances(space: Space, trials: Sequence[TrialRecord]) -> Mapping[str, flo
     )
 
     evaluator = PedAnovaImportanceEvaluator(target_quantile=FASTER)
-    found = get_param_importances(study, evaluator=evaluator)
-    return {name: float(value) for name, value in found.items()}
+    shares = get_param_importances(study, evaluator=evaluator)
+    return {name: float(value) for name, value in shares.items()}
 
 
 def by_rule(space: Space, by_group: Mapping[str, float]) -> dict[str, float]:
     """Sums of ``by_group`` by the rule that the groups come from, the largest first."""
-    found: dict[str, float] = defaultdict(float)
+    sums: dict[str, float] = defaultdict(float)
     for group in space.groups:
         if group.name in by_group:
-            found[group.sites[0].match.rule.id] += by_group[group.name]
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            sums[group.sites[0].match.rule.id] += by_group[group.name]
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))

@@ -51,11 +51,11 @@ def front(points: Sequence[Point]) -> list[int]:
     Of equal points the first one stays.
     """
     order = sorted(range(len(points)), key=lambda i: (points[i].latency, points[i].noise, i))
-    found: list[int] = []
+    indices: list[int] = []
     for index in order:
-        if not found or points[index].noise < points[found[-1]].noise:
-            found.append(index)
-    return found
+        if not indices or points[index].noise < points[indices[-1]].noise:
+            indices.append(index)
+    return indices
 
 
 def useful_front(points: Sequence[Point]) -> list[int]:
@@ -99,8 +99,8 @@ def noise_targets(trials: Sequence[TrialRecord], count: int, cycle: int) -> tupl
     ``cycle`` shifts them to where the limits of earlier ones leave the widest gaps (van der Corput
     1935), or a point between two limits would never be looked for.
     """
-    found = [point_of(trial) for trial in trials]
-    useful = [p for p in found if p is not None and p.latency < FLOAT_MODEL.latency]
+    measured = [point_of(trial) for trial in trials]
+    useful = [p for p in measured if p is not None and p.latency < FLOAT_MODEL.latency]
     if not useful:
         return ()
     fastest = min(useful, key=lambda point: (point.latency, point.noise))

@@ -104,7 +104,7 @@ def untried(
 
 def mirror(space: Space, trials: Sequence[TrialRecord], sampler: BaseSampler) -> optuna.Study:
     """An Optuna study in memory with the trials whose groups are whole."""
-    plain = {name: CategoricalDistribution(own) for name, own in space.decisions.items()}
+    plain = {name: CategoricalDistribution(offered) for name, offered in space.decisions.items()}
     study = optuna.create_study(sampler=sampler)
     for trial in trials:
         if trial.ratio is None or PER_SITE in trial.choices.values():
@@ -128,10 +128,10 @@ def _sample(study: optuna.Study, sampler: BaseSampler, space: Space) -> Choices:
     )
     choices = {}
     for name, offered in space.decisions.items():
-        own = CategoricalDistribution(offered)
+        distribution = CategoricalDistribution(offered)
         choices[name] = str(
             relative[name]
             if name in relative
-            else sampler.sample_independent(study, trial, name, own)
+            else sampler.sample_independent(study, trial, name, distribution)
         )
     return choices

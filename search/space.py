@@ -87,8 +87,8 @@ class Space:
         return lru_cache(maxsize=KEPT_PLACEMENTS)(lambda items: self._place(dict(items)))
 
     def _place(self, choices: Choices) -> Placement:
-        found = place(self.sites, self.layouts(choices)).with_weights(self.per_tensor)
-        return found.computed_in(self.base_of(choices))
+        placed = place(self.sites, self.layouts(choices)).with_weights(self.per_tensor)
+        return placed.computed_in(self.base_of(choices))
 
     def base_of(self, choices: Choices) -> str | None:
         """What placements of ``choices`` say of the base precision; see ``Placement.base``."""
@@ -102,8 +102,8 @@ class Space:
     @property
     def decisions(self) -> dict[str, tuple[str, ...]]:
         """What may be proposed, by the name of each decision; single sites are left out."""
-        found = {group.name: group.offered for group in self.groups}
-        return {**found, BASE: self.bases} if self.bases else found
+        offered_of = {group.name: group.offered for group in self.groups}
+        return {**offered_of, BASE: self.bases} if self.bases else offered_of
 
     @property
     def _own_base(self) -> dict[str, str]:
@@ -111,25 +111,25 @@ class Space:
 
     def layouts(self, choices: Choices) -> dict[str, str]:
         """The layout of each site that is decided, by its name."""
-        found = {}
+        layout_of = {}
         for group in self.groups:
             layout = choices.get(group.name, group.default)
             for site in group.sites:
-                own = choices.get(site_key(site), group.default)
-                found[site.name] = own if layout == PER_SITE else layout
-        return found
+                of_site = choices.get(site_key(site), group.default)
+                layout_of[site.name] = of_site if layout == PER_SITE else layout
+        return layout_of
 
     def choices(self, layouts: Mapping[str, str]) -> dict[str, str]:
         """The choices that give each site its layout; groups are split only where they must be."""
-        found = self._own_base
+        choice_of = self._own_base
         for group in self.groups:
-            own = [layouts[site.name] for site in group.sites]
-            if len(set(own)) == 1:
-                found[group.name] = own[0]
+            chosen = [layouts[site.name] for site in group.sites]
+            if len(set(chosen)) == 1:
+                choice_of[group.name] = chosen[0]
                 continue
-            found[group.name] = PER_SITE
-            found.update({site_key(s): lay for s, lay in zip(group.sites, own, strict=True)})
-        return found
+            choice_of[group.name] = PER_SITE
+            choice_of.update({site_key(s): lay for s, lay in zip(group.sites, chosen, strict=True)})
+        return choice_of
 
     def nearest(self, placement: Placement) -> dict[str, str]:
         """The choices that come closest to ``placement``, site by site.
@@ -157,8 +157,8 @@ class Space:
     def formats(self) -> tuple[Format, ...]:
         """The formats that single sites may have instead of the scheme's own."""
         layouts = (layout for site in self.sites for layout in site.layouts.values())
-        found = dict.fromkeys(layout.format for layout in layouts)
-        return tuple(chosen for chosen in found if chosen is not None)
+        distinct = dict.fromkeys(layout.format for layout in layouts)
+        return tuple(chosen for chosen in distinct if chosen is not None)
 
     @cached_property
     def floats(self) -> dict[str, str]:
@@ -194,8 +194,8 @@ class Space:
 
 
 def _nearest_layout(site: Site, placement: Placement) -> str:
-    own = {edge for layout in site.layouts.values() for edge in layout.quantize}
-    wanted = own & placement.edges
+    quantizable = {edge for layout in site.layouts.values() for edge in layout.quantize}
+    wanted = quantizable & placement.edges
 
     offered = {layout.format for layout in site.layouts.values()}
 

@@ -139,7 +139,7 @@ class Evaluator:
         self._references: list[Mapping[str, np.ndarray]] = []
         on_labels = [gate for gate in gates if gate.metric in LABEL_METRICS]
         self._labels = _read_labels(samples, on_labels)
-        own, held = Comparison.of(self._groups), 0
+        itself, held = Comparison.of(self._groups), 0
         for sample, labels in zip(samples, self._labels, strict=True):
             with blamed_on(sample.origin):
                 outputs = dict(as_numbers(reference(sample.inputs), self._ports))
@@ -147,18 +147,18 @@ class Evaluator:
             if held > _SCORE_BYTES:
                 outputs = {k: v for k, v in outputs.items() if k not in self._unjudged}
             self._references.append(outputs)
-            own.add(outputs, outputs, labels)
+            itself.add(outputs, outputs, labels)
         check_gates(gates, graph.outputs, any(labels is not None for labels in self._labels))
-        self._label_outputs = {gate: self._label_output(gate, own.classes) for gate in on_labels}
-        self._own_scores = tuple(self._scores(own))
+        self._label_outputs = {gate: self._label_output(gate, itself.classes) for gate in on_labels}
+        self._own_scores = tuple(self._scores(itself))
         self._signals = {
             group.name: sums.reference
-            for group, sums in own.groups.items()
+            for group, sums in itself.groups.items()
             if self._has_signal(group, sums)
         }
         self._check_scores()
         if tell_silent:
-            self._log_silent(own)
+            self._log_silent(itself)
 
     def evaluate(self, run: Run) -> Evaluation:
         """Run all samples through ``run`` and compare."""
@@ -193,25 +193,25 @@ class Evaluator:
 
         ``samples``: those of the indices ``chosen``, in their order.
         """
-        own = copy.copy(self)
-        own._samples = samples
-        own._references = [self._references[i] for i in chosen]
-        own._labels = [self._labels[i] for i in chosen]
-        return own
+        evaluator = copy.copy(self)
+        evaluator._samples = samples
+        evaluator._references = [self._references[i] for i in chosen]
+        evaluator._labels = [self._labels[i] for i in chosen]
+        return evaluator
 
     def by_sample(self, run: Run) -> dict[str, np.ndarray]:
         """Error and signal power of each sample, shape (samples, 2), by channel group.
 
         Of the groups that ``Evaluation.noises`` has.
         """
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in self._signals}
+        sums_of: dict[str, list[tuple[float, float]]] = {name: [] for name in self._signals}
         for sample, reference in zip(self._samples, self._references, strict=True):
             comparison = Comparison.of(self._groups)
             comparison.add(reference, as_numbers(run(sample.inputs), self._ports), None)
             for group, sums in comparison.groups.items():
-                if group.name in found:
-                    found[group.name].append((sums.error, sums.reference))
-        return {name: np.array(own) for name, own in found.items()}
+                if group.name in sums_of:
+                    sums_of[group.name].append((sums.error, sums.reference))
+        return {name: np.array(rows) for name, rows in sums_of.items()}
 
     @property
     def signals(self) -> Mapping[str, float]:
@@ -275,8 +275,8 @@ class Evaluator:
                     "name another output, as in sqnr>=15@OUTPUT, or repair the model or the data"
                 )
 
-    def _log_silent(self, own: Comparison) -> None:
-        for group, sums in own.groups.items():
+    def _log_silent(self, itself: Comparison) -> None:
+        for group, sums in itself.groups.items():
             if group.output in self._floats - self._unjudged and not self._has_signal(group, sums):
                 log.warning("%s is zero on all samples; sqnr and cosine leave it out", group.name)
 
@@ -344,17 +344,17 @@ def _read_labels(samples: Samples, gates: Sequence[Gate]) -> list[np.ndarray | N
 
     Raises InputError for labels that are no class indices although ``gates`` need them.
     """
-    found: list[np.ndarray | None] = []
+    labels: list[np.ndarray | None] = []
     for sample in samples:
-        found.append(None)
+        labels.append(None)
         if sample.labels is None:
             continue
         try:
-            found[-1] = class_indices(sample.labels)
+            labels[-1] = class_indices(sample.labels)
         except ValueError as error:  # A function of the user's may need such labels.
             if gates:
                 raise InputError(f"gate {gates[0].text()}: labels {error}") from error
-    return found
+    return labels
 
 
 def _check_counts(gate: Gate, output: str, counts: ClassCounts) -> None:

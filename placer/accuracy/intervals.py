@@ -42,41 +42,43 @@ def measures(
     count = len(samples)
     # How often each bootstrap sample has each sample.
     chosen = rng.multinomial(count, np.full(count, 1 / count), _RESAMPLES)
-    found: list[Measure] = []
+    measured: list[Measure] = []
     for group in samples[0].groups:
-        found += _of_group(group, [sample.groups[group] for sample in samples], chosen)
+        measured += _of_group(group, [sample.groups[group] for sample in samples], chosen)
     for output in samples[0].classes:
-        found += _of_classes(output, [sample.classes[output] for sample in samples], chosen)
+        measured += _of_classes(output, [sample.classes[output] for sample in samples], chosen)
     for name, values in (functions or {}).items():
         sums = np.array([values, np.ones(len(values))]).T
-        found.append(_measure(name, "all outputs", sums, chosen, lambda s: s[..., 0] / s[..., 1]))
-    return found
+        measured.append(
+            _measure(name, "all outputs", sums, chosen, lambda s: s[..., 0] / s[..., 1])
+        )
+    return measured
 
 
 def _of_group(group: ChannelGroup, sums: Sequence[GroupSums], chosen: np.ndarray) -> list[Measure]:
     rows = np.array([(s.reference, s.candidate, s.product, s.error) for s in sums])
     largest = float(np.max([s.max_abs for s in sums]))
-    found = []
+    measured = []
     if rows[:, 0].any() or not group.spans:
-        found.append(_measure("sqnr", group.name, rows, chosen, _sqnr))
-        found.append(_measure("cosine", group.name, rows, chosen, _cosine))
-    return [*found, Measure("max_abs", group.name, largest, None)]
+        measured.append(_measure("sqnr", group.name, rows, chosen, _sqnr))
+        measured.append(_measure("cosine", group.name, rows, chosen, _cosine))
+    return [*measured, Measure("max_abs", group.name, largest, None)]
 
 
 def _of_classes(output: str, counts: Sequence[ClassCounts], chosen: np.ndarray) -> list[Measure]:
     fields = ("positions", "agreeing", "labelled", "correct", "reference_correct")
     rows = np.array([[getattr(count, name) for name in fields] for count in counts], np.float64)
-    found = []
+    measured = []
     if rows[:, 0].any():
-        found.append(_measure("argmax_agreement", output, rows, chosen, _share(1, 0)))
+        measured.append(_measure("argmax_agreement", output, rows, chosen, _share(1, 0)))
     if rows[:, 2].any():
-        found.append(_measure("top1", output, rows, chosen, _share(3, 2)))
-        found.append(
+        measured.append(_measure("top1", output, rows, chosen, _share(3, 2)))
+        measured.append(
             _measure(
                 "top1_drop", output, rows, chosen, lambda s: (s[..., 4] - s[..., 3]) / s[..., 2]
             )
         )
-    return found
+    return measured
 
 
 def _measure(
@@ -115,9 +117,9 @@ def _share(part: int, whole: int) -> Callable[[np.ndarray], np.ndarray]:
     return lambda sums: np.asarray(sums[..., part] / sums[..., whole])
 
 
-def worst(found: Sequence[Measure], metric: str) -> Measure | None:
+def worst(measured: Sequence[Measure], metric: str) -> Measure | None:
     """The measure of ``metric`` with the lowest value; None if there is none."""
-    of_metric = [one for one in found if one.metric == metric]
+    of_metric = [one for one in measured if one.metric == metric]
     return min(
         of_metric, key=lambda one: -math.inf if math.isnan(one.value) else one.value, default=None
     )

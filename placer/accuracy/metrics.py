@@ -69,13 +69,13 @@ def channel_groups(graph: Graph) -> tuple[ChannelGroup, ...]:
     ``y[..., :2] = xy``, joins what it writes and what it leaves. Only tensors of known shape are
     followed.
     """
-    found: list[ChannelGroup] = []
+    groups: list[ChannelGroup] = []
     for output in graph.outputs:
         shape = graph.type_of(output).shape
         axes = tuple(range(len(shape))) if shape else ()
         parts = [ChannelGroup(output, spans) for spans in _parts(graph, output, axes, {})]
-        found += [ChannelGroup(output), *(parts if len(parts) > 1 else ())]
-    return tuple(found)
+        groups += [ChannelGroup(output), *(parts if len(parts) > 1 else ())]
+    return tuple(groups)
 
 
 def _parts(
@@ -108,10 +108,10 @@ def _slices(
     written: list[Span] = []
     last: Node | None = node
     while last is not None and last.op == "ScatterND":
-        found = _written(graph, last)
-        if found is None or (written and found.axis != written[0].axis):
+        cut = _written(graph, last)
+        if cut is None or (written and cut.axis != written[0].axis):
             break
-        written.append(found)
+        written.append(cut)
         last = graph.producer.get(last.inputs[0])
     joined = axes[written[0].axis] if written else None
     if joined is None:
@@ -261,8 +261,8 @@ class ClassCounts:
             truth = labels.reshape(expected.shape)
             self.labelled += truth.size
             self.correct += 0 if got is None else int((got == truth).sum())
-            own = _finite_classes(reference)
-            self.reference_correct += 0 if own is None else int((own == truth).sum())
+            classes = _finite_classes(reference)
+            self.reference_correct += 0 if classes is None else int((classes == truth).sum())
             if _is_index(reference):
                 largest = max(int(truth.max(initial=0)), int(expected.max(initial=0)))
                 self.classes = max(self.classes, largest + 1, 2)

@@ -24,27 +24,27 @@ def invalid_output(
     ``reference`` are ONNX Runtime's outputs of the same candidate on the same inputs.
     """
     for name, expected in reference.items():
-        found = outputs.get(name)
-        if found is None or found.shape != expected.shape:
-            shape = "missing" if found is None else f"of shape {found.shape}"
+        output = outputs.get(name)
+        if output is None or output.shape != expected.shape:
+            shape = "missing" if output is None else f"of shape {output.shape}"
             return f"output '{name}' is {shape} instead of shape {expected.shape}"
         if not np.issubdtype(expected.dtype, np.floating):
             continue
-        problem = _invalid(found.astype(np.float64), expected.astype(np.float64))
+        problem = _invalid(output.astype(np.float64), expected.astype(np.float64))
         if problem is not None:
             return f"output '{name}' {problem}"
     return None
 
 
-def _invalid(found: np.ndarray, expected: np.ndarray) -> str | None:
-    if np.isfinite(expected).all() and not np.isfinite(found).all():
+def _invalid(output: np.ndarray, expected: np.ndarray) -> str | None:
+    if np.isfinite(expected).all() and not np.isfinite(output).all():
         return "holds NaN or infinity"
     power = float(np.mean(expected**2)) if expected.size else 0.0
     if not math.isfinite(power) or power == 0.0:
         return None
-    if not found.any():
+    if not output.any():
         return "is zero throughout"
-    noise = float(np.mean((found - expected) ** 2))
+    noise = float(np.mean((output - expected) ** 2))
     sqnr = math.inf if noise == 0 else 10 * math.log10(power / noise)
     if sqnr < MIN_SQNR_DB:
         return f"differs grossly from ONNX Runtime's result of the same model ({sqnr:.1f} dB)"

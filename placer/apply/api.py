@@ -74,12 +74,12 @@ class AppliedModel:
             "same_structure": applied.is_exact,
             "found": [
                 {
-                    "source": str(found.source),
-                    "edge": str(found.edge),
-                    "by": "name" if found.by_name else "structure",
-                    "operators": found.operators,
+                    "source": str(transfer.source),
+                    "edge": str(transfer.edge),
+                    "by": "name" if transfer.by_name else "structure",
+                    "operators": transfer.operators,
                 }
-                for found in applied.found
+                for transfer in applied.found
             ],
             "lost": [
                 {
@@ -225,19 +225,19 @@ def _told_of_losses(
         return [f"{source} quantizes nothing, so the result is the float model"]
     if not lost:
         return []
-    told = f"{lost} of {edges} edges of {source} are not found in {path}"
+    summary = f"{lost} of {edges} edges of {source} are not found in {path}"
     if strict:
         first = applied.lost[0]
         raise InputError(
-            f"{told}, the first: {first.edge} ({first.reason}); leave out `strict` to apply the "
+            f"{summary}, the first: {first.edge} ({first.reason}); leave out `strict` to apply the "
             "others"
         )
     if edges - lost < _LEAST_FOUND * edges and not partial:
         raise InputError(
-            f"{told}, so it is hardly the same network; give the placement of this network, or "
+            f"{summary}, so it is hardly the same network; give the placement of this network, or "
             "`partial` to apply the others"
         )
-    return [f"{told}; what reads there stays float"]
+    return [f"{summary}; what reads there stays float"]
 
 
 def _folder(model: str | PathLike[str], output: str | PathLike[str] | None) -> Path:

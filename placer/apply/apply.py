@@ -90,7 +90,7 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
     Raises InputError if the file contradicts itself, or if it has edges and the model none of them.
     """
     finder = _Finder(file, model.graph)
-    found: list[Found] = []
+    transferred: list[Found] = []
     lost: list[Lost] = []
     groups: set[ScaleGroup] = set()
     broken: list[BrokenGroup] = []
@@ -101,11 +101,11 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
         results = [finder.find(edge) for edge in sorted(group.edges)]
         here = [result for result in results if isinstance(result, Found)]
         gone = [result for result in results if isinstance(result, Lost)]
-        found += here
+        transferred += here
         lost += gone
         if not here:
             continue
-        edges = frozenset(found.edge for found in here)
+        edges = frozenset(transferred.edge for transferred in here)
         groups.add(ScaleGroup(edges, group.format))
         per_tensor.update(f.edge for f in here if f.source in group.per_tensor)
         if gone:
@@ -116,7 +116,7 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
                 ranges[tensor] = union([group.range, *known])
                 if group.pinned is not None:
                     pinned[tensor] = group.pinned
-    if lost and not found:
+    if lost and not transferred:
         raise InputError(
             f"{file.path}: none of its {len(lost)} edges is found in {model.path}; "
             "give the placement of this network, or run placer optimize"
@@ -127,7 +127,7 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
         placement=Placement(frozenset(groups), frozenset(per_tensor), base),
         ranges=ranges,
         pinned=pinned,
-        found=tuple(found),
+        found=tuple(transferred),
         lost=tuple(lost),
         broken=tuple(broken),
         is_exact=None if matched is None else matched.is_exact,
@@ -169,10 +169,10 @@ class _Finder:
         if index is None:
             return Lost(edge, operator, f"node '{name}' has no such input", (name,))
         if vertex.op == GRAPH_OUTPUT:
-            found = Edge(name, "", self._target.outputs.index(partner))
+            match = Edge(name, "", self._target.outputs.index(partner))
         else:
-            found = Edge(self._target.vertices[partner].inputs[index], name, index)
-        return self._checked(edge, found, operator, self._target.vertices[partner].op)
+            match = Edge(self._target.vertices[partner].inputs[index], name, index)
+        return self._checked(edge, match, operator, self._target.vertices[partner].op)
 
     def _position(self, edge: Edge, source: Structure) -> int:
         if edge.is_graph_output and edge.input_index < len(source.outputs):
@@ -192,14 +192,14 @@ class _Finder:
         if edge.input_index >= len(reads) or not reads[edge.input_index]:
             reason = "the model has no such node or input, and the file tells no structure"
             return Lost(edge, "", reason, _closest(edge, list(self._graph.by_name)))
-        found = Edge(reads[edge.input_index], edge.node, edge.input_index)
-        return self._checked(edge, found, "", "")
+        match = Edge(reads[edge.input_index], edge.node, edge.input_index)
+        return self._checked(edge, match, "", "")
 
-    def _checked(self, edge: Edge, found: Edge, was: str, operator: str) -> Found | Lost:
-        if self._graph.type_of(found.tensor).is_quantizable:
+    def _checked(self, edge: Edge, match: Edge, was: str, operator: str) -> Found | Lost:
+        if self._graph.type_of(match.tensor).is_quantizable:
             is_other = was and was != operator
-            return Found(edge, found, (was, operator) if is_other else None)
-        return Lost(edge, was, f"'{found.tensor}' is not a float32, float16 or bfloat16 tensor", ())
+            return Found(edge, match, (was, operator) if is_other else None)
+        return Lost(edge, was, f"'{match.tensor}' is not a float32, float16 or bfloat16 tensor", ())
 
     @cached_property
     def _unpaired_by_kind(self) -> Mapping[str, list[str]]:

@@ -33,13 +33,13 @@ def distance(
         seen.CopyFrom(result)
         add_outputs(seen, source.outputs)
         run = HalfPrecisionModel(seen, model.base_dir, threads=1).run
-        found = source.compared(run, inputs)
+        comparison = source.compared(run, inputs)
     except LimitError:
         raise
     except RunError as error:
         notes.append(f"the result is not compared with {model.path}: {error}")
         return None
-    sqnr = None if found is None else found.sqnr
+    sqnr = None if comparison is None else comparison.sqnr
     if sqnr is not None and not sqnr >= MIN_SQNR_DB:
         raise InputError(
             f"with this placement the outputs of {model.path} would be others ({sqnr:.1f} dB"

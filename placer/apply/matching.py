@@ -195,22 +195,22 @@ class _Matching:
 
     def _break_all(self, classes: Iterable[_Class], labels: Labels, depth: int) -> bool:
         known = len(self.pairs)
-        for found in _smallest_first(classes):
-            while self._break_one(found, depth):
+        for tied in _smallest_first(classes):
+            while self._break_one(tied, depth):
                 self._go_on(labels, depth)
         return len(self.pairs) > known
 
     def _break_first(self, labels: Labels, depth: int) -> bool:
-        for found in _smallest_first(self._classes(labels)):
-            if self._break_one(found, depth):
+        for tied in _smallest_first(self._classes(labels)):
+            if self._break_one(tied, depth):
                 self._go_on(labels, depth)
                 return True
         return False
 
-    def _break_one(self, found: _Class, depth: int) -> bool:
+    def _break_one(self, tied: _Class, depth: int) -> bool:
         """Pair the first of what is left of a class, if that is of equal size."""
-        ones = [s for s in found[0] if s not in self.pairs]
-        others = [t for t in found[1] if t not in self.inverse]
+        ones = [s for s in tied[0] if s not in self.pairs]
+        others = [t for t in tied[1] if t not in self.inverse]
         if not ones or len(ones) != len(others):
             return False
         return any(self._pair(ones[0], t, depth) for t in others)
@@ -274,16 +274,16 @@ def _links(structure: Structure, vertex: int) -> Iterator[tuple[_Link, int]]:
 
 
 def _smallest_first(classes: Iterable[_Class]) -> list[_Class]:
-    return sorted(classes, key=lambda found: (len(found[0]), found[0]))
+    return sorted(classes, key=lambda tied: (len(tied[0]), tied[0]))
 
 
 def _common(sides: Iterable[Iterable[tuple[Hashable, int]]]) -> list[_Class]:
     """Members of either side by key, in order and each once, for keys that both sides have."""
-    found: list[dict[Hashable, dict[int, None]]] = []
+    members_by_label: list[dict[Hashable, dict[int, None]]] = []
     for side in sides:
         members: dict[Hashable, dict[int, None]] = defaultdict(dict)
         for key, member in side:
             members[key][member] = None
-        found.append(members)
-    ones, others = found
+        members_by_label.append(members)
+    ones, others = members_by_label
     return [(list(ones[key]), list(others[key])) for key in ones if key in others]

@@ -46,8 +46,8 @@ def recover(
         return Recovered(model, scales, nothing(reason))
 
     def run_of(state: State) -> Run:
-        own = replace(scales, ranges=state.ranges)
-        proto = quantized_model(state.model, applied.placement, own, scheme)
+        tried = replace(scales, ranges=state.ranges)
+        proto = quantized_model(state.model, applied.placement, tried, scheme)
         return OnnxRuntimeModel(proto, model.base_dir, threads=1).run
 
     imported = model.imported.activations if model.imported else ()
@@ -57,9 +57,9 @@ def recover(
     state, part = recover_state(target, Bench.of(model, run_of, 1), samples, steps)
     if not part.kept:
         return Recovered(model, scales, part)
-    own = replace(scales, ranges=state.ranges)
+    tried = replace(scales, ranges=state.ranges)
     before = quantized_model(model, applied.placement, scales, scheme)
-    if not same_layers(before, quantized_model(state.model, applied.placement, own, scheme)):
+    if not same_layers(before, quantized_model(state.model, applied.placement, tried, scheme)):
         reason = "what was changed would change the layers, too"
         return Recovered(model, scales, part.model_copy(update={"kept": False, "reason": reason}))
-    return Recovered(state.model, own, part)
+    return Recovered(state.model, tried, part)

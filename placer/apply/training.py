@@ -150,7 +150,7 @@ def _tensors(
     if model.graph.scopes:
         flatten(candidate.graph)
     pairs = _Pairs(candidate)
-    found = []
+    tensors = []
     for number, group in enumerate(applied.placement.sorted()):
         by_pair: dict[tuple[str, str], list[Edge]] = {}
         for edge in group:
@@ -160,7 +160,7 @@ def _tensors(
         for (tensor, _), edges in by_pair.items():
             scale, zero_point, axis = pairs.parameters(edges[0])
             is_weight = inserter.is_weight(edges[0])
-            found.append(
+            tensors.append(
                 FakeQuantization(
                     tensor=tensor,
                     constant=tensor in model.graph.initializers,
@@ -172,7 +172,7 @@ def _tensors(
                     readers=tuple(_reader(edge, model) for edge in edges),
                 )
             )
-    return found
+    return tensors
 
 
 class _Pairs:

@@ -161,8 +161,8 @@ class _Observer:
             if not synthetic:
                 raise
             raise RunError(f"{error}; not every model takes random inputs: give `data`") from error
-        found = zip(self._names, values, strict=True)
-        return {name: value for name, value in found if value.size or name not in self._inside}
+        named = zip(self._names, values, strict=True)
+        return {name: value for name, value in named if value.size or name not in self._inside}
 
 
 def _body_inputs(model: Model) -> dict[str, Scope]:

@@ -44,11 +44,11 @@ def array_shapes(path: Path) -> Shape | dict[str, Shape]:
         return array.shape if isinstance(array, np.ndarray) else {}
     with _told(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
         members = [one for one in archive.infolist() if one.filename.endswith(".npy")]
-        found = {}
+        shapes = {}
         for member in members:
             with archive.open(member) as stream:
-                found[member.filename.removesuffix(".npy")] = _checked_shape(stream, member)
-        return found
+                shapes[member.filename.removesuffix(".npy")] = _checked_shape(stream, member)
+        return shapes
 
 
 def read_arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:

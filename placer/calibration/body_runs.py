@@ -25,10 +25,10 @@ def bodies_that_run(model: Model, dataset: Dataset) -> Ran:
 
 def most_runs(model: Model, dataset: Dataset) -> Counter[Scope]:
     """How often each body runs on one sample, at most; see ``runs_of_bodies``."""
-    found: Counter[Scope] = Counter()
+    most: Counter[Scope] = Counter()
     for _, runs in runs_of_bodies(model, dataset):
-        found |= runs
-    return found
+        most |= runs
+    return most
 
 
 def runs_of_bodies(model: Model, dataset: Dataset) -> Iterator[tuple[Sample, Counter[Scope]]]:

@@ -116,25 +116,25 @@ def _observe(
 ) -> tuple[dict[str, Statistics], int]:
     """Statistics, and of how many samples the pass was that saw the fewest."""
     chunks = passes(model, tensors, dataset, budget_bytes)
-    found: dict[str, Statistics] = {}
+    observed: dict[str, Statistics] = {}
     fewest, start = len(dataset), time.monotonic()
     for number, chunk in enumerate(chunks, 1):
         end = start + (until - start) * number / len(chunks)  # Each pass has an equal part.
         seen = 0
         for sample, values in activations(model, chunk, dataset):
             for name, value in values.items():
-                _add(found, model, name, value, sample, dataset.synthetic)
+                _add(observed, model, name, value, sample, dataset.synthetic)
             seen += 1
             if progress is not None:
                 progress((number - 1) * len(dataset) + seen, len(chunks) * len(dataset))
             if time.monotonic() >= end:
                 break
         fewest = min(fewest, seen)
-    return found, fewest
+    return observed, fewest
 
 
 def _add(
-    found: dict[str, Statistics],
+    observed: dict[str, Statistics],
     model: Model,
     name: str,
     value: np.ndarray,
@@ -157,7 +157,7 @@ def _add(
         raise InputError(
             f"tensor '{name}'{by} is NaN or Inf on {sample.origin}: {reason}"
         ) from error
-    found[name] = found[name].merge(statistics) if name in found else statistics
+    observed[name] = observed[name].merge(statistics) if name in observed else statistics
 
 
 def _nan_weight(model: Model) -> str | None:
@@ -205,7 +205,7 @@ def _read_cache(path: Path, tensors: Collection[str]) -> dict[str, Statistics] |
             arrays = np.load(file, allow_pickle=False)
             names, extremes = arrays["names"], arrays["extremes"]
             counts, histograms = arrays["counts"], arrays["histograms"]
-        found = {
+        cached = {
             str(name): Statistics(
                 float(low), float(high), int(count), int(zeros), int(exponent), histogram
             )
@@ -213,12 +213,12 @@ def _read_cache(path: Path, tensors: Collection[str]) -> dict[str, Statistics] |
                 names, extremes, counts, histograms, strict=True
             )
         }
-        if found.keys() != set(tensors):
+        if cached.keys() != set(tensors):
             raise ValueError("it holds other tensors")
-        for name, statistics in found.items():
+        for name, statistics in cached.items():
             if not statistics.is_possible:
                 raise ValueError(f"the statistics of '{name}' contradict each other")
-        return found
+        return cached
     except (FileNotFoundError, NotADirectoryError):
         return None
     except _DAMAGE as error:

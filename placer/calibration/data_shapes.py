@@ -48,8 +48,8 @@ def with_shapes_of_data(
     model: Path, shapes: Mapping[str, Shape], source: str | None
 ) -> dict[str, Shape]:
     """``shapes`` and those that ``shapes_of_data`` finds for other inputs, if there is a source."""
-    found = {} if source is None else shapes_of_data(model, shapes, source)
-    return {**found, **shapes}
+    of_data = {} if source is None else shapes_of_data(model, shapes, source)
+    return {**of_data, **shapes}
 
 
 Dims = tuple[int | None, ...] | None

@@ -71,17 +71,17 @@ def open_images(folder: Path, specs: Specs) -> Read:
 
 def _images_in(folder: Path) -> tuple[Sequence[Path], Sequence[str]]:
     """The images in order, and the names of their classes if there are any."""
-    own = _sorted_images(folder)
+    direct = _sorted_images(folder)
     children = sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
     by_class = {child.name: _sorted_images(child) for child in children}
-    found = [path for images in by_class.values() for path in images]
-    if own and found:
+    classed = [path for images in by_class.values() for path in images]
+    if direct and classed:
         raise InputError(
             f"folder {folder} holds images and folders of images; keep either, a folder for each "
             "class or none"
         )
-    if own:
-        return own, ()
+    if direct:
+        return direct, ()
     below = (path for child in children for path in child.glob("[!.]*/*") if _is_image(path))
     deeper = next(below, None)
     if deeper is not None:
@@ -89,10 +89,10 @@ def _images_in(folder: Path) -> tuple[Sequence[Path], Sequence[str]]:
             f"{deeper} lies deeper than the folders of {folder}, which are taken for classes; give "
             "the folder that holds the images, or a folder for each class"
         )
-    if not found:
+    if not classed:
         raise InputError(f"folder {folder} holds no image; put the samples there")
     if len(children) == 1:
-        return found, ()
+        return classed, ()
     # Left out, an empty folder would shift the labels of all classes behind it.
     empty = next((name for name, images in by_class.items() if not images), None)
     if empty is not None:
@@ -100,7 +100,7 @@ def _images_in(folder: Path) -> tuple[Sequence[Path], Sequence[str]]:
             f"folder {folder / empty} holds no image, but labels are positions among all folders "
             "of classes; put an image there, or remove the folder if it is no class"
         )
-    return found, tuple(by_class)
+    return classed, tuple(by_class)
 
 
 def _sorted_images(folder: Path) -> list[Path]:

@@ -34,12 +34,12 @@ def index_bounds(graph: Graph) -> Bounds:
     Only inputs that a node reads as they are, but for shape and type, and only axes of known size.
     Nodes in bodies of If, Loop and Scan, which may not run, do not count.
     """
-    found = {}
+    tightest = {}
     for name in graph.inputs:
         bounds = list(_bounds(graph, name))
         if bounds:
-            found[name] = min(bounds, key=lambda bound: bound.size)
-    return found
+            tightest[name] = min(bounds, key=lambda bound: bound.size)
+    return tightest
 
 
 def _bounds(graph: Graph, tensor: str) -> Iterator[Bound]:

@@ -57,8 +57,8 @@ def samples_in(array: np.ndarray, spec: InputSpec, where: str) -> Samples:
     is_sample = spec.batch == 1 and array.shape == shape[1:]
     if is_sample or array.size == spec.size == 1:
         return Samples(spec, array.reshape(1, *shape))
-    own, turned = array.shape[1:], sorted(array.shape[1:])
-    is_turned = turned in (sorted(shape), sorted(shape[1:])) and len(own) > 1
+    inner, turned = array.shape[1:], sorted(array.shape[1:])
+    is_turned = turned in (sorted(shape), sorted(shape[1:])) and len(inner) > 1
     fix = "transpose it: its axes are in another order"
     if not is_turned:
         fix = "reshape it or set the model's shape with `shapes`"

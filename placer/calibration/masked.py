@@ -32,7 +32,7 @@ def masked_tensors(model: Model, tensors: Collection[str], dataset: Dataset) -> 
     sources = {name for name in model.graph.initializers if may_mask(model.array(name))}
     constants = {name for name in sources.intersection(tensors) if fits_no_scale(model.array(name))}
     behind = _behind(model.graph, sources | dataset.masks) | dataset.masks
-    found = set(constants)
+    unfit = set(constants)
     observed = observable(model, (behind - sources).intersection({*tensors, *outputs}))
     for chunk in passes(model, observed, dataset):
         for sample, values in activations(model, chunk, dataset):
@@ -40,8 +40,8 @@ def masked_tensors(model: Model, tensors: Collection[str], dataset: Dataset) -> 
             _check_outputs(sample, made)
             if any(np.isnan(value).any() for value in made.values()):
                 return frozenset(constants)
-            found.update(name for name, value in values.items() if fits_no_scale(value))
-    return frozenset(found.intersection(tensors))
+            unfit.update(name for name, value in values.items() if fits_no_scale(value))
+    return frozenset(unfit.intersection(tensors))
 
 
 def _check_outputs(sample: Sample, outputs: Mapping[str, np.ndarray]) -> None:
@@ -57,11 +57,11 @@ def _check_outputs(sample: Sample, outputs: Mapping[str, np.ndarray]) -> None:
 
 def _behind(graph: Graph, constants: Collection[str]) -> set[str]:
     """Tensors computed from ``constants``, and by or from nodes that make such values."""
-    found = set(constants)
+    reached = set(constants)
     for node in graph.nodes:
-        if _makes_mask(node) or not found.isdisjoint(_read(graph, node)):
-            found.update(node.outputs)
-    return found - set(constants)
+        if _makes_mask(node) or not reached.isdisjoint(_read(graph, node)):
+            reached.update(node.outputs)
+    return reached - set(constants)
 
 
 def _read(graph: Graph, node: Node) -> Iterator[str]:

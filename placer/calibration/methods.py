@@ -39,12 +39,12 @@ def threshold(
     if method == "minmax" or statistics.low == statistics.high:
         return full
     if method == "percentile":
-        found = _percentile(statistics, scheme, percentile)
+        best = _percentile(statistics, scheme, percentile)
     elif method == "entropy":
-        found = _entropy(statistics, scheme)
+        best = _entropy(statistics, scheme)
     else:
-        found = _mse(statistics, scheme)
-    clipped = _with_zero(max(found.low, full.low), min(found.high, full.high))
+        best = _mse(statistics, scheme)
+    clipped = _with_zero(max(best.low, full.low), min(best.high, full.high))
     # Where nearly all values are zero a percentile may be zero too and would erase the tensor.
     return clipped if clipped.low < clipped.high else full
 

@@ -126,8 +126,8 @@ def _values(
         values = {name: sample.inputs[name] for name in tensors if name in sample.inputs}
         if session is not None:
             given = {name: sample.inputs[name] for name in before}
-            found = run_once(session, computed, given, f"{source.path} on {sample.origin}")
-            values.update(zip(computed, found, strict=True))
+            results = run_once(session, computed, given, f"{source.path} on {sample.origin}")
+            values.update(zip(computed, results, strict=True))
         yield values
 
 

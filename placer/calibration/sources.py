@@ -84,11 +84,11 @@ def _samples(
     """The samples in ``arrays``, which have the names of ``specs``, and maybe labels."""
     labels = None if LABELS in specs else arrays.get(LABELS)
     samples = {name: samples_in(arrays[name], spec, where) for name, spec in specs.items()}
-    for name, found in samples.items():
-        if found.dropped:
+    for name, held in samples.items():
+        if held.dropped:
             note(
-                f"{source}: {found.dropped} of {len(arrays[name])} rows of array '{name}' are "
-                f"dropped, they fill no batch of {found.spec.batch}"
+                f"{source}: {held.dropped} of {len(arrays[name])} rows of array '{name}' are "
+                f"dropped, they fill no batch of {held.spec.batch}"
             )
     count = _count(samples, where, source, note)
     first = next(iter(specs.values()))
@@ -98,15 +98,15 @@ def _samples(
     for index in range(count):
         origin = f"{where}, sample {index}"
         inputs = {
-            name: converted(found[index], found.spec, origin, source, note)
-            for name, found in samples.items()
+            name: converted(held[index], held.spec, origin, source, note)
+            for name, held in samples.items()
         }
         yield Sample(inputs, None if labels is None else _rows(labels, first, index), origin)
 
 
 def _count(samples: Mapping[str, Samples], where: str, source: str, note: Note) -> int:
     """The number of samples that all arrays hold; an array may hold one for all."""
-    counts = {name: len(found) for name, found in samples.items()}
+    counts = {name: len(held) for name, held in samples.items()}
     several = {count for count in counts.values() if count != 1}
     if len(several) > 1:
         shown = ", ".join(f"'{name}' {count}" for name, count in counts.items())
@@ -185,8 +185,8 @@ def function_of(source: str) -> Callable[[], Iterable[object]]:
         raise InputError(f"{source} is a URL; download it and give {what}")
     if not colon or Path(source).suffix.lower() in _SUFFIXES or not module_name or not name:
         raise InputError(f"{source} does not exist; give {what}")
-    found: Callable[[], Iterable[object]] = load_function(source)
-    return found
+    function: Callable[[], Iterable[object]] = load_function(source)
+    return function
 
 
 def _function_samples(

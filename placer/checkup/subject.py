@@ -120,9 +120,9 @@ class Subject:
 
 def sqnr(values: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> float:
     """The lowest signal-to-noise ratio in dB over all outputs; NaN if a value is not finite."""
-    found = []
+    decibels_of = []
     for name, right in expected.items():
         exact = np.asarray(right, np.float64)
         noise = float(np.square(np.asarray(values[name], np.float64) - exact).mean())
-        found.append(decibels(noise / max(float(np.square(exact).mean()), 1e-30)))
-    return min(found)
+        decibels_of.append(decibels(noise / max(float(np.square(exact).mean()), 1e-30)))
+    return min(decibels_of)

@@ -196,9 +196,11 @@ class Suite:
         path = self._folder / "saved.engine"
         self._float.save(path)
         inputs = self._subject.inputs
-        found = sqnr(self._engine.load(path).run(inputs), self._float.run(inputs))
-        if not found >= FLOAT32_DB:
-            raise Failed(f"the loaded engine's outputs are {found:.1f} dB from the saved one's")
+        distance_db = sqnr(self._engine.load(path).run(inputs), self._float.run(inputs))
+        if not distance_db >= FLOAT32_DB:
+            raise Failed(
+                f"the loaded engine's outputs are {distance_db:.1f} dB from the saved one's"
+            )
         return Outcome(f"{path.stat().st_size} bytes, loaded and run")
 
     def implicit(self) -> Outcome:
@@ -211,10 +213,10 @@ class Suite:
         samples = [sample.inputs for sample in subject.data]
         model = subject.model
         built = self._engine.compile_implicit(model.proto, model.base_dir, samples)
-        found = sqnr(built.run(subject.inputs), subject.on_cpu(model.proto))
-        if not found >= FLOAT8_DB:
-            raise Failed(f"its outputs are {found:.1f} dB from the float model's")
-        return Outcome(f"calibrated; outputs are {found:.0f} dB from the float model's")
+        distance_db = sqnr(built.run(subject.inputs), subject.on_cpu(model.proto))
+        if not distance_db >= FLOAT8_DB:
+            raise Failed(f"its outputs are {distance_db:.1f} dB from the float model's")
+        return Outcome(f"calibrated; outputs are {distance_db:.0f} dB from the float model's")
 
     def two_processes(self) -> Outcome:
         """Two workers measure on the same device at the same time."""
@@ -296,10 +298,12 @@ def agrees(
 ) -> Outcome:
     """Whether ``proto``'s outputs are at least ``least`` dB from ONNX Runtime's; Failed if not."""
     compiled = compiled or subject.compile(proto)
-    found = sqnr(compiled.run(subject.inputs), subject.on_cpu(proto))
-    if math.isnan(found) or found < least:
-        raise Failed(f"outputs are {found:.1f} dB from ONNX Runtime's, {least:.0f} are needed")
-    near = "the same as" if math.isinf(found) else f"{found:.0f} dB from"
+    distance_db = sqnr(compiled.run(subject.inputs), subject.on_cpu(proto))
+    if math.isnan(distance_db) or distance_db < least:
+        raise Failed(
+            f"outputs are {distance_db:.1f} dB from ONNX Runtime's, {least:.0f} are needed"
+        )
+    near = "the same as" if math.isinf(distance_db) else f"{distance_db:.0f} dB from"
     return Outcome(f"outputs are {near} ONNX Runtime's")
 
 

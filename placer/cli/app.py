@@ -243,10 +243,10 @@ def _tell(error: Exception, as_child: bool) -> int:
     from placer.cli.options import with_flags  # noqa: PLC0415
     from placer.cli.unforeseen import unforeseen  # noqa: PLC0415
 
-    told = error if isinstance(error, PlacerError) else unforeseen(error)
-    _say(str(told) if as_child else with_flags(str(told)))
-    nothing_to_do = as_child and isinstance(told, NothingToQuantizeError)
-    return NothingToQuantizeError.child_code if nothing_to_do else told.exit_code
+    foreseen = error if isinstance(error, PlacerError) else unforeseen(error)
+    _say(str(foreseen) if as_child else with_flags(str(foreseen)))
+    nothing_to_do = as_child and isinstance(foreseen, NothingToQuantizeError)
+    return NothingToQuantizeError.child_code if nothing_to_do else foreseen.exit_code
 
 
 def _say(text: str, kind: str = "error: ") -> None:

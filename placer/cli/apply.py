@@ -113,7 +113,7 @@ def apply_command(
 def _print(outcome: AppliedModel) -> None:
     console = Console()
     applied, scales = outcome.applied, outcome.scales
-    named = sum(found.by_name for found in applied.found)
+    named = sum(transfer.by_name for transfer in applied.found)
     same = {True: "the same structure", False: "another structure", None: "no structure in file"}
     table = Table(title=escape(f"{outcome.file.path.name} on {outcome.model.path.name}"))
     table.add_column("what")
@@ -157,9 +157,9 @@ def _recovery_line(part: RecoveryPart) -> str:
 
 def _other_operators(applied: Applied) -> list[str]:
     return [
-        f"{found.edge} is {found.operators[1]}, was {found.operators[0]}"
-        for found in applied.found
-        if found.operators is not None
+        f"{transfer.edge} is {transfer.operators[1]}, was {transfer.operators[0]}"
+        for transfer in applied.found
+        if transfer.operators is not None
     ]
 
 

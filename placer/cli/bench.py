@@ -54,7 +54,7 @@ def bench_command(
     as_json: Annotated[bool, json_option()] = False,
 ) -> None:
     """Measure models in turn on one engine: medians, spread, and ratios to the first."""
-    found = placer.bench(
+    result = placer.bench(
         models,
         engine=engine,
         shapes=shape_ranges_of(shape or []),
@@ -67,15 +67,15 @@ def bench_command(
         engine_options=engine_options(engine_option or []),
     )
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(result.to_json(), indent=2))
         return
     console = Console()
-    told = f": {escape(found.why)}" if found.why else ""
-    console.print(f"{found.engine} {found.version}{told}", highlight=False, soft_wrap=True)
-    for note in found.notes:
+    reason = f": {escape(result.why)}" if result.why else ""
+    console.print(f"{result.engine} {result.version}{reason}", highlight=False, soft_wrap=True)
+    for note in result.notes:
         console.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)
-    console.print(_table(found.models, found.estimated))
-    console.print(f"latency is {found.clock} on {escape(found.device)}", highlight=False)
+    console.print(_table(result.models, result.estimated))
+    console.print(f"latency is {result.clock} on {escape(result.device)}", highlight=False)
 
 
 def _table(measured: Sequence[Measured], estimated: bool) -> Table:

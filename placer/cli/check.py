@@ -80,10 +80,10 @@ def _print_findings(findings: Sequence[Finding]) -> None:
     left = [finding.node for finding in findings if not finding.imported]
     if left:
         others = f" and {len(left) - 1} more" if len(left) > 1 else ""
-        told = f"placer import, and placer optimize, refuse the file for '{left[0]}'{others}"
+        verdict = f"placer import, and placer optimize, refuse the file for '{left[0]}'{others}"
     else:
-        told = "placer import, and placer optimize, make all these fixes"
-    console.print(told, highlight=False, soft_wrap=True, markup=False)
+        verdict = "placer import, and placer optimize, make all these fixes"
+    console.print(verdict, highlight=False, soft_wrap=True, markup=False)
 
 
 def _print(report: BuildReport, plan: Plan | None) -> None:

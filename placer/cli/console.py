@@ -78,8 +78,8 @@ class ConsoleObserver:
         most = "" if budget is None else f", {budget} trials at most"
         resumed = f", resumed after {done}" if done else ""
         self.stage(f"searching{most}{resumed}")
-        told = header(objective, estimated=estimated)
-        self._console.print(f"[bold]{told}[/]", highlight=False, soft_wrap=True)
+        text = header(objective, estimated=estimated)
+        self._console.print(f"[bold]{text}[/]", highlight=False, soft_wrap=True)
         self._begin_bar("trials", budget)
         self._update_bar(done)
 
@@ -88,8 +88,8 @@ class ConsoleObserver:
         self._count += 1
         if record.feasible and record.ratio is not None:
             self._best = min(record.ratio, self._best or record.ratio)
-        told = line(record, self._best, self._objective)
-        self._console.print(told, highlight=False, soft_wrap=True)
+        text = line(record, self._best, self._objective)
+        self._console.print(text, highlight=False, soft_wrap=True)
         self._update_bar(self._count, f"best {speedup(self._best)}")
 
     def probe(self, done: int) -> None:
@@ -140,11 +140,11 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     clock = f"{result.objective} is {result.engine.clock} on {result.engine.device}"
     console.print(clock, highlight=False)
     if result.best is not None and result.best.base is not None:
-        told = f"what is not quantized is computed in {result.best.base}"
-        console.print(told, highlight=False)
+        note = f"what is not quantized is computed in {result.best.base}"
+        console.print(note, highlight=False)
     if result.best is not None and result.best.quantized_edges:
-        told = f"placed for {result.engine.name}; another engine may run it slower than float"
-        console.print(told, highlight=False)
+        note = f"placed for {result.engine.name}; another engine may run it slower than float"
+        console.print(note, highlight=False)
     console.print(f"outputs are in {escape(folder)}", highlight=False)
 
 
@@ -198,18 +198,18 @@ def _print_front(console: Console, result: Result) -> None:
 def _print_metrics(
     console: Console, before: dict[str, float | None], after: dict[str, float | None]
 ) -> None:
-    told = {name: value for name, value in after.items() if "[" not in name}
-    parts = {name: value for name, value in after.items() if name not in told}
+    listed = {name: value for name, value in after.items() if "[" not in name}
+    parts = {name: value for name, value in after.items() if name not in listed}
     if len(parts) > _MOST_PARTS:  # Of an output of many parts the worst alone.
         noisy = [(value, name) for name, value in parts.items() if name.startswith("sqnr ")]
         worst = min(((v, name) for v, name in noisy if v is not None), default=None)
         parts = {} if worst is None else {worst[1]: worst[0]}
-    told |= parts
-    for name, value in told.items():
+    listed |= parts
+    for name, value in listed.items():
         was = f"{shown(before[name])} -> " if name in before else ""
         console.print(f"{escape(name)}: {was}{shown(value)}", highlight=False)
-    if len(told) < len(after):
-        console.print(f"{len(after) - len(told)} more, of parts of outputs, in the report")
+    if len(listed) < len(after):
+        console.print(f"{len(after) - len(listed)} more, of parts of outputs, in the report")
 
 
 def _point(part: FrontPart) -> tuple[str, str]:

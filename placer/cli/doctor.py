@@ -54,11 +54,11 @@ def doctor_command(
         return
     if output is not None:
         raise InputError("--output writes what --full finds; add --full, or take --json > FILE")
-    found = placer.diagnose()
+    diagnosis = placer.diagnose()
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(diagnosis.to_json(), indent=2))
         return
-    _print(found)
+    _print(diagnosis)
 
 
 def _full(
@@ -74,7 +74,7 @@ def _full(
     def tell(step: Step) -> None:
         progress.print(f"· {step.name}: {step.verdict}", highlight=False, markup=False)
 
-    found = placer.check_up(
+    checkup = placer.check_up(
         engine,
         device=device,
         threads=threads,
@@ -82,35 +82,35 @@ def _full(
         on_step=tell,
     )
     if output is not None:
-        found.write(output)
+        checkup.write(output)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(checkup.to_json(), indent=2))
     else:
-        _print_steps(found)
-    failed = [step.name for step in found.steps if step.verdict == "failed"]
+        _print_steps(checkup)
+    failed = [step.name for step in checkup.steps if step.verdict == "failed"]
     if failed:
-        raise RunError(f"{len(failed)} of {len(found.steps)} steps failed: {', '.join(failed)}")
+        raise RunError(f"{len(failed)} of {len(checkup.steps)} steps failed: {', '.join(failed)}")
 
 
-def _print_steps(found: Checkup) -> None:
-    title = f"engine {found.engine} {found.version} on {found.device}, pack {found.pack}"
+def _print_steps(checkup: Checkup) -> None:
+    title = f"engine {checkup.engine} {checkup.version} on {checkup.device}, pack {checkup.pack}"
     table = Table(title=escape(title))
     for column in ("step", "", "seconds", ""):
         table.add_column(column, overflow="fold")
-    for step in found.steps:
+    for step in checkup.steps:
         colour = _COLOURS[step.verdict]
         verdict = f"[{colour}]{step.verdict}[/]"
         table.add_row(step.name, verdict, f"{step.seconds:.1f}", escape(step.said))
     Console().print(table)
 
 
-def _print(found: Diagnosis) -> None:
+def _print(diagnosis: Diagnosis) -> None:
     console = Console()
-    console.print(f"Python {found.python}, {found.system}", highlight=False)
-    for package, version in found.packages.items():
+    console.print(f"Python {diagnosis.python}, {diagnosis.system}", highlight=False)
+    for package, version in diagnosis.packages.items():
         console.print(f"  {package} {version or '[dim]not installed[/]'}", highlight=False)
-    _print_gpus(console, found)
-    for engine in found.engines:
+    _print_gpus(console, diagnosis)
+    for engine in diagnosis.engines:
         mark = "[green]runs here[/]"
         if engine.reason is not None:
             mark = f"[yellow]does not run here[/]: {escape(engine.reason)}"
@@ -121,10 +121,10 @@ def _print(found: Diagnosis) -> None:
         )
 
 
-def _print_gpus(console: Console, found: Diagnosis) -> None:
-    if not found.gpus:
+def _print_gpus(console: Console, diagnosis: Diagnosis) -> None:
+    if not diagnosis.gpus:
         console.print("CUDA sees no GPU", highlight=False)
-    for gpu in found.gpus:
+    for gpu in diagnosis.gpus:
         console.print(
             f"GPU {gpu.index}: {escape(gpu.name)}, compute capability {gpu.compute_capability}, "
             f"driver {gpu.driver}",

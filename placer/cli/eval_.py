@@ -91,7 +91,7 @@ def eval_command(
 
     Exit codes: 0 done, 1 a model did not run, 2 wrong input, 3 a model misses a gate.
     """
-    found = placer.evaluate(
+    evaluation = placer.evaluate(
         float_model,
         quantized,
         data=data,
@@ -107,10 +107,10 @@ def eval_command(
         layers=layers,
     )
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(evaluation.to_json(), indent=2))
     else:
-        _print(found, layers=layers)
-    _refuse_missed(found.models)
+        _print(evaluation, layers=layers)
+    _refuse_missed(evaluation.models)
 
 
 def _refuse_missed(models: Sequence[Evaluated]) -> None:
@@ -125,13 +125,15 @@ def _refuse_missed(models: Sequence[Evaluated]) -> None:
         raise GateError("; ".join(missed))
 
 
-def _print(found: placer.EvalResult, *, layers: bool) -> None:
+def _print(evaluation: placer.EvalResult, *, layers: bool) -> None:
     console = Console()
-    console.print(f"{found.samples} samples on {found.engine} {found.version}", highlight=False)
-    if found.note:
-        console.print(escape(found.note), highlight=False, soft_wrap=True)
-    console.print(_metrics(found.models))
-    for one in found.models:
+    console.print(
+        f"{evaluation.samples} samples on {evaluation.engine} {evaluation.version}", highlight=False
+    )
+    if evaluation.note:
+        console.print(escape(evaluation.note), highlight=False, soft_wrap=True)
+    console.print(_metrics(evaluation.models))
+    for one in evaluation.models:
         if layers:
             _print_layers(console, one)
 

@@ -108,7 +108,7 @@ def explain_command(
     Every time is an estimate, of TensorRT or of what placer fit measured; for other engines there
     is none. Nothing is built or run.
     """
-    found = placer.explain(
+    explained = placer.explain(
         model,
         placement,
         gpu=gpu,
@@ -120,56 +120,58 @@ def explain_command(
         profile=profile,
     )
     if plan_file is not None:
-        found.write_plan(plan_file)
+        explained.write_plan(plan_file)
     if improved is not None:
-        found.write_improved(improved)
+        explained.write_improved(improved)
     if html is not None:
-        _write_page(model, found, html)
+        _write_page(model, explained, html)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(explained.to_json(), indent=2))
         return
     console = Console()
-    told = f"{model}: {_of_what(found)}"
-    console.print(escape(told), highlight=False, soft_wrap=True)
-    _print(console, found, show_all)
-    for sentence in found.pinned:
+    heading = f"{model}: {_of_what(explained)}"
+    console.print(escape(heading), highlight=False, soft_wrap=True)
+    _print(console, explained, show_all)
+    for sentence in explained.pinned:
         console.print(f"pinned: {escape(sentence)}", highlight=False, soft_wrap=True)
-    for sentence in _notes(found):
+    for sentence in _notes(explained):
         console.print(escape(sentence), highlight=False, soft_wrap=True)
-    if found.built is not None:
-        _print_actual(console, found.outcomes, found.built, show_all)
+    if explained.built is not None:
+        _print_actual(console, explained.outcomes, explained.built, show_all)
 
 
-def _notes(found: ModelExplanation) -> list[str]:
-    return [text for text in (found.inside, found.in_bodies, *found.unpredicted) if text]
+def _notes(explained: ModelExplanation) -> list[str]:
+    return [
+        text for text in (explained.inside, explained.in_bodies, *explained.unpredicted) if text
+    ]
 
 
-def _of_what(found: ModelExplanation) -> str:
-    estimates = "" if found.gpu is None else f"estimates for {found.gpu.name}, "
-    return f"{found.source}; {estimates}base {found.base}, pack {found.pack.name_and_version}"
+def _of_what(shown: ModelExplanation) -> str:
+    estimates = "" if shown.gpu is None else f"estimates for {shown.gpu.name}, "
+    return f"{shown.source}; {estimates}base {shown.base}, pack {shown.pack.name_and_version}"
 
 
-def _write_page(model: Path, found: ModelExplanation, path: Path) -> None:
+def _write_page(model: Path, explained: ModelExplanation, path: Path) -> None:
     # Imported only now, for the same reason.
     from placer.report.explanation import Explained, write_explanation  # noqa: PLC0415
 
-    pinned = [f"pinned: {sentence}" for sentence in found.pinned]
-    facts = [_of_what(found), *pinned, *_notes(found)]
-    timed = found.gpu is not None
+    pinned = [f"pinned: {sentence}" for sentence in explained.pinned]
+    facts = [_of_what(explained), *pinned, *_notes(explained)]
+    timed = explained.gpu is not None
     if not timed:
-        facts.append(_no_times(found))
-    write_explanation(Explained(model.name, facts, found.explanation, timed), path)
+        facts.append(_no_times(explained))
+    write_explanation(Explained(model.name, facts, explained.explanation, timed), path)
 
 
-def _no_times(found: ModelExplanation) -> str:
-    engine = found.pack.manifest.engine
+def _no_times(explained: ModelExplanation) -> str:
+    engine = explained.pack.manifest.engine
     return f"no times: nothing estimates {engine}; placer optimize or placer bench measures it"
 
 
-def _print(console: Console, found: ModelExplanation, show_all: bool) -> None:
-    explanation, timed = found.explanation, found.gpu is not None
+def _print(console: Console, explained: ModelExplanation, show_all: bool) -> None:
+    explanation, timed = explained.explanation, explained.gpu is not None
     tree = _decisions(explanation, timed, show_all)
-    none = f"nothing to decide: no rule of pack '{found.pack.manifest.name}' has a choice here"
+    none = f"nothing to decide: no rule of pack '{explained.pack.manifest.name}' has a choice here"
     console.print(tree if tree.children else escape(none), highlight=False)
     if explanation.overlaps and show_all:
         console.print(_overlaps(explanation))
@@ -183,7 +185,7 @@ def _print(console: Console, found: ModelExplanation, show_all: bool) -> None:
     if timed:
         _print_times(console, explanation)
     else:
-        console.print(_no_times(found), highlight=False, soft_wrap=True)
+        console.print(_no_times(explained), highlight=False, soft_wrap=True)
 
 
 def _print_times(console: Console, explanation: Explanation) -> None:
@@ -256,11 +258,13 @@ def _decisions(explanation: Explanation, timed: bool, show_all: bool) -> Tree:
 
     tree = Tree("[bold]what was decided[/]" + (", the costliest first" if timed else ""))
     total = explanation.total_us if timed else 0.0
-    for found in decision_tree(explanation):
-        branch = tree.add(f"[bold]{escape(found.rule.id)}[/]: {_sites(found.costs, total)}")
-        source = f" [{found.rule.source}]" if show_all else ""
-        branch.add(f"[dim]{escape(found.rule.why + source)}[/]")
-        for layout in found.layouts:
+    for branch_of_rule in decision_tree(explanation):
+        branch = tree.add(
+            f"[bold]{escape(branch_of_rule.rule.id)}[/]: {_sites(branch_of_rule.costs, total)}"
+        )
+        source = f" [{branch_of_rule.rule.source}]" if show_all else ""
+        branch.add(f"[dim]{escape(branch_of_rule.rule.why + source)}[/]")
+        for layout in branch_of_rule.layouts:
             leaf = branch.add(f"[cyan]{escape(layout.shown)}[/]: {_sites(layout.costs, total)}")
             leaf.add(escape(_anchors(layout.costs)))
     return tree

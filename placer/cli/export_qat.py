@@ -34,14 +34,14 @@ def export_qat_command(
     The file says which tensors which nodes and PyTorch modules read quantized, with scales to
     begin with. Edges are found as placer apply finds them, whatever the nodes are called.
     """
-    found = placer.export_qat(placement, model, output, shapes=shapes_of(shape or []))
-    for lost in found.lost:
+    exported = placer.export_qat(placement, model, output, shapes=shapes_of(shape or []))
+    for lost in exported.lost:
         typer.echo(f"not found: {lost.edge}: {lost.reason}", err=as_json)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(exported.to_json(), indent=2))
         return
-    constants = sum(one.constant for one in found.tensors)
+    constants = sum(one.constant for one in exported.tensors)
     typer.echo(
-        f"wrote {found.path}: {len(found.tensors) - constants} activations and {constants} "
+        f"wrote {exported.path}: {len(exported.tensors) - constants} activations and {constants} "
         "weights and other constants"
     )

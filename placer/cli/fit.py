@@ -55,7 +55,7 @@ def fit_command(
     def tell(sentence: str) -> None:
         progress.print(f"· {sentence}", highlight=False, markup=False)
 
-    found = placer.fit(
+    fit = placer.fit(
         engine,
         output,
         models=models,
@@ -69,34 +69,34 @@ def fit_command(
         names=names,
         on_network=tell,
     )
-    _print(Console(), found, output)
+    _print(Console(), fit, output)
 
 
-def _print(console: Console, found: Fit, output: Path) -> None:
+def _print(console: Console, fit: Fit, output: Path) -> None:
     table = Table(title="predicted layers and those that were built")
     for column in ("rule", "predicted", "built", "of these types", "most often otherwise"):
         table.add_column(column, overflow="fold")
-    for rule in found.rules:
+    for rule in fit.rules:
         worst = f"{rule.otherwise[0][1]}: {rule.otherwise[0][0]}" if rule.otherwise else ""
         counts = map(str, (rule.predicted, rule.built, rule.same_types))
         table.add_row(escape(rule.rule), *counts, escape(worst))
     console.print(table)
-    errors = found.errors
+    errors = fit.errors
     console.print(
         f"{errors.networks} networks, {errors.builds} builds, each network estimated by a fit to "
         f"the others: 80% of latencies within {errors.latency:.0%}; ratios of two builds within "
         f"{errors.ratio_median:.0%} (half), {errors.ratio:.0%} (80%), {errors.ratio_95:.0%} (95%); "
-        f"{_ordered(found)}",
+        f"{_ordered(fit)}",
         highlight=False,
         soft_wrap=True,
     )
-    for remark in found.remarks:
+    for remark in fit.remarks:
         console.print(f"note: {escape(remark)}", highlight=False, soft_wrap=True)
-    console.print(f"wrote {escape(str(output))}: costs on {escape(found.name)}", highlight=False)
+    console.print(f"wrote {escape(str(output))}: costs on {escape(fit.name)}", highlight=False)
 
 
-def _ordered(found: Fit) -> str:
-    errors = found.errors
+def _ordered(fit: Fit) -> str:
+    errors = fit.errors
     if errors.ordered is None:
         return "no two builds differ by more than noise"
     return (

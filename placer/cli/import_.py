@@ -64,7 +64,7 @@ def import_command(
     written as an OpenVINO IR, which becomes a Q/DQ model. Lists what could not be kept.
     placer optimize takes the quantized model itself and keeps the scales of weights too.
     """
-    found = placer.import_model(
+    result = placer.import_model(
         model,
         output,
         pack=pack,
@@ -73,15 +73,15 @@ def import_command(
         float_model=float_model,
     )
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(result.to_json(), indent=2))
     else:
-        _print(found.imported, found.pack, found.comparison, found.losses)
-        if found.matched is not None:
-            _print_matched(found.matched)
-        for warning in found.warnings:
+        _print(result.imported, result.pack, result.comparison, result.losses)
+        if result.matched is not None:
+            _print_matched(result.matched)
+        for warning in result.warnings:
             typer.echo(f"warning: {warning}")
-        typer.echo(f"on {found.compared_on}, {found.distance}")
-        typer.echo(f"wrote {found.model} and {found.placement_file}")
+        typer.echo(f"on {result.compared_on}, {result.distance}")
+        typer.echo(f"wrote {result.model} and {result.placement_file}")
 
 
 def _print(

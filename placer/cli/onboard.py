@@ -86,13 +86,13 @@ def onboard_command(
     console = summary_console()
     begun_anew = True if redo else (redo_model or [])
     if dry_run:
-        found = placer.plan_onboarding(
+        plan = placer.plan_onboarding(
             manifest, output=output, jobs=jobs, executor=executor, redo=begun_anew
         )
         if as_json:
-            typer.echo(found.summary.model_dump_json(indent=2))
+            typer.echo(plan.summary.model_dump_json(indent=2))
         elif not quiet:
-            console.print(_planned(found.planned))
+            console.print(_planned(plan.planned))
         return
 
     def tell(text: str) -> None:
@@ -116,8 +116,8 @@ def onboard_command(
 def _planned(planned: Sequence[Planned]) -> Table:
     table = _table("", "model", "path", "what", "why")
     for number, one in enumerate(planned, start=1):
-        told = map(escape, (one.job.name, one.job.model, one.action, one.why))
-        table.add_row(str(number), *told)
+        cells = map(escape, (one.job.name, one.job.model, one.action, one.why))
+        table.add_row(str(number), *cells)
     return table
 
 
@@ -169,10 +169,13 @@ def _rows_by_target(summary: Summary, targets: Sequence[str]) -> list[tuple[str,
         faster = model.state == STATE_OF[Verdict.FASTER] and model.speedup is not None
         text = f"{model.speedup:.2f}" if faster else model.state
         estimate = " (estimate)" if faster and model.estimated else ""
-        own = cells.setdefault(model.of or model.name, {})
-        own[model.target or ""] = f"[{colour}]{text}{estimate}[/]"
+        by_target = cells.setdefault(model.of or model.name, {})
+        by_target[model.target or ""] = f"[{colour}]{text}{estimate}[/]"
     rows = cells.items()
-    return [(escape(name), *(own.get(target, "") for target in targets)) for name, own in rows]
+    return [
+        (escape(name), *(by_target.get(target, "") for target in targets))
+        for name, by_target in rows
+    ]
 
 
 def markdown_of(summary: Summary) -> str:
@@ -184,9 +187,9 @@ def markdown_of(summary: Summary) -> str:
     lines = [f"**placer onboard**: {counted}", "", *map(_line, rows)]
     targets = _targets(summary)
     if targets:
-        found = [tuple(map(_cell, row)) for row in _rows_by_target(summary, targets)]
+        cells = [tuple(map(_cell, row)) for row in _rows_by_target(summary, targets)]
         heads = [("speed-up", *(_cell(escape(t)) for t in targets)), ("---",) * (len(targets) + 1)]
-        lines += ["", *map(_line, (*heads, *found))]
+        lines += ["", *map(_line, (*heads, *cells))]
     return "\n".join(lines) + "\n"
 
 

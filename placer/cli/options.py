@@ -87,7 +87,7 @@ EngineOptions = Annotated[list[str] | None, option("engine_options")]
 
 def with_flags(text: str) -> str:
     """What the library says, which names an option in backticks, with the option's flag."""
-    return re.sub(r"`(\w+)`", lambda found: _flag(found[1]), text)
+    return re.sub(r"`(\w+)`", lambda match: _flag(match[1]), text)
 
 
 def _flag(name: str) -> str:
@@ -99,10 +99,10 @@ def shape_ranges_of(texts: Sequence[str]) -> dict[str, ShapeRange]:
     """Ranges of input shapes by name; InputError if one is given twice."""
     ranges: dict[str, ShapeRange] = {}
     for text in texts:
-        name, found = parse_shape_range(text)
+        name, shape_range = parse_shape_range(text)
         if name in ranges:
             raise InputError(f"--shape names input '{name}' twice; give it once")
-        ranges[name] = found
+        ranges[name] = shape_range
     return ranges
 
 

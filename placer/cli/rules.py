@@ -59,11 +59,13 @@ def list_packs(
         table.add_column(column, no_wrap=column != "engine")
     for name in builtin_pack_names():
         table.add_row(*_pack_row(load_pack(name), "built in"))
-    for found in Store.default().installed():
+    for installed in Store.default().installed():
         try:
-            table.add_row(*_pack_row(load_pack(f"{found.name}@{found.version}"), "installed"))
+            table.add_row(
+                *_pack_row(load_pack(f"{installed.name}@{installed.version}"), "installed")
+            )
         except InputError as error:  # One broken pack must not hide the others.
-            typer.echo(f"{found} cannot be loaded: {error}", err=True)
+            typer.echo(f"{installed} cannot be loaded: {error}", err=True)
     Console().print(table)
 
 
@@ -252,15 +254,15 @@ def uninstall_command(
         wanted = parse_requirement(pack)
     except ValueError as error:
         raise InputError(str(error)) from error
-    found = [one for one in store.versions(wanted.name) if wanted.versions.contains(one.version)]
-    if not found:
+    matching = [one for one in store.versions(wanted.name) if wanted.versions.contains(one.version)]
+    if not matching:
         known = ", ".join(map(str, store.installed())) or "none"
         raise InputError(f"no pack {wanted} is installed; installed: {known}")
-    if len(found) > 1:
-        versions = ", ".join(one.version for one in found)
+    if len(matching) > 1:
+        versions = ", ".join(one.version for one in matching)
         raise InputError(f"{wanted} is installed as {versions}; name one, as {wanted.name}@VERSION")
-    store.remove(found[0])
-    typer.echo(f"uninstalled {found[0]}")
+    store.remove(matching[0])
+    typer.echo(f"uninstalled {matching[0]}")
 
 
 @rules_app.command("diff")

@@ -139,7 +139,7 @@ def sensitivity_command(
     if observer is not None and asked.told:
         observer.stage(asked.told)
     try:
-        found = placer.sensitivity(
+        sensitivity = placer.sensitivity(
             asked.model,
             by=by or ("rule", "group", "site"),
             samples=samples,
@@ -154,40 +154,46 @@ def sensitivity_command(
         # Plotly takes long to import.
         from placer.report.sensitivity import write_sensitivity  # noqa: PLC0415
 
-        write_sensitivity(found, figure)
+        write_sensitivity(sensitivity, figure)
     if as_json:
-        typer.echo(found.model_dump_json(indent=2))
+        typer.echo(sensitivity.model_dump_json(indent=2))
         return
-    _print(console, found, rows)
+    _print(console, sensitivity, rows)
     if figure is not None:
         console.print(f"figures are in {escape(str(figure))}", highlight=False, soft_wrap=True)
 
 
-def _print(console: Console, found: Sensitivity, limit: int) -> None:
-    by_site = any(subject.kind == "site" for subject in found.subjects)
+def _print(console: Console, result: Sensitivity, limit: int) -> None:
+    by_site = any(subject.kind == "site" for subject in result.subjects)
     for kind, head in _HEADS.items():
-        own = [subject for subject in found.subjects if subject.kind == kind]
+        subjects = [subject for subject in result.subjects if subject.kind == kind]
         # A group of one site has the row of its site.
-        if own and (kind != "group" or not by_site or any(subject.sites > 1 for subject in own)):
-            console.print(_table(head, own, found, limit))
-            if len(own) > limit:
-                console.print(f"{len(own) - limit} more with --rows or --json", highlight=False)
+        if subjects and (
+            kind != "group" or not by_site or any(subject.sites > 1 for subject in subjects)
+        ):
+            console.print(_table(head, subjects, result, limit))
+            if len(subjects) > limit:
+                console.print(
+                    f"{len(subjects) - limit} more with --rows or --json", highlight=False
+                )
     console.print(
-        f"SQNR in dB at the worst output part, on {found.samples} samples. Default placement: "
-        f"{_db(found.default)}; the least that the rules let be quantized: {_db(found.floats)}",
+        f"SQNR in dB at the worst output part, on {result.samples} samples. Default placement: "
+        f"{_db(result.default)}; the least that the rules let be quantized: {_db(result.floats)}",
         highlight=False,
     )
     console.print(
-        f"{found.probes} placements measured, {found.known} known from before", highlight=False
+        f"{result.probes} placements measured, {result.known} known from before", highlight=False
     )
-    if not found.calibrated:
+    if not result.calibrated:
         console.print("[yellow]not calibrated:[/] ranges and noise rest on random inputs")
 
 
-def _table(head: str, subjects: Sequence[SubjectPart], found: Sensitivity, limit: int) -> Table:
+def _table(
+    head: str, subjects: Sequence[SubjectPart], sensitivity: Sensitivity, limit: int
+) -> Table:
     """The worst of ``subjects``, within 80 columns."""
     timed = any(subject.saves is not None for subject in subjects)
-    several = len(found.default) > 1
+    several = len(sensitivity.default) > 1
     table = Table()
     table.add_column(head, overflow="fold")
     table.add_column("sites", justify="right")
@@ -196,7 +202,9 @@ def _table(head: str, subjects: Sequence[SubjectPart], found: Sensitivity, limit
         table.add_column("worst at", overflow="fold", max_width=18)
     table.add_column("default\nwithout", justify="right")
     if timed:
-        table.add_column("saves µs" + ("\n(estimate)" if found.estimated else ""), justify="right")
+        table.add_column(
+            "saves µs" + ("\n(estimate)" if sensitivity.estimated else ""), justify="right"
+        )
     for subject in subjects[:limit]:
         cells = [escape(subject.name), str(subject.sites), _alone(subject)]
         if several:

@@ -18,14 +18,14 @@ def usable_cores(quota: Path = _QUOTA, system: Path = _SYSTEM) -> int:
     where the group's limit is told. ``system``: where the kernel describes CPUs.
     """
     if hasattr(os, "sched_getaffinity"):
-        found = len({_core_of(cpu, system) for cpu in os.sched_getaffinity(0)})
+        cores = len({_core_of(cpu, system) for cpu in os.sched_getaffinity(0)})
     else:
-        found = os.cpu_count() or 1
+        cores = os.cpu_count() or 1
     try:
         allowed, period = quota.read_text(encoding="ascii").split()
     except (OSError, ValueError):
-        return found
-    return found if allowed == "max" else max(1, min(found, int(allowed) // int(period)))
+        return cores
+    return cores if allowed == "max" else max(1, min(cores, int(allowed) // int(period)))
 
 
 def _core_of(cpu: int, system: Path) -> str:

@@ -30,8 +30,8 @@ def custom_ops(*libraries: str | PathLike[str]) -> Iterator[None]:
     Libraries of an enclosing block stay. Raises InputError for a file that is not there or does not
     export ONNX Runtime's entry point.
     """
-    found = [str(_checked(Path(library))) for library in libraries]
-    token = _LIBRARIES.set(tuple(dict.fromkeys((*_LIBRARIES.get(), *found))))
+    paths = [str(_checked(Path(library))) for library in libraries]
+    token = _LIBRARIES.set(tuple(dict.fromkeys((*_LIBRARIES.get(), *paths))))
     try:
         yield
     finally:

@@ -24,5 +24,5 @@ def unknown(what: str, name: object, known: Iterable[str], others: str = "") -> 
 def near(name: object, known: Iterable[str]) -> str:
     """``; did you mean 'A'?`` for the known name that is like ``name``, else nothing."""
     by_lower = {one.lower(): one for one in known}
-    found = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=_NEAR)
-    return f"; did you mean '{by_lower[found[0]]}'?" if found else ""
+    matches = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=_NEAR)
+    return f"; did you mean '{by_lower[matches[0]]}'?" if matches else ""

@@ -182,11 +182,11 @@ def blamed_on(sample: str) -> Iterator[None]:
     try:
         yield
     except RunError as error:
-        found = _BAD_INDEX.search(str(error))
-        if found is None:
+        match = _BAD_INDEX.search(str(error))
+        if match is None:
             raise
         raise InputError(
-            f"{sample} makes an index out of range at node '{found['node']}': {found['what']}; "
+            f"{sample} makes an index out of range at node '{match['node']}': {match['what']}; "
             "give data made for this model"
         ) from error
 

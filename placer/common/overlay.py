@@ -26,13 +26,13 @@ class Overlay(Mapping[K, V], Generic[K, V]):
 
     def merged(self) -> dict[K, V]:
         """All of it as a dictionary of its own."""
-        found = dict(self._base)
+        mapping = dict(self._base)
         for key, value in self.changes.items():
             if value is None:
-                found.pop(key, None)
+                mapping.pop(key, None)
             else:
-                found[key] = value
-        return found
+                mapping[key] = value
+        return mapping
 
     def get(self, key: K, default: V | None = None) -> V | None:  # type: ignore[override]
         """What is at ``key``, ``default`` where nothing is."""

@@ -87,9 +87,9 @@ def parse_shape_range(text: str) -> tuple[str, ShapeRange]:
             f"shape '{text}' has {len(parts)} shapes; write NAME=SHAPE or NAME=MIN:OPT:MAX"
         )
     minimum, optimum, maximum = (parse_shape(f"{name}={part}")[1] for part in parts)
-    found = ShapeRange(minimum, optimum, maximum)
-    found.check_order(name)
-    return name, found
+    shape_range = ShapeRange(minimum, optimum, maximum)
+    shape_range.check_order(name)
+    return name, shape_range
 
 
 def given_ranges(shapes: Mapping[str, GivenShape] | None) -> dict[str, ShapeRange]:
@@ -118,7 +118,7 @@ def _given_range(name: str, given: GivenShape) -> ShapeRange:
 
 def optima(ranges: Mapping[str, ShapeRange]) -> dict[str, Shape]:
     """The shape by input that calibration, gates and latency use."""
-    return {name: found.optimum for name, found in ranges.items()}
+    return {name: shape_range.optimum for name, shape_range in ranges.items()}
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -35,8 +35,8 @@ def load_function(text: str) -> Callable[..., Any]:
             f"'{name}' of module '{module_name}' has type {type(function).__name__}; make it a "
             "function"
         )
-    found: Callable[..., Any] = function
-    return found
+    loaded: Callable[..., Any] = function
+    return loaded
 
 
 def source_fingerprint(text: str) -> str:

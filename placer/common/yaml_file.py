@@ -91,9 +91,9 @@ def _fields_at(model: type[BaseModel], way: Sequence[int | str]) -> Iterator[str
     for part in way:
         fields = [one.model_fields[part] for one in models if part in one.model_fields]
         if fields:  # Positions in lists and keys of mappings lie within the field's own type.
-            models = [found for one in fields for found in _models_in(one.annotation)]
-    for found in models:
-        yield from found.model_fields
+            models = [kind for one in fields for kind in _models_in(one.annotation)]
+    for kind in models:
+        yield from kind.model_fields
 
 
 def _models_in(hint: Any) -> Iterator[type[BaseModel]]:
@@ -181,14 +181,14 @@ def _line_of(tree: yaml.Node, location: list[int | str]) -> int:
     """Line of the deepest node on the way to ``location``; 1-based."""
     node = tree
     for part in location:
-        found: yaml.Node | None = None
+        child: yaml.Node | None = None
         if isinstance(node, yaml.MappingNode):
-            found = next((v for k, v in node.value if k.value == str(part)), None)
+            child = next((v for k, v in node.value if k.value == str(part)), None)
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            found = node.value[part] if part < len(node.value) else None
-        if found is None:
+            child = node.value[part] if part < len(node.value) else None
+        if child is None:
             break
-        node = found
+        node = child
     return int(node.start_mark.line) + 1
 
 

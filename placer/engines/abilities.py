@@ -85,11 +85,11 @@ def target_of(engine: Engine) -> Target:
 
 def range_note(engine: Engine, ranges: Mapping[str, ShapeRange]) -> str | None:
     """What becomes of ``ranges`` if ``engine`` does not build for them, else None."""
-    real = {name: found for name, found in ranges.items() if not found.is_fixed}
+    real = {name: shape_range for name, shape_range in ranges.items() if not shape_range.is_fixed}
     if not real or "shape-ranges" in abilities_of(engine):
         return None
     taken = ", ".join(
-        f"{name}={ShapeRange.fixed(found.optimum).text}" for name, found in real.items()
+        f"{name}={ShapeRange.fixed(shape_range.optimum).text}" for name, shape_range in real.items()
     )
     return f"engine {engine.name} builds for one shape; of the range it takes {taken}"
 

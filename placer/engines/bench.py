@@ -64,9 +64,9 @@ class BenchResult:
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``."""
-        found = asdict(self)
-        del found["why"]
-        return found
+        fields = asdict(self)
+        del fields["why"]
+        return fields
 
 
 def bench(
@@ -138,8 +138,8 @@ def _ranges(
     """``ranges``, and the shapes of the data where the model at ``path`` leaves others open."""
     if source is None or path.suffix in SUFFIXES:
         return ranges
-    found = shapes_of_data(path, ranges, source)
-    return {**{name: ShapeRange.fixed(shape) for name, shape in found.items()}, **ranges}
+    of_data = shapes_of_data(path, ranges, source)
+    return {**{name: ShapeRange.fixed(shape) for name, shape in of_data.items()}, **ranges}
 
 
 def _read(path: Path, ranges: Mapping[str, ShapeRange]) -> Model | Path:
@@ -179,13 +179,13 @@ def described(
     for name in ranges:
         if name not in inputs:
             raise InputError(f"{path}, shapes: {unknown('input', name, inputs)}")
-    own = {name: found.shape for name, found in inputs.items()}
-    shapes = {**own, **optima(ranges)}
+    declared = {name: spec.shape for name, spec in inputs.items()}
+    shapes = {**declared, **optima(ranges)}
     values = [
         helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(np.dtype(found.dtype)), shapes[name]
+            name, helper.np_dtype_to_tensor_dtype(np.dtype(spec.dtype)), shapes[name]
         )
-        for name, found in inputs.items()
+        for name, spec in inputs.items()
     ]
     proto = helper.make_model(helper.make_graph([], "saved", values, []))
     graph = index_graph(proto.graph, {value.name: tensor_type(value) for value in values})

@@ -121,8 +121,8 @@ class ModelExplanation:
     @property
     def unpredicted(self) -> tuple[str, ...]:
         """Sentences on nodes whose layers the engine's predicted plan cannot tell."""
-        told = unpredicted(self._subject.graph, self.pack.manifest)
-        return tuple(text for text in (self._subject.refused, *told) if text)
+        sentences = unpredicted(self._subject.graph, self.pack.manifest)
+        return tuple(text for text in (self._subject.refused, *sentences) if text)
 
     @property
     def pinned(self) -> tuple[str, ...]:
@@ -246,22 +246,30 @@ def _subject(
         quantized = load_quantized(model)
         inside = flatten(quantized.graph) if bodies else {}
         move_weights(quantized.graph)
-        found = extract_placement(quantized, scheme)
-        graph, stored = with_float_ports(found, found.graph(shapes, model))
+        extracted = extract_placement(quantized, scheme)
+        graph, stored = with_float_ports(extracted, extracted.graph(shapes, model))
         scopes: Scopes = {n: scope for n, scope in inside.items() if n in graph.by_name}
-        left = bodies_of(found.proto, scopes)
+        left = bodies_of(extracted.proto, scopes)
         source = "the model's own Q/DQ pairs"
-        chosen, refused = found.placement, ""
+        chosen, refused = extracted.placement, ""
         if pack.manifest.engine == "tensorrt":
-            chosen = chosen.without(kept_in_float(found, graph))
+            chosen = chosen.without(kept_in_float(extracted, graph))
             if pack.manifest.behaviour.kernels != "generated":  # Those compute what others fold.
                 graph = without_norms(graph, chosen)
             refused = refused_pairs(load_quantized(model), model)
-        own = own_pairs(found)
+        pairs = own_pairs(extracted)
         if pack.manifest.behaviour.signed == "converted":
-            chosen, own = signed_apart(found, own)
+            chosen, pairs = signed_apart(extracted, pairs)
         return _Subject(
-            graph, chosen, source, "", left, scopes=scopes, refused=refused, stored=stored, own=own
+            graph,
+            chosen,
+            source,
+            "",
+            left,
+            scopes=scopes,
+            refused=refused,
+            stored=stored,
+            own=pairs,
         )
     loaded = load_model(model, shapes, bodies=bodies).as_written()
     left = bodies_of(loaded.flat(), loaded.graph.scopes)
@@ -280,21 +288,21 @@ def _subject(
 
 def _pins(file: PlacementFile, graph: Graph) -> dict[str, tuple[Pin, Range]]:
     """What ``file``, of which ``graph`` has all edges, pins of activations."""
-    found: dict[str, tuple[Pin, Range]] = {}
+    pins: dict[str, tuple[Pin, Range]] = {}
     for group in file.groups:
         if group.pinned is not None and group.range is not None:
             for edge in group.edges:
                 reads = graph.by_name[edge.node].inputs if edge.node else graph.outputs
-                found[reads[edge.input_index]] = group.pinned, group.range
-    return found
+                pins[reads[edge.input_index]] = group.pinned, group.range
+    return pins
 
 
 def _explainer(
     subject: _Subject, pack: Pack, device: Device | None, target: Target, base: str
 ) -> Explainer:
     graph, matches = subject.graph, Matches(subject.graph)
-    own = subject.own
-    ranges, types = (None, None) if own is None else (own.ranges, own.types)
+    pairs = subject.own
+    ranges, types = (None, None) if pairs is None else (pairs.ranges, pairs.types)
     predictor = make_predictor(graph, pack, target, base, matches, ranges, subject.stored, types)
     estimator = make_estimator(graph, device)
     formats = _formats(subject.placement)
@@ -303,8 +311,8 @@ def _explainer(
 
 def _formats(placement: Placement | None) -> tuple[Format, ...]:
     """The formats that ``placement`` has beside the scheme's own."""
-    found = set() if placement is None else {*placement.formats.values()}
-    return tuple(sorted(found & {FLOAT8}))
+    formats = set() if placement is None else {*placement.formats.values()}
+    return tuple(sorted(formats & {FLOAT8}))
 
 
 def _placement_text(placement: Placement, subject: _Subject, pack: Pack) -> str:

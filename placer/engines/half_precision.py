@@ -48,12 +48,12 @@ class HalfPrecisionModel:
             for name, values in inputs.items()
         }
         try:
-            found = self._session.run(given)
+            outputs = self._session.run(given)
         except RunError as error:  # Operators without a 16-bit kernel may load and not run.
             self._widen(error)
             return self.run(inputs)
         self._half = None
-        return found
+        return outputs
 
     def _open(self, model: ModelProto) -> None:
         self._session = OnnxRuntimeModel(model, self._base_dir, self._threads, optimized=False)

@@ -81,8 +81,8 @@ class ImportedModel:
             },
             "without range": list(self.comparison.uncalibrated),
             "scales": {
-                name: {"scale": found.scale, "zero_point": found.zero_point, "type": found.type}
-                for name, found in self.imported.activations.items()
+                name: {"scale": scale.scale, "zero_point": scale.zero_point, "type": scale.type}
+                for name, scale in self.imported.activations.items()
             },
             "coarser": [
                 {"tensor": x.tensor, "step_growth": x.step_growth, "decibel": x.decibel}
@@ -134,15 +134,15 @@ def import_model(
     if float_model is not None:
         wanted = None if data is None else str(data)
         return _import_ir(source, Path(float_model), target, rules, given, wanted)
-    own = None if data is None else str(data)
-    given = with_shapes_of_data(source, given, own)
+    source_text = None if data is None else str(data)
+    given = with_shapes_of_data(source, given, source_text)
     loaded = load_model(source, given, bodies=rules.enters_bodies)
     loaded.source_quantization()  # Refuses a float model before anything is run.
     if not loaded.proto.graph.node:
         raise InputError(
             f"{source} computes nothing once its pairs are gone; there is no float model"
         )
-    samples = samples_of(own, loaded)
+    samples = samples_of(source_text, loaded)
     loaded, sqnr = recovered(loaded, samples)
     imported = loaded.source_quantization()
     rules, imported = _with_formats(rules, imported)

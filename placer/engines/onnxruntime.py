@@ -170,8 +170,8 @@ def _kernel_times(session: Session, inputs: Tensors) -> dict[str, float]:
     if not isinstance(inputs, ExecutionPaths):
         return {name: median_us(events) for name, events in profile(session, inputs).items()}
     times: dict[str, float] = defaultdict(float)
-    found = profile_in_turn(session, [path.inputs for path in inputs.paths])
-    for path, by_name in zip(inputs.paths, found, strict=True):
+    profiles = profile_in_turn(session, [path.inputs for path in inputs.paths])
+    for path, by_name in zip(inputs.paths, profiles, strict=True):
         for name, events in by_name.items():
             times[name] += path.share * median_us(events)
     return times

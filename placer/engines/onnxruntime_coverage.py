@@ -73,10 +73,10 @@ class Coverage:
         owner |= self._moved_transposes(owner)
         owner |= self._multiplied_transposes(owner)
         owner |= self._joined_reshapes(owner)
-        found: dict[int, list[str]] = defaultdict(list)
+        names_of: dict[int, list[str]] = defaultdict(list)
         for name, index in owner.items():
-            found[index].append(name)
-        return [tuple(sorted(found[index])) for index in range(len(self._fused))]
+            names_of[index].append(name)
+        return [tuple(sorted(names_of[index])) for index in range(len(self._fused))]
 
     def _parts(self, owner: Mapping[str, int]) -> dict[str, int]:
         """The Slices of a tensor that became one Split, which is called after one of them."""
@@ -106,7 +106,7 @@ class Coverage:
         for node in self._compute.values():
             for tensor in {self._alias(t) for t in node.input if t}:
                 readers[tensor].append(node)
-        found: dict[str, int] = {}
+        home_of: dict[str, int] = {}
         # The model's nodes are in topological order, so what follows a Transpose is settled.
         for node in reversed(list(self._compute.values())):
             if node.op_type != _TRANSPOSE or node.name in owner:
@@ -114,10 +114,10 @@ class Coverage:
             after = readers[self._alias(node.output[0])]
             while len(after) == 1 and after[0].op_type == _RESHAPE:
                 after = readers[self._alias(after[0].output[0])]
-            homes = {owner.get(n.name, found.get(n.name)) for n in after}
+            homes = {owner.get(n.name, home_of.get(n.name)) for n in after}
             if len(homes) == 1 and (home := homes.pop()) in products and home is not None:
-                found[node.name] = home
-        return found
+                home_of[node.name] = home
+        return home_of
 
     def _joined_reshapes(self, owner: Mapping[str, int]) -> dict[str, int]:
         """The optimizer joins a Reshape to one that it made itself, under a name of its own; the
@@ -128,7 +128,7 @@ class Coverage:
         for index, node in enumerate(self._fused):
             for tensor in node.input:
                 readers[tensor].append(index)
-        found: dict[str, int] = {}
+        home_of: dict[str, int] = {}
         for index, node in enumerate(self._fused):
             after = readers[node.output[0]]
             if not node.name.endswith(_JOINED) or index in taken or len(after) != 1:
@@ -138,8 +138,8 @@ class Coverage:
             lost = [n for n, home in owner.items() if home == after[0]]
             lost = [n for n in lost if self._compute[n].op_type == _RESHAPE]
             if len(lost) == 1:
-                found[lost[0]] = index
-        return found
+                home_of[lost[0]] = index
+        return home_of
 
     def _by_name(self) -> dict[str, int]:
         owner: dict[str, int] = {}
@@ -160,30 +160,32 @@ class Coverage:
         fused = [node for node in self._fused if node.op_type not in PAIR_OPS]
         index_of = {id(node): index for index, node in enumerate(self._fused)}
         owner = {}
-        for tensor, found in self._readers(fused).items():
-            own = readers.get(tensor, [])
-            if len(found) == len(own) == 1 and not self._is_another(found[0], own[0]):
-                owner[own[0].name] = index_of[id(found[0])]
+        for tensor, optimized in self._readers(fused).items():
+            originals = readers.get(tensor, [])
+            if len(optimized) == len(originals) == 1 and not self._is_another(
+                optimized[0], originals[0]
+            ):
+                owner[originals[0].name] = index_of[id(optimized[0])]
         return owner
 
-    def _is_another(self, fused: onnx.NodeProto, own: onnx.NodeProto) -> bool:
-        """Whether ``fused`` is another node than ``own``, which it is called after, as it was."""
+    def _is_another(self, fused: onnx.NodeProto, original: onnx.NodeProto) -> bool:
+        """Whether ``fused`` is another node than ``original``, which it is called after, as it was."""
         named = self._compute.get(fused.name)
         return (
             named is not None
-            and named is not own
+            and named is not original
             and named.op_type == fused.op_type
-            and own.op_type in _MOVES | {fused.op_type}
+            and original.op_type in _MOVES | {fused.op_type}
         )
 
     def _readers(self, nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
         constants = {self._alias(tensor) for tensor in self._constants}
-        found: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+        readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
         for node in nodes:
             for tensor in {self._alias(t) for t in node.input if t}:
                 if tensor in constants:
-                    found[tensor].append(node)
-        return found
+                    readers[tensor].append(node)
+        return readers
 
     def _borders(self) -> list[set[str]]:
         """Tensors at which each node's walk ends: those that it reads and, where the optimizer

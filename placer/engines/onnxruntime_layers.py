@@ -62,13 +62,15 @@ def layers_plan(
     result = []
     before: dict[str, str] = {}  # Names in ``fused`` of what its nodes write in ``final``.
     for node, time_us in zip(final.graph.node, known_times, strict=True):
-        found = known.get(_fused_name(node, known))
-        layer = found or _added_layer(node, types, before)
+        known_layer = known.get(_fused_name(node, known))
+        layer = known_layer or _added_layer(node, types, before)
         if node.name in transposes:
-            own = known[transposes[node.name]]
-            layer = replace(layer, name=own.name, nodes=own.nodes, kind=own.kind)
-        if found is not None and len(found.outputs) == len(node.output) == 1:
-            before[node.output[0]] = found.outputs[0].tensor
+            merged_layer = known[transposes[node.name]]
+            layer = replace(
+                layer, name=merged_layer.name, nodes=merged_layer.nodes, kind=merged_layer.kind
+            )
+        if known_layer is not None and len(known_layer.outputs) == len(node.output) == 1:
+            before[node.output[0]] = known_layer.outputs[0].tensor
         result.append(replace(layer, time_us=time_us))
     result = list(_whole_functions(result))
     covered = {name for layer in result for name in layer.nodes}
@@ -86,9 +88,9 @@ def _times(graph: onnx.GraphProto, times: Mapping[str, float]) -> list[float | N
     names = {node.name for node in graph.node}
     numbered: dict[str, list[float]] = defaultdict(list)
     for name, time_us in times.items():
-        found = _NUMBERED.fullmatch(name)
-        if found and name not in names:
-            numbered[found[1]].append(time_us)
+        match = _NUMBERED.fullmatch(name)
+        if match and name not in names:
+            numbered[match[1]].append(time_us)
     nameless = {
         index: time_us
         for op, indices in _nameless(graph).items()
@@ -123,19 +125,19 @@ def _named_as_before(fused: onnx.GraphProto, final: onnx.ModelProto) -> onnx.Mod
 def _by_input(nodes: Sequence[onnx.NodeProto], indices: Iterable[int]) -> dict[str, int]:
     """Of the nodes at ``indices`` those that alone read a tensor first, by who writes that."""
     writers = {tensor: node.name for node in nodes for tensor in node.output}
-    found: dict[str, list[int]] = defaultdict(list)
+    indices_of: dict[str, list[int]] = defaultdict(list)
     for index in indices:
         source = nodes[index].input[0]
-        found[writers.get(source) or source].append(index)
-    return {source: own[0] for source, own in found.items() if len(own) == 1}
+        indices_of[writers.get(source) or source].append(index)
+    return {source: places[0] for source, places in indices_of.items() if len(places) == 1}
 
 
 def _nameless(graph: onnx.GraphProto) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
+    indices_of: dict[str, list[int]] = defaultdict(list)
     for index, node in enumerate(graph.node):
         if not node.name:
-            found[node.op_type].append(index)
-    return found
+            indices_of[node.op_type].append(index)
+    return indices_of
 
 
 def _whole_functions(layers: Iterable[Layer]) -> Iterator[Layer]:
@@ -146,13 +148,13 @@ def _whole_functions(layers: Iterable[Layer]) -> Iterator[Layer]:
         if inner and not layer.nodes:
             parts[inner[0]] = layer
             continue
-        found = [parts.pop(port.tensor) for port in layer.inputs if port.tensor in parts]
-        if not found:
+        parts_read = [parts.pop(port.tensor) for port in layer.inputs if port.tensor in parts]
+        if not parts_read:
             yield layer
             continue
-        own = tuple(port for port in layer.inputs if not port.tensor.startswith(_INLINED))
-        inputs = dict.fromkeys((*(port for part in found for port in part.inputs), *own))
-        known = [x.time_us for x in (*found, layer) if x.time_us is not None]
+        ports = tuple(port for port in layer.inputs if not port.tensor.startswith(_INLINED))
+        inputs = dict.fromkeys((*(port for part in parts_read for port in part.inputs), *ports))
+        known = [x.time_us for x in (*parts_read, layer) if x.time_us is not None]
         yield replace(layer, inputs=tuple(inputs), time_us=sum(known) if known else None)
 
 
@@ -192,13 +194,13 @@ def _fused_layers(
 ) -> list[_Fused]:
     covered = Coverage(model, fused, types).nodes()
     constants = {tensor.name for tensor in fused.initializer}
-    own = {node.name for node in model.node}
+    original_names = {node.name for node in model.node}
     read = _read_tensors(fused)
     layers = []
-    for node, found in zip(fused.node, covered, strict=True):
-        nodes = () if _returns(node) else found
+    for node, covered_nodes in zip(fused.node, covered, strict=True):
+        nodes = () if _returns(node) else covered_nodes
         kind = _KINDS.get(node.op_type, "compute")
-        is_added = not nodes and (node.name not in own or _returns(node))
+        is_added = not nodes and (node.name not in original_names or _returns(node))
         if kind == "compute" and node.op_type in _MOVES and is_added:
             kind = "reformat"
         layer = Layer(
@@ -239,9 +241,9 @@ def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str
     In the blocked layout a Conv adds another tensor and applies an activation, also HardSigmoid and
     the product with it, which no name says.
     """
-    found = {layer.layer.name: layer for layer in layers}
-    known = {name: name for name in found}
-    known |= {blocked: name for name, x in found.items() for blocked in _blocked_names(x)}
+    merged = {layer.layer.name: layer for layer in layers}
+    known = {name: name for name in merged}
+    known |= {blocked: name for name, x in merged.items() for blocked in _blocked_names(x)}
     order = {known.get(_fused_name(node, known), ""): i for i, node in enumerate(final.node)}
     sums = {
         known.get(_fused_name(node, known), "")
@@ -264,8 +266,8 @@ def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str
         hosts = near & (sums | blocked if missing.layer.op in _TAKEN_OVER else sums)
         if hosts:
             host[name] = max(hosts, key=order.__getitem__)
-            found[host[name]] = _merged(found[host[name]], missing)
-    return found
+            merged[host[name]] = _merged(merged[host[name]], missing)
+    return merged
 
 
 def _merged(into: _Fused, missing: _Fused) -> _Fused:

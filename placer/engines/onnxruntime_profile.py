@@ -60,8 +60,8 @@ def profile(session: Session, inputs: Tensors) -> Mapping[str, Sequence[Event]]:
         runs = _runs(session, inputs)
     finally:
         file = Path(session.own.end_profiling())
-    found = _by_node(_events(file))
-    return {name: of_node[-runs:] for name, of_node in found.items()}
+    by_node = _by_node(_events(file))
+    return {name: of_node[-runs:] for name, of_node in by_node.items()}
 
 
 def profile_in_turn(
@@ -74,12 +74,12 @@ def profile_in_turn(
         file = Path(session.own.end_profiling())
     events = sorted(_events(file), key=lambda event: event.ts)
     starts = [event.ts for event in events if event.name == _RUN]
-    found: list[Mapping[str, Sequence[Event]]] = []
+    profiles: list[Mapping[str, Sequence[Event]]] = []
     for first, count in zip(accumulate(counts, initial=0), counts, strict=False):
         begin = starts[first + _WARM_UP] if first + _WARM_UP < len(starts) else inf
         end = starts[first + count] if first + count < len(starts) else inf
-        found.append(_by_node([event for event in events if begin <= event.ts < end]))
-    return found
+        profiles.append(_by_node([event for event in events if begin <= event.ts < end]))
+    return profiles
 
 
 def _events(file: Path) -> list[Event]:
@@ -90,11 +90,11 @@ def _events(file: Path) -> list[Event]:
 
 
 def _by_node(events: Sequence[Event]) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = defaultdict(list)
+    events_of: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event.name.endswith(_KERNEL_TIME):
-            found[event.name.removesuffix(_KERNEL_TIME)].append(event)
-    return found
+            events_of[event.name.removesuffix(_KERNEL_TIME)].append(event)
+    return events_of
 
 
 def _runs(session: Session, inputs: Tensors) -> int:

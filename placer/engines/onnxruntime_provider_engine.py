@@ -145,13 +145,13 @@ def _layers(
     alone = {original_name(name) for name in events if name not in compiled}
     rest = tuple(name for name in known if name not in alone)
     for name, runs in events.items():
-        own: tuple[str, ...] = (original_name(name),) if original_name(name) in known else ()
+        original: tuple[str, ...] = (original_name(name),) if original_name(name) in known else ()
         time_us = median_us(runs) if timed else None
         if name in compiled:
-            own = rest if len(compiled) == 1 else ()
+            original = rest if len(compiled) == 1 else ()
         args = runs[0].args
         op = args.op_name
-        yield Layer(name, op, own, kind=_kind(op), kernel=args.provider, time_us=time_us)
+        yield Layer(name, op, original, kind=_kind(op), kernel=args.provider, time_us=time_us)
 
 
 def _kind(op: str) -> Any:

@@ -223,8 +223,8 @@ def _openvino_version(provider: Provider) -> str | None:
         )
     for folder in folders:
         for path in sorted(folder.glob("libopenvino.so.*")):
-            found = _OPENVINO_LIBRARY.fullmatch(path.name)
-            if found:
-                year, minor, patch = found.groups()
+            match = _OPENVINO_LIBRARY.fullmatch(path.name)
+            if match:
+                year, minor, patch = match.groups()
                 return f"20{year}.{minor}.{patch}"
     return None

@@ -31,27 +31,27 @@ def merged_transposes(
     if not gone or not new:
         return {}
     around, beside = _neighbours(fused.node), _neighbours(final.node)
-    found: dict[str, str] = {}
+    layer_of: dict[str, str] = {}
     for index in new:
-        own = _before_view(index, at, fused, final)
-        if own not in gone:
+        nearest = _before_view(index, at, fused, final)
+        if nearest not in gone:
             if _is_of_layouts(final.node[index]):
                 continue
             known = _nearest({index}, beside, lambda i: at[i] is not None)
             starts = {place for i in known if (place := at[i]) is not None}
-            own = min(_nearest(starts, around, gone.__contains__), default=None)
-        if own is not None:
-            gone.discard(own)
-            found[final.node[index].name] = fused.node[own].name
-    return found
+            nearest = min(_nearest(starts, around, gone.__contains__), default=None)
+        if nearest is not None:
+            gone.discard(nearest)
+            layer_of[final.node[index].name] = fused.node[nearest].name
+    return layer_of
 
 
 def _before_view(
     index: int, at: Sequence[int | None], fused: onnx.GraphProto, final: onnx.GraphProto
 ) -> int | None:
     """What wrote in ``fused`` what the Reshape reads that writes what a node of ``final`` reads."""
-    found = _writer(final.node, final.node[index].input[0])
-    view = None if found is None else at[found]
+    writer = _writer(final.node, final.node[index].input[0])
+    view = None if writer is None else at[writer]
     if view is None or fused.node[view].op_type != _RESHAPE:
         return None
     return _writer(fused.node, fused.node[view].input[0])
@@ -70,13 +70,13 @@ def _is_of_layouts(transpose: onnx.NodeProto) -> bool:
 def _neighbours(nodes: Sequence[onnx.NodeProto]) -> list[set[int]]:
     """By number of a node those of the nodes that write what it reads or read what it writes."""
     writer = {tensor: index for index, node in enumerate(nodes) for tensor in node.output if tensor}
-    found: list[set[int]] = [set() for _ in nodes]
+    neighbours: list[set[int]] = [set() for _ in nodes]
     for index, node in enumerate(nodes):
         for tensor in node.input:
             if tensor in writer:
-                found[writer[tensor]].add(index)
-                found[index].add(writer[tensor])
-    return found
+                neighbours[writer[tensor]].add(index)
+                neighbours[index].add(writer[tensor])
+    return neighbours
 
 
 def _nearest(
@@ -86,9 +86,9 @@ def _nearest(
     border = set(starts)
     seen = set(border)
     while border:
-        found = {index for index in border if wanted(index)}
-        if found:
-            return found
+        wanted_ones = {index for index in border if wanted(index)}
+        if wanted_ones:
+            return wanted_ones
         border = {other for index in border for other in neighbours[index]} - seen
         seen |= border
     return set()

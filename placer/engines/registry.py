@@ -113,8 +113,8 @@ class Registry:
     @classmethod
     def installed(cls, built_in: Mapping[str, EngineFactory]) -> Registry:
         """The built-in engines and those of all installed distributions; imports none of these."""
-        found = (entry for entry in entry_points(group=GROUP) if entry.name not in built_in)
-        return cls(built_in, tuple(found))
+        others = (entry for entry in entry_points(group=GROUP) if entry.name not in built_in)
+        return cls(built_in, tuple(others))
 
     def names(self) -> tuple[str, ...]:
         """All engines, the built-in ones first."""

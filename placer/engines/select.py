@@ -104,14 +104,14 @@ def select_engine(
     if measures and name in ESTIMATING:
         raise _estimates(name)
     registry = Registry.installed(BUILT_IN)
-    found, factory, why = registry.resolve(name)
+    chosen, factory, why = registry.resolve(name)
     if objective == "throughput" and not isinstance(factory, MeasuresThroughput):
         raise InputError(
-            f"engine {found} measures latency only; choose `engine` openvino for `objective` "
+            f"engine {chosen} measures latency only; choose `engine` openvino for `objective` "
             "throughput, or leave out `objective`"
         )
-    own = _own_pack(factory, extra or {}, gpu)
-    rules = load_pack(pack or own)
+    default_pack = _own_pack(factory, extra or {}, gpu)
+    rules = load_pack(pack or default_pack)
     if scheme is not None:
         rules = rules.with_scheme(
             scheme, ANY_TARGET if gpu is None else target_on(load_device(gpu))
@@ -128,13 +128,13 @@ def select_engine(
         extra=extra or {},
         objective=objective,
     )
-    engine = registry.create(found, factory, options)
+    engine = registry.create(chosen, factory, options)
     if measures and engine.estimated:  # A plug-in's.
-        raise _estimates(found)
+        raise _estimates(chosen)
     if scheme is not None:  # Some engines know their GPU only now.
-        load_pack(pack or own).with_scheme(scheme, target_of(engine))
-    told = (why, "every latency is an estimate" if engine.estimated else "")
-    return engine, rules, "; ".join(filter(None, told))
+        load_pack(pack or default_pack).with_scheme(scheme, target_of(engine))
+    notes = (why, "every latency is an estimate" if engine.estimated else "")
+    return engine, rules, "; ".join(filter(None, notes))
 
 
 def base_of_files(name: str, base: str | None, files: Iterable[onnx.ModelProto]) -> str | None:

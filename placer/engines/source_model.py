@@ -107,9 +107,9 @@ class Source:
     def _wanted(self, inputs: Tensors) -> Tensors:
         return {name: v for name, v in self.run(inputs).items() if name in self.outputs}
 
-    def _sums(self, wanted: Tensors, found: Tensors) -> dict[str, GroupSums]:
+    def _sums(self, wanted: Tensors, computed: Tensors) -> dict[str, GroupSums]:
         """``output_sums``, of quantized outputs by the numbers that they stand for."""
-        return output_sums(as_numbers(wanted, self._ports), as_numbers(found, self._ports))
+        return output_sums(as_numbers(wanted, self._ports), as_numbers(computed, self._ports))
 
     @cached_property
     def _ports(self) -> Mapping[str, IntegerPort]:
@@ -179,14 +179,14 @@ def _sqnr(shares: Mapping[str, Sequence[float]]) -> float:
     return decibels(max((sum(one) for one in shares.values()), default=0.0))
 
 
-def output_sums(wanted: Tensors, found: Tensors) -> dict[str, GroupSums]:
-    """By output of floats, ``found`` held against ``wanted`` on one sample."""
+def output_sums(wanted: Tensors, computed: Tensors) -> dict[str, GroupSums]:
+    """By output of floats, ``computed`` held against ``wanted`` on one sample."""
     sums = {}
     for name, values in wanted.items():
         if not _is_float(values):
             continue
         sums[name] = GroupSums()
-        other = found.get(name)
+        other = computed.get(name)
         if other is None or other.shape != values.shape:
             sums[name].add_mismatch(values)
         else:
@@ -217,23 +217,23 @@ def recovered(
     ``MIN_SQNR_DB`` is left nevertheless, and LimitError where a run takes too much.
     """
     source = Source.of(model)
-    found = None if source is None else _distance(source, model, data)
-    if source is None or found is None:
+    comparison = None if source is None else _distance(source, model, data)
+    if source is None or comparison is None:
         return model, None
-    if found.sqnr < SUSPECT_DB:
-        chosen = data.choose(found.worst(samples))
+    if comparison.sqnr < SUSPECT_DB:
+        chosen = data.choose(comparison.worst(samples))
         kept = source.material_pairs(list(inputs_of(model, chosen)))
         if kept:
             entered = bool(model.graph.scopes)
             model = load_model(model.path, model.input_shapes, kept, bodies=entered)
-            found = _distance(source, model, data) or found
-    if found.sqnr < MIN_SQNR_DB:
+            comparison = _distance(source, model, data) or comparison
+    if comparison.sqnr < MIN_SQNR_DB:
         raise InputError(
             f"{model.path} is quantized, and the float model that placer recovers from it gives "
-            f"other outputs ({found.sqnr:.1f} dB); give the float model"
+            f"other outputs ({comparison.sqnr:.1f} dB); give the float model"
             + (", or `data`, as these were random inputs" if data.synthetic else "")
         )
-    return model, found.sqnr
+    return model, comparison.sqnr
 
 
 def _judged(model: Model) -> Judged:

@@ -17,14 +17,16 @@ _SHOWN = 2
 _CONVS = ("Conv", "ConvTranspose")
 
 
-def kept_in_float(found: ExtractedModel, graph: Graph) -> frozenset[Edge]:
+def kept_in_float(extracted: ExtractedModel, graph: Graph) -> frozenset[Edge]:
     """Edges of convolutions in ``graph`` whose pairs round and are no reason to compute in INT8.
 
     Those are pairs with several scales on an activation, or on a weight along another axis than
     that of its output channels: TensorRT-RTX 1.7.1 computes the convolution in float, and matrix
     products with such pairs in INT8 (small graphs put to its builder, 2026-11-25).
     """
-    return frozenset(edge for edge, axis in found.axes.items() if _is_misplaced(edge, axis, graph))
+    return frozenset(
+        edge for edge, axis in extracted.axes.items() if _is_misplaced(edge, axis, graph)
+    )
 
 
 def _is_misplaced(edge: Edge, axis: int, graph: Graph) -> bool:
@@ -45,14 +47,14 @@ def refused_pairs(proto: ModelProto, path: Path) -> str:
     """
     findings = check_pairs(proto, data_folder(all_tensors(proto.graph), path), path)
     refused = [finding for finding in findings if finding.verdict == "refused"]
-    told = refused or list(findings)
-    if not told:
+    reasons = refused or list(findings)
+    if not reasons:
         return ""
-    shown = "; ".join(f"{one} ({one.verdict})" for one in told[:_SHOWN])
+    shown = "; ".join(f"{one} ({one.verdict})" for one in reasons[:_SHOWN])
     what = (
         "TensorRT refuses pairs of this file, so it builds no such plan"
         if refused
         else "TensorRT does not take all of these pairs as they are"
     )
-    more = f", and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+    more = f", and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
     return f"{what}: {shown}{more}; see placer check --static"

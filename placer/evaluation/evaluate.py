@@ -135,14 +135,14 @@ def evaluate(
         with blamed_on(sample.origin):
             expected.append(dict(reference(sample.inputs)))
     judge = _Judge(graph, samples, expected, tuple(metrics), asked)
-    found = []
+    evaluated = []
     for model in models:
         compared, held = judge(_with_fixed(model, _run_of(runner, model, threads)), model.path)
         few = samples[:LAYER_SAMPLES]
         named = tuple(compare_layers(source, model, few)) if layers else ()
-        found.append(Evaluated(str(model.path), compared, named, held))
+        evaluated.append(Evaluated(str(model.path), compared, named, held))
     return EvalResult(
-        str(float_model), runner.name, runner.version, len(samples), tuple(found), note
+        str(float_model), runner.name, runner.version, len(samples), tuple(evaluated), note
     )
 
 
@@ -296,14 +296,14 @@ def _model_json(one: Evaluated) -> dict[str, Any]:
         "model": one.model,
         "metrics": [
             {
-                "metric": found.metric,
-                "where": found.where,
-                "value": finite(found.value),
-                "interval": found.interval and [finite(end) for end in found.interval],
+                "metric": measure.metric,
+                "where": measure.where,
+                "value": finite(measure.value),
+                "interval": measure.interval and [finite(end) for end in measure.interval],
             }
-            for found in one.measures
+            for measure in one.measures
         ],
-        "gates": [{**asdict(found), "passed": found.passed} for found in one.gates],
+        "gates": [{**asdict(measure), "passed": measure.passed} for measure in one.gates],
         "layers": [_layer_json(layer) for layer in one.layers],
         "first_wrong": None if wrong is None else wrong.tensor,
     }

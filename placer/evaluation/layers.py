@@ -56,10 +56,10 @@ def compare_layers(reference: Model, candidate: Model, samples: Iterable[Sample]
     for start in range(0, len(common), _AT_ONCE):
         names = common[start : start + _AT_ONCE]
         runs = zip(_values(reference, names, kept), _values(candidate, names, kept), strict=True)
-        for expected, found in runs:
+        for expected, actual in runs:
             for name in names:
-                _add(sums[name], expected[name], found[name])
-    compared = {name: found.sqnr for name, found in sums.items() if found.reference > 0}
+                _add(sums[name], expected[name], actual[name])
+    compared = {name: actual.sqnr for name, actual in sums.items() if actual.reference > 0}
     return [_layer(graph, name, compared) for name in compared]
 
 
@@ -69,18 +69,20 @@ def first_wrong(layers: Sequence[Layer], below: float = WRONG_BELOW_DB) -> Layer
     return next(wrong, None)
 
 
-def _add(sums: GroupSums, expected: object, found: object) -> None:
+def _add(sums: GroupSums, expected: object, actual: object) -> None:
     """Add what both computed; sequences and integers are not compared.
 
     Masks hold infinities, which have no difference: they count where the candidate has others.
     """
     if not isinstance(expected, np.ndarray) or expected.dtype.kind != "f":
         return
-    if not isinstance(found, np.ndarray) or expected.shape != found.shape:
+    if not isinstance(actual, np.ndarray) or expected.shape != actual.shape:
         sums.add_mismatch(np.where(np.isfinite(expected), expected, 0))
         return
-    alike = ~np.isfinite(expected) & ((expected == found) | (np.isnan(expected) & np.isnan(found)))
-    sums.add(np.where(alike, 0, expected), np.where(alike, 0, found))
+    alike = ~np.isfinite(expected) & (
+        (expected == actual) | (np.isnan(expected) & np.isnan(actual))
+    )
+    sums.add(np.where(alike, 0, expected), np.where(alike, 0, actual))
 
 
 def _values(
@@ -108,7 +110,7 @@ def _layer(graph: Graph, tensor: str, compared: Mapping[str, float]) -> Layer:
 
 def _known(graph: Graph, tensor: str, compared: Mapping[str, float]) -> set[str]:
     """The nearest tensors before ``tensor`` that were compared."""
-    found: set[str] = set()
+    names: set[str] = set()
     seen: set[str] = set()
     ahead = [edge.tensor for edge in graph.edges_into(graph.producer[tensor])]
     while ahead:
@@ -117,7 +119,7 @@ def _known(graph: Graph, tensor: str, compared: Mapping[str, float]) -> set[str]
             continue
         seen.add(name)
         if name in compared:
-            found.add(name)
+            names.add(name)
         elif name in graph.producer:
             ahead += [edge.tensor for edge in graph.edges_into(graph.producer[name])]
-    return found
+    return names

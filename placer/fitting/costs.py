@@ -88,11 +88,11 @@ class Network:
 
 def features(parts: Iterable[Part]) -> Features:
     """How much there is of each kind of part."""
-    found: dict[CostKey, np.ndarray] = {}
+    values_of: dict[CostKey, np.ndarray] = {}
     for part in parts:
         values = np.array([part.times, part.mops, part.read_mb, part.written_mb])
-        found[part.key] = found[part.key] + values if part.key in found else values
-    return found
+        values_of[part.key] = values_of[part.key] + values if part.key in values_of else values
+    return values_of
 
 
 @one_blas_thread()
@@ -116,20 +116,20 @@ def _scale(networks: Sequence[Network], solved: Mapping[CostKey, np.ndarray]) ->
 
     Ratios say nothing of it, and layers and outliers leave sums a little too small.
     """
-    found = []
+    ratios = []
     for network in networks:
         estimates = [
             sum(float(values @ solved[key]) for key, values in features(build.parts).items())
             for build in network.builds
         ]
         both = zip(network.builds, estimates, strict=True)
-        found.append(np.median([build.us / us for build, us in both if us > 0] or [1.0]))
-    return float(np.median(found)) if found else 1.0
+        ratios.append(np.median([build.us / us for build, us in both if us > 0] or [1.0]))
+    return float(np.median(ratios)) if ratios else 1.0
 
 
 def _with_ancestors(build: Build) -> Iterable[CostKey]:
-    own = {part.key for part in build.parts}
-    return own.union(*map(ancestors, own), {EVERY_KIND} if own else ())
+    kinds = {part.key for part in build.parts}
+    return kinds.union(*map(ancestors, kinds), {EVERY_KIND} if kinds else ())
 
 
 def _levels(keys: Sequence[CostKey]) -> list[dict[CostKey, CostKey]]:
@@ -190,8 +190,8 @@ class _System:
         place = {kind: WIDTH * index for index, kind in enumerate(kinds)}
         columns = np.zeros((len(self.values), WIDTH * len(kinds)))
         for index, key in enumerate(self.keys):
-            start, own = place[level[key]], WIDTH * index
-            columns[:, start : start + WIDTH] += self.columns[:, own : own + WIDTH]
+            start, column = place[level[key]], WIDTH * index
+            columns[:, start : start + WIDTH] += self.columns[:, column : column + WIDTH]
         return columns
 
 
@@ -200,23 +200,23 @@ def _equations(network: Network, profiler: _Profiler) -> tuple[_Equation, ...]:
     base = network.builds[0]
     share = (network.weight / len(network.builds)) ** 0.5
     base_features = _scaled(features(base.parts), 1 / base.us)
-    found = []
+    equations = []
     for build in network.builds:
-        own = _scaled(features(build.parts), 1 / build.us)
-        found.append(_Equation(own, 1.0, _TOTAL * share))
+        shares_of = _scaled(features(build.parts), 1 / build.us)
+        equations.append(_Equation(shares_of, 1.0, _TOTAL * share))
         if build is not base:
-            found.append(_Equation(_difference(own, base_features), 0.0, _RATIO * share))
-    return (*found, *_layer_equations(network, profiler))
+            equations.append(_Equation(_difference(shares_of, base_features), 0.0, _RATIO * share))
+    return (*equations, *_layer_equations(network, profiler))
 
 
 def _layer_equations(network: Network, profiler: _Profiler) -> Iterator[_Equation]:
     """Layers as the profiler tells them, without its own time; equal ones are one."""
     base_us = network.builds[0].us
-    found: dict[tuple[Part, ...], list[float]] = defaultdict(list)
+    times_of: dict[tuple[Part, ...], list[float]] = defaultdict(list)
     for build in network.builds:
         for parts, us in _profiled(build, profiler.added_us):
-            found[parts].append(us / base_us)
-    for parts, shares in found.items():
+            times_of[parts].append(us / base_us)
+    for parts, shares in times_of.items():
         value = float(np.median(shares))
         scatter = (value + _LEAST_SHARE) / _LAYER_SHARE
         often = network.weight * len(shares) / len(network.builds)
@@ -255,8 +255,8 @@ def _profiler(networks: Sequence[Network]) -> _Profiler:
     return _Profiler(round(slope, 1), max(round(trust, 1), 0.1) * _LAYER)
 
 
-def _scaled(found: Features, factor: float) -> Features:
-    return {key: values * factor for key, values in found.items()}
+def _scaled(by_kind: Features, factor: float) -> Features:
+    return {key: values * factor for key, values in by_kind.items()}
 
 
 def _difference(one: Features, other: Features) -> Features:

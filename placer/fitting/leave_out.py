@@ -90,7 +90,7 @@ def _errors(
     """Errors of ``estimates``, and of ``training``: those by a fit to all networks."""
     by_network = [pairs_of(network, estimates[network.costs.name]) for network in networks]
     trained = [pairs_of(network, training[network.costs.name]) for network in networks]
-    pairs = [pair for own in by_network for pair in own]
+    pairs = [pair for pairs_of_one in by_network for pair in pairs_of_one]
     apart = [pair for pair in pairs if pair.apart]
     latencies = [latency_errors(network, estimates[network.costs.name]) for network in networks]
     ratios = _ratio_errors(by_network)
@@ -109,7 +109,7 @@ def _errors(
 
 
 def _ratio_errors(by_network: Sequence[Sequence[BuildPair]]) -> list[list[float]]:
-    return [[pair.error for pair in own] for own in by_network]
+    return [[pair.error for pair in pairs_of_one] for pairs_of_one in by_network]
 
 
 def latency_errors(network: PredictedNetwork, estimates: Sequence[float]) -> list[float]:
@@ -136,12 +136,12 @@ def pairs_of(network: PredictedNetwork, estimates: Sequence[float]) -> list[Buil
     """All pairs of builds of ``network``."""
     times = [build.us for build in network.costs.builds]
     seconds = network.record.seconds
-    found = []
+    pairs = []
     for one, other in itertools.combinations(range(len(times)), 2):
         ratio = times[one] / times[other]
         apart = _apart(ratio, seconds[:, one] / seconds[:, other], network.noise)
-        found.append(BuildPair(ratio, estimates[one] / estimates[other], apart))
-    return found
+        pairs.append(BuildPair(ratio, estimates[one] / estimates[other], apart))
+    return pairs
 
 
 def _apart(ratio: float, ratios: np.ndarray, noise: float) -> bool:
@@ -173,8 +173,10 @@ def network_quantile(errors: Sequence[Sequence[float]], share: float) -> float:
     further one, of errors without bound, with them (Lee, Barber & Willett 2023, hierarchical
     conformal prediction). The largest error where too few networks are known for ``share``.
     """
-    known = [own for own in errors if own]
-    weighed = sorted((error, 1 / len(own)) for own in known for error in own)
+    known = [errors_of_one for errors_of_one in errors if errors_of_one]
+    weighed = sorted(
+        (error, 1 / len(errors_of_one)) for errors_of_one in known for error in errors_of_one
+    )
     values, weights = (np.array(column) for column in zip(*weighed, strict=True))
     reached = np.cumsum(weights) >= share * (len(known) + 1) - 1e-9
     return float(values[np.argmax(reached)] if reached.any() else values[-1])

@@ -94,9 +94,9 @@ def placements(sites: Sequence[Site], count: int, seed: int) -> Mapping[str, Pla
     In a random one some sites have a layout that is not their default, more of them from one
     placement to the next.
     """
-    found = {FLOAT: EMPTY, DEFAULT: place(sites, {})}
-    if found[DEFAULT] == EMPTY:
-        del found[DEFAULT]
+    by_name = {FLOAT: EMPTY, DEFAULT: place(sites, {})}
+    if by_name[DEFAULT] == EMPTY:
+        del by_name[DEFAULT]
     rng = np.random.default_rng(seed)
     drawn = 0
     for attempt in range(_ATTEMPTS * count):
@@ -107,10 +107,10 @@ def placements(sites: Sequence[Site], count: int, seed: int) -> Mapping[str, Pla
             if len(site.layouts) > 1 and rng.random() < departure
         }
         placement = place(sites, choices)
-        if drawn < count and placement not in found.values():
+        if drawn < count and placement not in by_name.values():
             drawn += 1
-            found[f"random {drawn}"] = placement
-    return found
+            by_name[f"random {drawn}"] = placement
+    return by_name
 
 
 def _built(

@@ -53,9 +53,9 @@ def _stem(net: Net, x: str, act: Act) -> str:
 
 def _slice(net: Net, x: str, start: int, end: int, axis: int, step: int = 1) -> str:
     """``x`` from ``start`` to ``end`` along ``axis``; the shape of ``net`` follows."""
-    own = list(net.shape)
-    own[axis] = len(range(*slice(start, end, step).indices(own[axis])))
-    net.shape = tuple(own)
+    shape = list(net.shape)
+    shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
+    net.shape = tuple(shape)
     values = (net.constant(np.array([v], np.int64)) for v in (start, end, axis, step))
     return net.add("Slice", x, *values)
 

@@ -206,9 +206,11 @@ def network_names(count: int) -> tuple[str, ...]:
 
     Of 118, 24 are convolutional.
     """
-    few = {kind: count * own // 118 for kind, own in _OF_118.items()}
+    few = {kind: count * number_of // 118 for kind, number_of in _OF_118.items()}
     counts = {CONVOLUTIONAL: count - sum(few.values()), **few}
-    return tuple(f"{kind}-{number}" for kind, own in counts.items() for number in range(own))
+    return tuple(
+        f"{kind}-{number}" for kind, number_of in counts.items() for number in range(number_of)
+    )
 
 
 def write_network(name: str, folder: Path) -> Path:

@@ -65,8 +65,8 @@ def _timed(network: PredictedNetwork, how: RoundTimes) -> PredictedNetwork:
 
 
 def _microseconds(record: NetworkRecord, how: RoundTimes) -> list[float]:
-    found: list[float] = (1e6 * build_seconds(record.seconds, how)).tolist()
-    return found
+    microseconds: list[float] = (1e6 * build_seconds(record.seconds, how)).tolist()
+    return microseconds
 
 
 def counts_moves(pack: Pack, engine_options: Mapping[str, str]) -> bool:
@@ -104,7 +104,7 @@ def predict(
 
 def _costs(build: PredictedBuild, us: float, graph: Graph, moves: bool) -> Build:
     parts = plan_parts(build.layers, graph, moves)
-    everything = tuple(part for own in parts for part in own)
+    everything = tuple(part for parts_of_layer in parts for part in parts_of_layer)
     return Build(build.record.label, us, everything, tuple(_profiled(build, parts)))
 
 
@@ -120,7 +120,7 @@ def _profiled(build: PredictedBuild, parts: Sequence[tuple[Part, ...]]) -> Itera
         return
     built = Counter(owners(build.layers, build.built))
     for together in joined(build.layers, build.built):
-        own = tuple(part for index in together for part in parts[index])
+        joint = tuple(part for index in together for part in parts[index])
         count = sum(built[index] for index in together)
-        if own and count:
-            yield ProfiledLayer(own, sum(times[index] for index in together), count)
+        if joint and count:
+            yield ProfiledLayer(joint, sum(times[index] for index in together), count)

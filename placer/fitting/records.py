@@ -139,12 +139,12 @@ class Records:
             return None
         text = read_text(path, "measured builds", "json_bytes")
         try:
-            found = NetworkRecord.model_validate_json(text)
+            record = NetworkRecord.model_validate_json(text)
         except ValidationError as error:
             raise InputError(
                 f"{path} is damaged; remove it, and its network is measured again"
             ) from error
-        return found if found.fingerprint == fingerprint else None
+        return record if record.fingerprint == fingerprint else None
 
     def keep(self, record: NetworkRecord) -> None:
         """Write what was measured."""
@@ -155,8 +155,8 @@ class Records:
 
     def others(self) -> list[Path]:
         """Folders of builds that were measured with other options."""
-        found = self._folder.glob(f"*/{_OPTIONS}")
-        return sorted(path.parent for path in found if path.parent != self._own)
+        folders = self._folder.glob(f"*/{_OPTIONS}")
+        return sorted(path.parent for path in folders if path.parent != self._own)
 
     @property
     def folder(self) -> Path:

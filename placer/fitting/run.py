@@ -98,9 +98,9 @@ def fit(
         raise InputError(f"{output} is a folder; give the file to write")
     with _bench(options) as bench, tempfile.TemporaryDirectory() as folder:
         run = _Run(options, bench, Path(f"{output}.builds"), on_network)
-        found = run.fitted(Path(folder))
-    write_text(Path(output), found.to_text())
-    return found
+        fitted = run.fitted(Path(folder))
+    write_text(Path(output), fitted.to_text())
+    return fitted
 
 
 def _check(options: FitOptions) -> None:
@@ -180,12 +180,12 @@ class _Run:
             remark = "builds measured with other options are kept and take no part"
             names = ", ".join(path.name for path in others)
             self._remark(remark, told=f"{remark}: {names} in {others[0].parent}")
-        found = []
+        networks = []
         for name in network_names(self._options.networks):
-            found += self._network(name, write_network(name, folder))
+            networks += self._network(name, write_network(name, folder))
         for path in model_paths(self._options.models) if self._options.models else ():
-            found += self._network(f"{GIVEN}{path.stem}", path)
-        return self._fit(in_steadier_times(self._distinct(found)))
+            networks += self._network(f"{GIVEN}{path.stem}", path)
+        return self._fit(in_steadier_times(self._distinct(networks)))
 
     def _distinct(self, networks: list[PredictedNetwork]) -> list[PredictedNetwork]:
         """Without copies of one model: left out, it would still be among those fitted to."""
@@ -194,8 +194,8 @@ class _Run:
             record = network.record
             known = first.setdefault(record.fingerprint, network).record.network
             if known != record.network:
-                told = f"{record.network} is a copy of {known} and is left out"
-                self._remark("copies of one model count once", told=told)
+                sentence = f"{record.network} is a copy of {known} and is left out"
+                self._remark("copies of one model count once", told=sentence)
         return list(first.values())
 
     def _network(self, name: str, path: Path) -> list[PredictedNetwork]:
@@ -244,7 +244,7 @@ class _Run:
             self._remark("the engine tells no layers; costs rest on whole builds alone")
         machine = diagnose()
         engine = self._bench.engine
-        found = Fit(
+        fit = Fit(
             format=FORMAT,
             name=f"{engine.name} on {engine.device}",
             engine=self._engine(),
@@ -257,7 +257,7 @@ class _Run:
             rules=rule_evidence(build for network in networks for build in network.builds),
             networks=tuple(evidence(networks, left, self._options.names)),
         )
-        return found.signed()
+        return fit.signed()
 
     def _engine(self) -> FittedEngine:
         engine, pack = self._bench.engine, self._bench.pack

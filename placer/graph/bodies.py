@@ -40,17 +40,17 @@ class Bodies:
             return ""
         names = ", ".join(self.owners[:_SHOWN])
         names += f" and {len(self.owners) - _SHOWN} more" if len(self.owners) > _SHOWN else ""
-        found = (
+        text = (
             f"{self.nodes} of {self.total} nodes ({self.nodes / self.total:.0%}) stay float in the "
             f"bodies of {names}, {NOT_ENTERED}"
         )
         if self.switches:
             values = {name: f"{value:g}" for name, value in (known or {}).items()}
             fixes = " ".join(f"--fix {name}={values.get(name, 'VALUE')}" for name in self.switches)
-            return f"{found}; placer optimize (or extract) {fixes} puts what runs in their place"
+            return f"{text}; placer optimize (or extract) {fixes} puts what runs in their place"
         if not self.by_shape:
-            return found
-        return f"{found}; placer extract --shape NAME=SHAPE puts what runs in their place"
+            return text
+        return f"{text}; placer extract --shape NAME=SHAPE puts what runs in their place"
 
 
 def bodies_of(proto: ModelProto, scopes: Scopes | None = None) -> Bodies:

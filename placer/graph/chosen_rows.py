@@ -95,16 +95,16 @@ def _choosing(graph: Graph, data: frozenset[str]) -> dict[str, str]:
     So does an If that returns indices and in which one chooses: libraries have NonMaxSuppression
     there for the case that there is no box. What other bodies choose stays within them.
     """
-    found: dict[str, str] = {}
+    operator_of: dict[str, str] = {}
     for node in graph.nodes:
         scope = graph.scopes.get(node.name)
         inner = [one for one in every_node([node.proto]) if _is_choosing(one.domain, one.op_type)]
         if inner and not data.isdisjoint(edge.tensor for edge in graph.reads[node.name]):
-            found.setdefault(scope[0].owner if scope else node.name, inner[0].op_type)
+            operator_of.setdefault(scope[0].owner if scope else node.name, inner[0].op_type)
     return {
-        node.name: found[node.name]
+        node.name: operator_of[node.name]
         for node in graph.nodes
-        if node.name in found and (node.op in _CHOOSING or _returns_indices(graph, node))
+        if node.name in operator_of and (node.op in _CHOOSING or _returns_indices(graph, node))
     }
 
 
@@ -137,12 +137,12 @@ def _has_layer(node: Node, data: frozenset[str]) -> bool:
 def _behind(graph: Graph, choosing: Sequence[Node]) -> frozenset[str]:
     """Tensors that hold values, not just shapes, of what ``choosing`` chose."""
     names = {node.name for node in choosing}
-    found: set[str] = set()
+    reached: set[str] = set()
     for node in graph.nodes:
         reads = {edge.tensor for edge in graph.reads[node.name]}
-        if node.name in names or (node.op not in OF_SHAPES and not found.isdisjoint(reads)):
-            found.update(name for name in node.outputs if name)
-    return frozenset(found)
+        if node.name in names or (node.op not in OF_SHAPES and not reached.isdisjoint(reads)):
+            reached.update(name for name in node.outputs if name)
+    return frozenset(reached)
 
 
 def _placed(graph: Graph, choosing: Sequence[Node], data: frozenset[str]) -> frozenset[str]:
@@ -177,13 +177,13 @@ def _placed(graph: Graph, choosing: Sequence[Node], data: frozenset[str]) -> fro
 
 def _leading(graph: Graph, outputs: Iterable[str]) -> frozenset[str]:
     """Nodes that ``outputs`` depend on."""
-    pending, found = list(outputs), set[str]()
+    pending, reached = list(outputs), set[str]()
     while pending:
         node = graph.producer.get(pending.pop())
-        if node is not None and node.name not in found:
-            found.add(node.name)
+        if node is not None and node.name not in reached:
+            reached.add(node.name)
             pending.extend(edge.tensor for edge in graph.reads[node.name])
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def floats_before(
@@ -194,7 +194,7 @@ def floats_before(
     ``through``: operators before which the values are as good as behind them.
     """
     data = data_tensors(graph)
-    pending, seen, found = list(tensors)[::-1], set[str](), list[str]()
+    pending, seen, floats = list(tensors)[::-1], set[str](), list[str]()
     while pending:
         tensor = pending.pop()
         node = graph.producer.get(tensor)
@@ -203,7 +203,7 @@ def floats_before(
         seen.add(tensor)
         is_told = graph.type_of(tensor).is_float and node.name not in graph.scopes
         if is_told and node.op not in through:
-            found.append(tensor)
+            floats.append(tensor)
         else:  # A comparison, an index of the largest value, or the same values elsewhere.
             pending.extend(edge.tensor for edge in reversed(graph.reads[node.name]))
-    return found
+    return floats

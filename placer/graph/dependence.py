@@ -17,10 +17,10 @@ def data_tensors(graph: Graph) -> frozenset[str]:
     the same for all inputs of a shape. What a node with subgraphs makes is taken to be new.
     """
     written = graph.producer.keys() | graph.initializers.keys()
-    found = {*graph.inputs, *(tensor for tensor in graph.consumers if tensor not in written)}
+    tensors = {*graph.inputs, *(tensor for tensor in graph.consumers if tensor not in written)}
     for node in graph.nodes:
         # Not the proto's inputs: where pairs are taken out of a graph, nodes read what is left.
-        depends = node.op not in OF_SHAPES and not found.isdisjoint(node.inputs)
+        depends = node.op not in OF_SHAPES and not tensors.isdisjoint(node.inputs)
         if depends or node.op in RANDOM_OPS or any(subgraphs(node.proto)):
-            found.update(node.outputs)
-    return frozenset(found)
+            tensors.update(node.outputs)
+    return frozenset(tensors)

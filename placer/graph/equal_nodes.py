@@ -40,7 +40,7 @@ def equal_calls(calls: Sequence[Call], constants: Mapping[str, TensorProto]) -> 
     """
     names = {name: _digest(name, tensor) for name, tensor in constants.items()}
     first: dict[object, int] = {}
-    found: dict[int, int] = {}
+    equal_of: dict[int, int] = {}
     for place, call in enumerate(calls):
         if call.data is not None:
             names[call.outputs[0]] = names.get(call.data, call.data)
@@ -53,9 +53,9 @@ def equal_calls(calls: Sequence[Call], constants: Mapping[str, TensorProto]) -> 
         key = call.op, tuple(inputs), attributes, written, call.scope
         other = first.setdefault(key, place)
         if other != place:
-            found[place] = other
+            equal_of[place] = other
             names.update(zip(call.outputs, calls[other].outputs, strict=True))
-    return found
+    return equal_of
 
 
 def _is_body(attribute: onnx.AttributeProto) -> bool:

@@ -193,17 +193,17 @@ class _Nesting:
 
     def _placed(self, node: NodeProto) -> list[tuple[Scope, NodeProto]]:
         """Copies of ``node`` and where they go; all that reads its outputs was placed before."""
-        found = []
+        placed = []
         for number, scope in enumerate(self._scopes_of(node)):
             copy = NodeProto.FromString(node.SerializeToString())
             if number:  # Of a DequantizeLinear alone.
                 self._rename_copy(copy, scope)
-            found.append((scope, copy))
+            placed.append((scope, copy))
             for tensor in copy.input:
                 self._readers[tensor].setdefault(scope, []).append(copy)
             for inner, tensor in _captured(copy, scope):
                 self._readers[tensor].setdefault(inner, [])
-        return found
+        return placed
 
     def _scopes_of(self, node: NodeProto) -> list[Scope]:
         if node.name in self._scopes or node.op_type not in _PAIR:

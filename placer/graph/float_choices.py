@@ -42,8 +42,8 @@ def add_copy(graph: GraphProto, choosing: Collection[str], scopes: Scopes) -> Sc
     replace_nodes(graph, [*copies, *graph.node])
     _rewire(graph, choosing)
     names = {node.name for node in copied}
-    own = {COPY + name: _moved(scopes[name]) for name in names & scopes.keys()}
-    return {**scopes, **own}
+    of_copies = {COPY + name: _moved(scopes[name]) for name in names & scopes.keys()}
+    return {**scopes, **of_copies}
 
 
 def graft(target: ModelProto, twin: ModelProto, choosing: Collection[str], base_dir: Path) -> None:
@@ -92,12 +92,12 @@ def _is_same(tensor: TensorProto, other: TensorProto | None) -> bool:
 
 def _leading_to(graph: GraphProto, names: Collection[str]) -> list[NodeProto]:
     """Nodes called ``names`` and all before them; the nodes of ``graph`` are sorted."""
-    needed, found = set[str](), list[NodeProto]()
+    needed, nodes = set[str](), list[NodeProto]()
     for node in reversed(graph.node):
         if node.name in names or not needed.isdisjoint(node.output):
-            found.append(node)
+            nodes.append(node)
             needed.update(tensor for tensor in reads(node) if tensor)
-    return found[::-1]
+    return nodes[::-1]
 
 
 def _copy(node: NodeProto, resolve: Callable[[str], str]) -> NodeProto:

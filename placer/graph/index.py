@@ -126,11 +126,11 @@ class Graph:
     @cached_property
     def by_op(self) -> Mapping[str, tuple[Node, ...]]:
         """Nodes of the standard domain by operator, in node order."""
-        found: dict[str, list[Node]] = {}
+        nodes_of: dict[str, list[Node]] = {}
         for node in self.nodes:
             if node.domain in ("", "ai.onnx"):
-                found.setdefault(node.op, []).append(node)
-        return {op: tuple(nodes) for op, nodes in found.items()}
+                nodes_of.setdefault(node.op, []).append(node)
+        return {op: tuple(nodes) for op, nodes in nodes_of.items()}
 
     @cached_property
     def kept(self) -> dict[object, Any]:
@@ -265,13 +265,13 @@ def _reads(node: Node) -> tuple[Edge, ...]:
 def _consumers(
     reads: Iterable[tuple[Edge, ...]], outputs: Sequence[str]
 ) -> dict[str, tuple[Edge, ...]]:
-    found: dict[str, list[Edge]] = {}
+    edges_of: dict[str, list[Edge]] = {}
     for edges in reads:
         for edge in edges:
-            found.setdefault(edge.tensor, []).append(edge)
+            edges_of.setdefault(edge.tensor, []).append(edge)
     for i, tensor in enumerate(outputs):
-        found.setdefault(tensor, []).append(Edge(tensor, "", i))
-    return {tensor: tuple(edges) for tensor, edges in found.items()}
+        edges_of.setdefault(tensor, []).append(Edge(tensor, "", i))
+    return {tensor: tuple(edges) for tensor, edges in edges_of.items()}
 
 
 def captured_tensors(node: NodeProto) -> tuple[str, ...]:

@@ -23,9 +23,9 @@ def kept(function: Callable[Concatenate[Graph, P], R]) -> Callable[Concatenate[G
     def asked(graph: Graph, /, *args: P.args, **kwargs: P.kwargs) -> R:
         key = (function, *args)
         try:
-            found: R = graph.kept[key]
+            value: R = graph.kept[key]
         except KeyError:
-            found = graph.kept[key] = function(graph, *args, **kwargs)
-        return found
+            value = graph.kept[key] = function(graph, *args, **kwargs)
+        return value
 
     return asked

@@ -121,10 +121,10 @@ def _whole(dtype: int) -> tuple[float, float]:
 
 
 def _limits(graph: Graph, clip: Node) -> tuple[float, float] | None:
-    found = [_value(graph, tensor) for tensor in clip.inputs[1:3]]
-    if len(found) < 2 or found[0] is None or found[1] is None:
+    limits = [_value(graph, tensor) for tensor in clip.inputs[1:3]]
+    if len(limits) < 2 or limits[0] is None or limits[1] is None:
         return None
-    return float(found[0]), float(found[1])
+    return float(limits[0]), float(limits[1])
 
 
 def _next(graph: Graph, node: Node, op: str) -> Node | None:
@@ -149,8 +149,8 @@ def _constant(graph: Graph, node: Node | None) -> np.ndarray | None:
 
 
 def _value(graph: Graph, tensor: str) -> np.ndarray | None:
-    found = graph.initializers.get(tensor)
-    if found is None or is_external(found):
+    initializer = graph.initializers.get(tensor)
+    if initializer is None or is_external(initializer):
         return None
-    values: np.ndarray = numpy_helper.to_array(found)
+    values: np.ndarray = numpy_helper.to_array(initializer)
     return values.reshape(()) if values.size == 1 else None

@@ -18,19 +18,19 @@ def selected_nodes(graph: Graph, patterns: Sequence[str], option: str) -> frozen
     nodes on all paths from tensor ``a`` to tensor ``b``. ``option``: whose patterns these are, for
     messages. Raises InputError for a pattern that selects nothing.
     """
-    found = (_selected(graph, pattern, option) for pattern in patterns)
-    return frozenset[str]().union(*found)
+    selections = (_selected(graph, pattern, option) for pattern in patterns)
+    return frozenset[str]().union(*selections)
 
 
 def selected_where_any(graph: Graph, patterns: Sequence[str]) -> frozenset[str]:
     """As ``selected_nodes``, for patterns that are not for this model alone: none is no error."""
-    found: set[str] = set()
+    selected: set[str] = set()
     for pattern in patterns:
         try:
-            found |= _selected(graph, pattern, "exclude")
+            selected |= _selected(graph, pattern, "exclude")
         except InputError:  # This model of the family has no such node.
             continue
-    return frozenset(found)
+    return frozenset(selected)
 
 
 def _selected(graph: Graph, pattern: str, option: str) -> frozenset[str]:
@@ -38,12 +38,12 @@ def _selected(graph: Graph, pattern: str, option: str) -> frozenset[str]:
         return frozenset({pattern})
     kind, colon, value = pattern.partition(":")
     select = _SELECTORS.get(kind) if colon else None
-    found = _by_name(graph, pattern) if select is None else select(graph, value)
-    if not found:
+    selected = _by_name(graph, pattern) if select is None else select(graph, value)
+    if not selected:
         hint = near(pattern, graph.by_name) if select is None else ""
         hint = hint or "; placer explain MODEL --all lists the nodes"
         raise InputError(f"`{option}` '{pattern}' selects no node of the model{hint}")
-    return found
+    return selected
 
 
 def _by_name(graph: Graph, pattern: str) -> frozenset[str]:
@@ -51,10 +51,10 @@ def _by_name(graph: Graph, pattern: str) -> frozenset[str]:
 
 
 def _by_op(graph: Graph, pattern: str) -> frozenset[str]:
-    found = frozenset(node.name for node in graph.nodes if fnmatchcase(node.op, pattern))
-    if not found:
+    names = frozenset(node.name for node in graph.nodes if fnmatchcase(node.op, pattern))
+    if not names:
         raise InputError(unknown("operator", pattern, sorted({node.op for node in graph.nodes})))
-    return found
+    return names
 
 
 def _by_output(graph: Graph, output: str) -> frozenset[str]:
@@ -84,19 +84,19 @@ _SELECTORS: Mapping[str, Callable[[Graph, str], frozenset[str]]] = {
 
 def _before(graph: Graph, tensors: Iterable[str]) -> frozenset[str]:
     """Nodes that ``tensors`` follow from."""
-    needed, found = set(tensors), set()
+    needed, names = set(tensors), set()
     for node in reversed(graph.nodes):  # They are sorted topologically.
         if not needed.isdisjoint(node.outputs):
-            found.add(node.name)
+            names.add(node.name)
             needed.update(filter(None, (*node.inputs, *captured_tensors(node.proto))))
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _behind(graph: Graph, tensor: str) -> frozenset[str]:
     """Nodes that follow from ``tensor``."""
-    made, found = {tensor}, set()
+    made, names = {tensor}, set()
     for node in graph.nodes:
         if not made.isdisjoint((*node.inputs, *captured_tensors(node.proto))):
-            found.add(node.name)
+            names.add(node.name)
             made.update(filter(None, node.outputs))
-    return frozenset(found)
+    return frozenset(names)

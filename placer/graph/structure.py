@@ -96,12 +96,12 @@ class Structure:
     @cached_property
     def readers(self) -> tuple[tuple[Reader, ...], ...]:
         """By vertex, what reads its outputs."""
-        found: list[list[Reader]] = [[] for _ in self.vertices]
+        reading: list[list[Reader]] = [[] for _ in self.vertices]
         for i, sources in enumerate(self.sources):
             for index, port in enumerate(sources):
                 if port is not None:
-                    found[port.vertex].append(Reader(port.output, i, index))
-        return tuple(map(tuple, found))
+                    reading[port.vertex].append(Reader(port.output, i, index))
+        return tuple(map(tuple, reading))
 
     @cached_property
     def nodes(self) -> Mapping[str, int]:
@@ -173,8 +173,8 @@ def _types(graph: Graph, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> s
     return _digest([[_type(graph.type_of(t)) for t in tensors] for tensors in (inputs, outputs)])
 
 
-def _type(found: TensorType) -> object:
-    return ["float" if found.is_float else found.dtype, found.shape]
+def _type(tensor_type: TensorType) -> object:
+    return ["float" if tensor_type.is_float else tensor_type.dtype, tensor_type.shape]
 
 
 def _attributes(node: Node, graph: Graph) -> str:

@@ -26,13 +26,13 @@ def is_training(node: NodeProto, constants: Mapping[str, TensorProto]) -> bool:
 
 def told_of_training(graph: Graph) -> str | None:
     """What the user is told of such nodes, in one sentence; None if there is none."""
-    found = [node for node in graph.nodes if is_training(node.proto, graph.initializers)]
-    if not found:
+    training = [node for node in graph.nodes if is_training(node.proto, graph.initializers)]
+    if not training:
         return None
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    more = f" and {len(training) - 1} more" if len(training) > 1 else ""
     return (
         "nodes compute as in training, by the statistics of each batch or at random: "
-        f"'{found[0].name}' ({found[0].op}){more}; unless that is meant, export the model in "
+        f"'{training[0].name}' ({training[0].op}){more}; unless that is meant, export the model in "
         "evaluation mode (model.eval())"
     )
 

@@ -43,11 +43,11 @@ def weight_input(graph: Graph, node: Node) -> WeightInput | None:
 
 def has_weights(graph: Graph, node: Node) -> bool:
     """Whether ``node`` sums products with a constant weight; not so an outer product, as RoPE's."""
-    found = weight_input(graph, node)
-    if found is None or found.axis is None:
+    weight = weight_input(graph, node)
+    if weight is None or weight.axis is None:
         return False
-    dims = graph.initializers[found.tensor].dims
-    return math.prod(dims) > dims[found.axis]
+    dims = graph.initializers[weight.tensor].dims
+    return math.prod(dims) > dims[weight.axis]
 
 
 def channel_axis(op: str, rank: int, *, transposed: bool = False) -> int | None:

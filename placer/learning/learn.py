@@ -206,14 +206,14 @@ def _with_layers(
     pack = with_rule(plans.pack, rule)
     (test,) = document["tests"]
     graph = graph_of_text(test["model"])
-    found = match_rules(graph, [rule])
-    test["matches"] = [{name: node.name for name, node in m.nodes.items()} for m in found]
+    matches = match_rules(graph, [rule])
+    test["matches"] = [{name: node.name for name, node in m.nodes.items()} for m in matches]
     layout = rule.layouts[guess.layout]
-    own = {e for e in case.placement.edges if f"{e.node}.{e.tensor}" in layout.quantize}
+    of_layout = {e for e in case.placement.edges if f"{e.node}.{e.tensor}" in layout.quantize}
     if layout.quantize:
-        test["quantized"] = {guess.layout: sorted(_text(e) for e in own)}
+        test["quantized"] = {guess.layout: sorted(_text(e) for e in of_layout)}
     floats = {node.name for node in guess.floats}
-    more = sorted(_text(e) for e in case.placement.edges - own if e.node not in floats)
+    more = sorted(_text(e) for e in case.placement.edges - of_layout if e.node not in floats)
     lines = predicted_lines(graph, rule, guess.layout, pack, more)
     explained = plans.predicted(_without(case, guess.floats), pack)
     if lines == [layer_line(layer) for layer in explained.layers]:

@@ -66,12 +66,12 @@ def _differing(judged: Judgement) -> Sequence[frozenset[str]]:
     ]
     paired = {id(layer) for pair in same for layer in (pair.predicted, pair.actual)}
     layers = (layer for plan in judged.plans for layer in plan.of_kind("compute"))
-    found = [layer.nodes for layer in layers if id(layer) not in paired]
+    node_groups = [layer.nodes for layer in layers if id(layer) not in paired]
     for conversion in diff.conversions:
         for layer in (*conversion.missing, *conversion.extra):
             tensors = {port.tensor for port in (*layer.inputs, *layer.outputs)}
-            found.append(tuple(e.node for t in tensors for e in graph.edges_of(t) if e.node))
-    regions = (frozenset(name for name in nodes if name in graph.by_name) for nodes in found)
+            node_groups.append(tuple(e.node for t in tensors for e in graph.edges_of(t) if e.node))
+    regions = (frozenset(name for name in nodes if name in graph.by_name) for nodes in node_groups)
     return sorted(dict.fromkeys(filter(None, regions)), key=lambda r: (len(r), sorted(r)))
 
 
@@ -81,13 +81,13 @@ def _reads_integers(layer: Layer) -> bool:
 
 def _grown(nodes: frozenset[str], hops: int, graph: Graph) -> frozenset[str]:
     """``nodes`` and all that are up to ``hops`` edges away."""
-    found = set(nodes)
+    grown = set(nodes)
     for _ in range(hops):
-        for name in tuple(found):
+        for name in tuple(grown):
             node = graph.by_name[name]
-            found |= {graph.producer[t].name for t in node.inputs if t in graph.producer}
-            found |= {e.node for t in node.outputs for e in graph.edges_of(t) if e.node}
-    return frozenset(found)
+            grown |= {graph.producer[t].name for t in node.inputs if t in graph.producer}
+            grown |= {e.node for t in node.outputs for e in graph.edges_of(t) if e.node}
+    return frozenset(grown)
 
 
 def cut(case: Case, nodes: frozenset[str]) -> ModelProto:
@@ -120,7 +120,7 @@ def cut(case: Case, nodes: frozenset[str]) -> ModelProto:
     return helper.make_model(part, opset_imports=proto.opset_import, ir_version=proto.ir_version)
 
 
-def _value(tensor: str, found: TensorType) -> ValueInfoProto:
-    if found.shape is None or found.dtype is None:
+def _value(tensor: str, tensor_type: TensorType) -> ValueInfoProto:
+    if tensor_type.shape is None or tensor_type.dtype is None:
         raise PlacerError(f"tensor '{tensor}' has no known type; give input shapes")
-    return helper.make_tensor_value_info(tensor, found.dtype, found.shape)
+    return helper.make_tensor_value_info(tensor, tensor_type.dtype, tensor_type.shape)

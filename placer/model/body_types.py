@@ -54,16 +54,16 @@ class BodyTypes:
             if value.type.HasField("tensor_type"):
                 declared.type.tensor_type.elem_type = value.type.tensor_type.elem_type
             self._declared[value.name] = declared
-        own = states(node)
+        carried = states(node)
         if node.op_type == "Loop":
             kinds = TensorProto.INT64, TensorProto.BOOL
             for value, kind in zip(body.input[:2], kinds, strict=True):
                 given = value.type.tensor_type
                 dims = (1,) * len(given.shape.dim)  # Bodies may declare them of one dimension.
                 _write(self._declared[value.name], kind, dims)
-        starts = node.input[own]
+        starts = node.input[carried]
         returned = body.output[1 if node.op_type == "Loop" else 0 :][: len(starts)]
-        for value, start, after in zip(body.input[own], starts, returned, strict=True):
+        for value, start, after in zip(body.input[carried], starts, returned, strict=True):
             self._states.append(_State(value.name, start, after.name))
         if node.op_type == "Scan":
             self._slices += _slices(node, body)
@@ -82,11 +82,11 @@ class BodyTypes:
         changed = [self._give_up(state, values) for state in self._states]
         return any(changed)
 
-    def _update_slice(self, found: _Slice, values: Mapping[str, ValueInfoProto]) -> bool:
-        kind, dims = self._known(found.whole, values)
-        if dims is not None and -len(dims) <= found.axis < len(dims):
-            dims = tuple(d for i, d in enumerate(dims) if i != found.axis % len(dims))
-        return _write(self._declared[found.name], kind, dims)
+    def _update_slice(self, part: _Slice, values: Mapping[str, ValueInfoProto]) -> bool:
+        kind, dims = self._known(part.whole, values)
+        if dims is not None and -len(dims) <= part.axis < len(dims):
+            dims = tuple(d for i, d in enumerate(dims) if i != part.axis % len(dims))
+        return _write(self._declared[part.name], kind, dims)
 
     def _update_state(self, state: _State, values: Mapping[str, ValueInfoProto]) -> bool:
         declared = self._declared[state.name]

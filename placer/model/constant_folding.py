@@ -93,8 +93,8 @@ def fold_repeatedly(proto: ModelProto, infer: Callable[[], Values]) -> int:
     ``infer``: the types of what ``proto`` has become.
     """
     count = 0
-    while found := fold_constants(proto, infer()):
-        count += found
+    while folded := fold_constants(proto, infer()):
+        count += folded
         if not _reads_constants_alone(proto):
             break
     return count
@@ -158,12 +158,12 @@ def _evaluate(
     except RunError:
         if len(nodes) == 1:
             return {}
-    found: dict[str, TensorProto] = {}
+    evaluated: dict[str, TensorProto] = {}
     for node in nodes:
-        known = {**constants, **found}
+        known = {**constants, **evaluated}
         if all(tensor in known for tensor in node.input if tensor):
-            found.update(_evaluate([node], known, values, proto))
-    return found
+            evaluated.update(_evaluate([node], known, values, proto))
+    return evaluated
 
 
 def _run(

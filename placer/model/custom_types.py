@@ -98,13 +98,13 @@ def _observed_types(
     other inputs, of the ``shapes``. None where that run fails: the rest of the graph can be worked
     with nevertheless.
     """
-    found = set(known)
+    typed = set(known)
     wanted = [
         tensor
         for node in proto.graph.node
         if node.domain
         for tensor in node.output
-        if tensor and tensor not in found
+        if tensor and tensor not in typed
     ]
     if not wanted:
         return []

@@ -18,10 +18,10 @@ def set_apart(proto: ModelProto) -> None:
     """Move the operator to ONNX Runtime's domain, which has no schemas and is never converted."""
     if not 0 < standard_opset(proto) < _NORM_OPSET:
         return
-    found = [n for n in every_node(proto.graph.node) if n.op_type == _NORM and not n.domain]
-    for node in found:
+    norms = [n for n in every_node(proto.graph.node) if n.op_type == _NORM and not n.domain]
+    for node in norms:
         node.domain = _DOMAIN
-    if found and all(entry.domain != _DOMAIN for entry in proto.opset_import):
+    if norms and all(entry.domain != _DOMAIN for entry in proto.opset_import):
         proto.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
 
 

@@ -89,17 +89,17 @@ def fix_in_place(
 
 def fixed_values(proto: ModelProto) -> dict[str, float]:
     """The inputs that ``proto`` had before they were fixed, with their values."""
-    found = {}
+    fixed = {}
     for entry in proto.metadata_props:
         if entry.key.startswith(_KEY):
             try:
-                found[entry.key.removeprefix(_KEY)] = float(entry.value)
+                fixed[entry.key.removeprefix(_KEY)] = float(entry.value)
             except ValueError as error:
                 raise InputError(
                     f"the model's metadata {entry.key} is '{entry.value}', which is no number; "
                     "remove it"
                 ) from error
-    return found
+    return fixed
 
 
 def _make_constant(proto: ModelProto, tensor: ValueInfoProto, value: float, path: Path) -> None:

@@ -84,13 +84,21 @@ def take_apart(proto: ModelProto, infer: Infer) -> int:
     type behind these operators. One that is used in a way that standard operators of the model's
     opset lack stays, and so do all in a model that holds other floats than float32.
     """
-    found = {node.op_type for node in proto.graph.node if node.domain == _DOMAIN}
-    if found.isdisjoint(_PARTS) or standard_opset(proto) < _MIN_OPSET or _holds_other_floats(proto):
+    operators = {node.op_type for node in proto.graph.node if node.domain == _DOMAIN}
+    if (
+        operators.isdisjoint(_PARTS)
+        or standard_opset(proto) < _MIN_OPSET
+        or _holds_other_floats(proto)
+    ):
         return 0
     stub = without_large_tensors(proto)
     _replace(stub, None)
     known = {name: value.type.tensor_type for name, value in infer(stub).items()}
-    ranks = {name: len(own.shape.dim) for name, own in known.items() if own.HasField("shape")}
+    ranks = {
+        name: len(tensor_type.shape.dim)
+        for name, tensor_type in known.items()
+        if tensor_type.HasField("shape")
+    }
     return _replace(proto, {**ranks, **{t.name: len(t.dims) for t in proto.graph.initializer}})
 
 
@@ -184,10 +192,12 @@ def _conv(fused: _Fused) -> bool:
     name = _activation(fused)
     if name is None:
         return False
-    own = {key: value for key, value in fused.attributes.items() if key in _CONV and value != []}
+    attributes = {
+        key: value for key, value in fused.attributes.items() if key in _CONV and value != []
+    }
     inputs = [fused.input(0), fused.input(1), *filter(None, [fused.input(2)])]
     residual = fused.input(3)
-    value = fused.add("Conv", inputs, "" if name or residual else fused.output, **own)
+    value = fused.add("Conv", inputs, "" if name or residual else fused.output, **attributes)
     if residual:
         value = fused.add("Add", [value, residual], "" if name else fused.output)
     if name:
@@ -200,9 +210,11 @@ def _gemm(fused: _Fused) -> bool:
     name = _activation(fused)
     if name is None:
         return False
-    own = {k: v for k, v in fused.attributes.items() if k in ("alpha", "beta", "transA", "transB")}
+    attributes = {
+        k: v for k, v in fused.attributes.items() if k in ("alpha", "beta", "transA", "transB")
+    }
     inputs = [fused.input(0), fused.input(1), *filter(None, [fused.input(2)])]
-    value = fused.add("Gemm", inputs, "" if name else fused.output, **own)
+    value = fused.add("Gemm", inputs, "" if name else fused.output, **attributes)
     if name:
         keys = ("activation_alpha", "activation_beta")
         _activate(fused, name, value, [fused.number(k, 0) for k in keys if k in fused.attributes])
@@ -225,8 +237,8 @@ def _activate(fused: _Fused, name: str, value: str, parameters: Sequence[float])
     if name == "Clip":
         fused.add(name, [value, *map(fused.constant, parameters)], fused.output)
     else:
-        own = dict(zip(_ACTIVATIONS[name], parameters, strict=False))
-        fused.add(name, [value], fused.output, **own)
+        attributes = dict(zip(_ACTIVATIONS[name], parameters, strict=False))
+        fused.add(name, [value], fused.output, **attributes)
 
 
 def _matmul(fused: _Fused) -> bool:

@@ -138,17 +138,25 @@ def _comparable(rows: ChosenRows) -> list[NodeProto]:
 
 def _with_float_choices(model: Model, source: Model, rows: ChosenRows) -> Model:
     """``model`` with a float copy, with constants of ``source``, that chooses what is settled."""
-    own = model.graph
-    flat = GraphProto(node=[node.proto for node in own.nodes])
-    scopes = add_copy(flat, rows.settled, own.scopes)
+    judged_graph = model.graph
+    flat = GraphProto(node=[node.proto for node in judged_graph.nodes])
+    scopes = add_copy(flat, rows.settled, judged_graph.scopes)
     flat.node.extend(_comparable(rows))
-    constants = {**own.initializers, **_constants_of(flat, model, source)}
-    types = dict(own.types)
-    types.update((COPY + name, known) for name, known in own.types.items())
-    types.update((COMPARED.format(name), own.type_of(name)) for name in rows.comparable)
+    constants = {**judged_graph.initializers, **_constants_of(flat, model, source)}
+    types = dict(judged_graph.types)
+    types.update((COPY + name, known) for name, known in judged_graph.types.items())
+    types.update((COMPARED.format(name), judged_graph.type_of(name)) for name in rows.comparable)
     nodes = index_graph(flat, types).nodes
-    graph = index_nodes(nodes, constants, own.inputs, own.outputs, types, scopes, own.open_tensors)
-    proto = without_initializers(model.proto, own.initializers)
+    graph = index_nodes(
+        nodes,
+        constants,
+        judged_graph.inputs,
+        judged_graph.outputs,
+        types,
+        scopes,
+        judged_graph.open_tensors,
+    )
+    proto = without_initializers(model.proto, judged_graph.initializers)
     del proto.graph.node[:]
     proto.graph.node.extend(flat.node)
     proto.graph.initializer.extend(constants.values())
@@ -164,12 +172,12 @@ def _constants_of(flat: GraphProto, model: Model, source: Model) -> dict[str, Te
     changed = {name for name in read if new.get(name) != old[name]}
     for node in copies if changed else ():
         rename_tensors(node, lambda tensor: COPY + tensor if tensor in changed else tensor)
-    found = {}
+    constants = {}
     for name in changed:
-        found[COPY + name] = TensorProto()
-        found[COPY + name].CopyFrom(old[name])
-        found[COPY + name].name = COPY + name
-    return found
+        constants[COPY + name] = TensorProto()
+        constants[COPY + name].CopyFrom(old[name])
+        constants[COPY + name].name = COPY + name
+    return constants
 
 
 def with_scores(judged: Judged) -> Judged:

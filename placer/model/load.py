@@ -157,8 +157,8 @@ def load_model(
     values = infer_flat_values(proto, base_dir, input_shapes, path, scopes)
     types = {name: tensor_type(value) for name, value in values.items()}
     check_sizes(types, path)
-    own = partial(infer_values, proto, {}, path)
-    graph = index_graph(proto.graph, types, scopes, open_tensors(proto, types, own))
+    infer = partial(infer_values, proto, {}, path)
+    graph = index_graph(proto.graph, types, scopes, open_tensors(proto, types, infer))
     graph = replace(graph, normalized=normal.normalized)
     imported = None if imported is None else imported.restricted(graph)
     if scopes:
@@ -260,8 +260,10 @@ def _check_nodes(proto: ModelProto, path: Path) -> None:
     opset = standard_opset(proto)
     bodies = [(proto.graph.node, opset)]
     for function in proto.functions:
-        own = max((e.version for e in function.opset_import if e.domain == ""), default=opset)
-        bodies.append((function.node, own))
+        opset_of_body = max(
+            (e.version for e in function.opset_import if e.domain == ""), default=opset
+        )
+        bodies.append((function.node, opset_of_body))
     for nodes, version in bodies:
         known = set(functions)
         for node in every_node(nodes):

@@ -19,5 +19,7 @@ def open_tensors(
     """
     if all(tensor_type(value).shape is not None for value in proto.graph.input):
         return frozenset()
-    own = infer()
-    return frozenset(n for n in names if n not in own or tensor_type(own[n]).shape is None)
+    inferred = infer()
+    return frozenset(
+        n for n in names if n not in inferred or tensor_type(inferred[n]).shape is None
+    )

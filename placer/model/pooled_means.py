@@ -25,15 +25,15 @@ def pool_means(graph: GraphProto, infer: Callable[[], Mapping[str, ValueInfoProt
     types of tensors; called once if they matter.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    found = [node for node in graph.node if _axes(node, constants) is not None]
-    if not found:
+    means = [node for node in graph.node if _axes(node, constants) is not None]
+    if not means:
         return 0
     readers: dict[str, list[NodeProto]] = defaultdict(list)
     for node in graph.node:
         for tensor in reads(node):
             readers[tensor].append(node)
     values, count = infer(), 0
-    for node in found:
+    for node in means:
         data, mean = node.input[0], node.output[0]
         is_subtracted = any(reader.op_type == "Sub" for reader in readers[mean])
         axes = _axes(node, constants) or set()

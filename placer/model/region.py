@@ -140,10 +140,10 @@ def _quiet() -> Iterator[None]:
 
 
 def _typed(name: str, types: Mapping[str, ValueInfoProto], path: Path) -> ValueInfoProto:
-    found = types.get(name)
-    if found is None or not found.type.WhichOneof("value"):
+    value = types.get(name)
+    if value is None or not value.type.WhichOneof("value"):
         raise InputError(f"{path}: the type of '{name}' cannot be inferred; cut at another tensor")
-    return found
+    return value
 
 
 def _constant_tensors(graph: Graph) -> frozenset[str]:

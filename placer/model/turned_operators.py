@@ -132,10 +132,12 @@ def _on_axes(node: NodeProto, index: int, order: Order, constants: _Constants) -
 
 
 def _resize(node: NodeProto, order: Order, constants: _Constants) -> Turned | None:
-    found = [(i, tensor) for i, tensor in enumerate(node.input) if i and tensor]
-    if any(tensor not in constants or is_external(constants[tensor]) for _, tensor in found):
+    constant_inputs = [(i, tensor) for i, tensor in enumerate(node.input) if i and tensor]
+    if any(
+        tensor not in constants or is_external(constants[tensor]) for _, tensor in constant_inputs
+    ):
         return None
-    values = {i: numpy_helper.to_array(constants[tensor]) for i, tensor in found}
+    values = {i: numpy_helper.to_array(constants[tensor]) for i, tensor in constant_inputs}
     values = {index: array for index, array in values.items() if array.size}
     if _RESIZE_ROI in values or any(array.size != len(order) for array in values.values()):
         return None

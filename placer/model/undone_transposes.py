@@ -35,7 +35,7 @@ class _Region:
     @property
     def nodes(self) -> frozenset[int]:
         """All that it consists of, by index."""
-        exits = (index for found in self.exits.values() for index in found)
+        exits = (index for indices in self.exits.values() for index in indices)
         return frozenset([*self.turned, *self.entries.values(), *exits])
 
 
@@ -117,8 +117,8 @@ class _Finder:
         return region
 
     def _written(self, region: _Region) -> Iterator[str]:
-        for index, found in region.turned.items():
-            yield from () if found.leaves else (t for t in self._nodes[index].output if t)
+        for index, operator in region.turned.items():
+            yield from () if operator.leaves else (t for t in self._nodes[index].output if t)
 
     def _enter(self, region: _Region, index: int) -> list[str]:
         """Let a node in with all that it reads; returns the tensors to look at then."""
@@ -130,11 +130,11 @@ class _Finder:
             if place in known or place in region.turned:
                 continue
             node = self._nodes[place]
-            found = turned(node, region.order, self._constants)
-            if found is None or (place != index and found.leaves):
+            operator = turned(node, region.order, self._constants)
+            if operator is None or (place != index and operator.leaves):
                 return []
-            known[place] = found
-            for position in found.data:
+            known[place] = operator
+            for position in operator.data:
                 tensor = node.input[position]
                 before = self._producer.get(tensor)
                 if before is None:
@@ -150,8 +150,8 @@ class _Finder:
         return [*written, *new]
 
     def _gain(self, region: _Region) -> int:
-        gone = sum(len(found) for found in region.exits.values())
-        fixed = [i for found in region.exits.values() for i in found]
+        gone = sum(len(indices) for indices in region.exits.values())
+        fixed = [i for indices in region.exits.values() for i in indices]
         if any(self._nodes[i].output[0] in self._fixed for i in fixed):
             return 0
         for tensor in region.entries:
@@ -171,12 +171,12 @@ class _Rewriting:
     def run(self) -> None:
         """Rewrite the region in place; nodes that are added come last."""
         names = self._names()
-        for index, found in self._region.turned.items():
-            self._turn(self._nodes[index], found, names)
+        for index, change in self._region.turned.items():
+            self._turn(self._nodes[index], change, names)
         alias = {
             self._nodes[index].output[0]: names[tensor]
-            for tensor, found in self._region.exits.items()
-            for index in found
+            for tensor, change in self._region.exits.items()
+            for index in change
         }
 
         def resolve(tensor: str) -> str:
@@ -198,9 +198,9 @@ class _Rewriting:
         """What each tensor of the region is called in the other order."""
         entries = self._region.entries.items()
         names = {tensor: self._nodes[index].input[0] for tensor, index in entries}
-        for index, found in self._region.turned.items():
+        for index, change in self._region.turned.items():
             for tensor in self._nodes[index].output:
-                if tensor and not found.leaves:
+                if tensor and not change.leaves:
                     names[tensor] = self._new(f"{tensor}/turned")
         return names
 
@@ -210,18 +210,18 @@ class _Rewriting:
         self._taken.add(name)
         return name
 
-    def _turn(self, node: NodeProto, found: Turned, names: Mapping[str, str]) -> None:
-        for position in found.data:
+    def _turn(self, node: NodeProto, change: Turned, names: Mapping[str, str]) -> None:
+        for position in change.data:
             node.input[position] = names[node.input[position]]
-        for position, array in found.inputs.items():
+        for position, array in change.inputs.items():
             name = self._new(f"{node.input[position]}/turned")
             self._graph.initializer.append(numpy_helper.from_array(array, name))
             node.input[position] = name
-        changed = [a for a in node.attribute if a.name not in found.attributes]
-        changed += [helper.make_attribute(key, value) for key, value in found.attributes.items()]
+        changed = [a for a in node.attribute if a.name not in change.attributes]
+        changed += [helper.make_attribute(key, value) for key, value in change.attributes.items()]
         kept = [type(a).FromString(a.SerializeToString()) for a in changed]
         del node.attribute[:]
         node.attribute.extend(kept)
-        if not found.leaves:
+        if not change.leaves:
             for position, tensor in enumerate(node.output):
                 node.output[position] = names.get(tensor, tensor)

@@ -104,8 +104,8 @@ class _Door:
         self._check_graph(graph, frozenset())
         for value in (*graph.input, *graph.output):
             self._check_value(value)
-        if (found := next(schema_problems(proto), None)) is not None:
-            raise self._wrong(f"{_called(found[0])}{found[1]}")
+        if (problem := next(schema_problems(proto), None)) is not None:
+            raise self._wrong(f"{_called(problem[0])}{problem[1]}")
 
     def _wrong(self, what: str, fix: str = "export it again") -> InputError:
         return InputError(f"{self.path} is not a valid ONNX model: {what}; {fix}")

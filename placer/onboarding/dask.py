@@ -74,14 +74,14 @@ class OnDask:
         Raises RunError if they differ, as their latencies would not compare, and for a worker that
         does not have ``folder``.
         """
-        (first, found), *others = sorted(self._answers(_describe, options, folder).items())
+        (first, answer), *others = sorted(self._answers(_describe, options, folder).items())
         for worker, other in others:
-            if other != found:
+            if other != answer:
                 raise RunError(
-                    f"worker {first} has {found.engine}, and worker {worker} {other.engine}; give "
+                    f"worker {first} has {answer.engine}, and worker {worker} {other.engine}; give "
                     "machines that are alike to one onboarding"
                 )
-        return found
+        return answer
 
     def has_room(self, running: int) -> bool:
         """Whether a worker thread is free; workers may come and go.
@@ -136,12 +136,12 @@ class OnDask:
                     "the same placer there"
                 ) from error
         # One that is lost meanwhile is not among them.
-        found = {w: one for w, one in answers.items() if not isinstance(one, OSError)}
-        if not found:
+        answered = {w: one for w, one in answers.items() if not isinstance(one, OSError)}
+        if not answered:
             raise RunError(
                 f"the scheduler at {self._address} has no worker; start one, e.g. dask worker"
             )
-        return found
+        return answered
 
 
 @dataclass(frozen=True)

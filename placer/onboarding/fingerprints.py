@@ -43,7 +43,7 @@ _CHUNK = 1 << 20
 def inputs_of(job: Job, described: Described, folder: Path) -> dict[str, str]:
     """What decides the result of ``job``, by names for the user; ``folder``: the manifest's."""
     options = job.options
-    found = {
+    hashes = {
         "model": _model(folder / job.model),
         "engine": described.engine,
         "pack": described.pack,
@@ -52,18 +52,18 @@ def inputs_of(job: Job, described: Described, folder: Path) -> dict[str, str]:
     }
     for name, source in (("data", options.data), ("eval_data", options.eval_data)):
         if source is not None:
-            found[name] = f"{source} {_source(source, folder)}"
+            hashes[name] = f"{source} {_source(source, folder)}"
     for text in options.gates or ():
         metric = Gate.parse(text).metric
         if ":" in metric:
-            found[f"gate function {metric}"] = _module(metric, folder)
+            hashes[f"gate function {metric}"] = _module(metric, folder)
     for text in options.warm_starts or ():
-        found[f"warm start {text}"] = _tree(folder / text)
+        hashes[f"warm start {text}"] = _tree(folder / text)
     for text in options.custom_ops or ():
-        found[f"library {text}"] = _tree(folder / text)
+        hashes[f"library {text}"] = _tree(folder / text)
     if options.gpu is not None and (folder / options.gpu).is_file():
-        found[f"file {options.gpu}"] = _files([folder / options.gpu])
-    return found | _plain(options)
+        hashes[f"file {options.gpu}"] = _files([folder / options.gpu])
+    return hashes | _plain(options)
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

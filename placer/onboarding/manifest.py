@@ -157,12 +157,12 @@ def _jobs(defaults: Options, given: Sequence[_Given], folder: Path, out: Path) -
     ]
 
 
-def _jobs_of_model(found: Job | None, named: Sequence[_Given], defaults: Options) -> list[Job]:
+def _jobs_of_model(matched: Job | None, named: Sequence[_Given], defaults: Options) -> list[Job]:
     """What globs found, unless entries name the model; one for each of these."""
-    if found is not None and not named:
-        return [found]
-    below = defaults if found is None else found.options
-    usual = _safe(Path(named[0].entry.model).stem) if found is None else found.name
+    if matched is not None and not named:
+        return [matched]
+    below = defaults if matched is None else matched.options
+    usual = _safe(Path(named[0].entry.model).stem) if matched is None else matched.name
     _check_named_once(named, usual)
     return [
         Job(one.entry.name or usual, one.entry.model, _layered(below, one.entry)) for one in named
@@ -182,8 +182,8 @@ def _check_named_once(ones: Sequence[_Given], usual: str) -> None:
 def _layered(below: Options, above: Options) -> Options:
     """``below`` with what ``above`` sets."""
     chosen = {name: getattr(below, name) for name in below.model_fields_set}
-    own = above.model_fields_set - {"model", "name"}
-    return Options.model_validate({**chosen, **{name: getattr(above, name) for name in own}})
+    fields = above.model_fields_set - {"model", "name"}
+    return Options.model_validate({**chosen, **{name: getattr(above, name) for name in fields}})
 
 
 def _for_targets(job: Job, targets: Mapping[str, Target]) -> list[Job]:
@@ -207,15 +207,15 @@ def _matches(one: _Given, folder: Path, out: Path) -> list[tuple[str, str]]:
         raise InputError(f"{one.where}: '{pattern}' is a glob and 'name' is for one model; drop it")
     # Path.glob takes no absolute patterns.
     texts = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
-    found = [
+    paths = [
         text
         for text in sorted(texts)
         if (folder / text).is_file() and not _is_result(folder / text, out)
     ]
-    if not found:
+    if not paths:
         raise InputError(f"{one.where}: no file matches '{pattern}'; correct the glob")
     fixed = _fixed_part(pattern)
-    return [(text, _safe(_from(text, fixed))) for text in found]
+    return [(text, _safe(_from(text, fixed))) for text in paths]
 
 
 def _is_result(path: Path, out: Path) -> bool:

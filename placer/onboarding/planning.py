@@ -183,8 +183,8 @@ def _can_resume(record: Record, inputs: Mapping[str, str]) -> bool:
 
 
 def _why_again(record: Record, inputs: Mapping[str, str]) -> str:
-    found = changes(record.inputs, inputs)
-    if found:
-        return ", ".join(found)
+    changed = changes(record.inputs, inputs)
+    if changed:
+        return ", ".join(changed)
     before = "interrupted" if record.state == "running" else record.state
     return f"{before} before"

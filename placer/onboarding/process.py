@@ -123,8 +123,8 @@ class Running:
 
     def _error(self) -> str | None:
         """The sentence that placer ended with."""
-        found = [line for line in self._lines() if line.startswith(_ERROR)]
-        return found[-1].removeprefix(_ERROR) if found else None
+        errors = [line for line in self._lines() if line.startswith(_ERROR)]
+        return errors[-1].removeprefix(_ERROR) if errors else None
 
     def _last_line(self) -> str:
         return next((line.strip() for line in reversed(self._lines()) if line.strip()), "no output")

@@ -186,12 +186,12 @@ def onboard(
 
 
 def _progress(planned: Planned) -> _Progress:
-    found = _Progress(planned, planned.folder)
+    progress = _Progress(planned, planned.folder)
     kept = planned.kept
     if planned.action == "nothing" and kept is not None:
-        found.state, found.reason, found.seconds = kept.state, kept.reason, kept.seconds
-        found.result = None if kept.state in WITHOUT_RESULT else Result.read(planned.folder)
-    return found
+        progress.state, progress.reason, progress.seconds = kept.state, kept.reason, kept.seconds
+        progress.result = None if kept.state in WITHOUT_RESULT else Result.read(planned.folder)
+    return progress
 
 
 def _warnings(onboarding: Onboarding, planned: Sequence[Planned]) -> list[str]:
@@ -264,8 +264,8 @@ def _float_ms(result: Result | None) -> float | None:
     if result is None:
         return None
     if result.baseline is not None:
-        found = result.baseline.latency
-        return None if found is None else found.median_ms
+        latency = result.baseline.latency
+        return None if latency is None else latency.median_ms
     return next((trial.latency_ms for trial in result.trials if trial.kind == "none"), None)
 
 

@@ -148,9 +148,13 @@ def _searched(
         given=given,
         spent_s=spent.seconds,
     )
-    told = {*task.warnings, *setup.calibration.shortened, *final_warnings(task, records, final)}
+    sentences = {
+        *task.warnings,
+        *setup.calibration.shortened,
+        *final_warnings(task, records, final),
+    }
     for sentence in result.warnings:
-        if sentence not in told:
+        if sentence not in sentences:
             observer.warn(sentence)
     result.write(folder.result)
     float_plan = _write_plans(task, folder, final, setup)
@@ -197,11 +201,11 @@ def _finals(
         final, written, scheme = chosen(task, setup, folder, records, near, observer)
         task, setup = (task, setup) if scheme is None else (scheme.task, scheme.setup)
     else:
-        found, points = confirmed_front(task, records, setup, observer, task.request.front)
+        final_or_why, points = confirmed_front(task, records, setup, observer, task.request.front)
         if points:
             points, rejected = write_front(task, setup, folder, points, observer)
-            found = points[0].final if points else rejected
-        final, written = written_and_judged(task, setup, folder, found, near, observer)
+            final_or_why = points[0].final if points else rejected
+        final, written = written_and_judged(task, setup, folder, final_or_why, near, observer)
     if final is None:
         folder.remove_model()
     else:

@@ -106,11 +106,11 @@ def search(
     task, earlier, start = devices[0].task, study.records(), time.monotonic()
     spent = SearchTime(task.limit.end, kept_s, earlier)
     stop, telling = Event(), Lock()
-    own: list[TrialRecord] = []
+    records: list[TrialRecord] = []
 
     def tell(record: TrialRecord) -> None:
         with telling:
-            own.append(record)
+            records.append(record)
             spent.add(record)
             log.info("trial %d %s %s", record.number, record.kind, record.ratio or record.error)
             observer.trial(record)
@@ -128,7 +128,7 @@ def search(
     return Searched(
         stopped,
         seconds=time.monotonic() - start,
-        trials_s=sum(record.seconds for record in own) / len(devices),
+        trials_s=sum(record.seconds for record in records) / len(devices),
         noise_s=spent.noise_s,
     )
 
@@ -177,7 +177,8 @@ def _work(
     landscapes = make_landscapes(task)
     costs = {base: layer_costs(task, base) for base in landscapes}
     remembered = {
-        base: remembered_layers(task, setup, study, base, own) for base, own in costs.items()
+        base: remembered_layers(task, setup, study, base, records_here)
+        for base, records_here in costs.items()
     }
     deadline = None if math.isinf(spent.deadline) else spent.deadline
     proposer = make_proposer(task, setup, study, landscapes, remembered, on_probe, spent)
@@ -203,10 +204,10 @@ def _work(
         propose_with, evaluate = rehearsing, rehearsing.evaluate
     if deadline is not None:
         propose_with = TimedProposer(propose_with, landscapes.values(), spent)
-    own: list[TrialRecord] = []
+    records_here: list[TrialRecord] = []
 
     def on_trial(record: TrialRecord) -> None:
-        own.append(record)
+        records_here.append(record)
         tell(record)
 
     def run() -> StopReason:
@@ -224,7 +225,9 @@ def _work(
             if rehearsing is not None:
                 rehearsing.close()
             for base, landscape in landscapes.items():
-                in_base = [r for r in own if task.base_of(task.space.placement(r.choices)) == base]
+                in_base = [
+                    r for r in records_here if task.base_of(task.space.placement(r.choices)) == base
+                ]
                 keep_layers(costs[base], landscape, in_base)
 
     return run

@@ -114,5 +114,5 @@ class TimeSpent:
     @property
     def seconds(self) -> dict[str, float]:
         """By what they were spent on; ``total`` is what has passed since the run began."""
-        found = {**self._seconds, "total": self._limit.passed_s}
-        return {what: round(seconds, 3) for what, seconds in found.items()}
+        spent = {**self._seconds, "total": self._limit.passed_s}
+        return {what: round(seconds, 3) for what, seconds in spent.items()}

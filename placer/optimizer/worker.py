@@ -85,7 +85,7 @@ def keep_for_workers(study: Study, task: Task, setup: TrialSetup) -> None:
 
 def request_json(request: Request) -> dict[str, Any]:
     """``request`` without what concerns this machine or this run alone; paths are absolute."""
-    found = replace(
+    portable = replace(
         request,
         model=request.model.absolute(),
         data=_absolute(request.data),
@@ -93,7 +93,7 @@ def request_json(request: Request) -> dict[str, Any]:
         pack=_absolute(request.pack),
         gpu=_absolute(request.gpu),
     )
-    plain: dict[str, Any] = _REQUESTS.dump_python(found, mode="json", exclude=_OWN)
+    plain: dict[str, Any] = _REQUESTS.dump_python(portable, mode="json", exclude=_OWN)
     return plain
 
 
@@ -134,9 +134,9 @@ def work(
         fix="give this worker what the study was made with",
     )
     devices = [Device(task, trial_setup_of(task, study, observer))]
-    own: list[TrialRecord] = []
-    done = search(devices, study, observer, "interrupted: its trial is given back", own.append)
-    return WorkDone(tuple(own), len(study.records()), done.stopped)
+    records: list[TrialRecord] = []
+    done = search(devices, study, observer, "interrupted: its trial is given back", records.append)
+    return WorkDone(tuple(records), len(study.records()), done.stopped)
 
 
 def _refuse_others(request: Request, named: Collection[str], name: str) -> None:

@@ -125,14 +125,16 @@ class _Side:
     def next_to(self, conversion: Layer) -> frozenset[str]:
         """Which nodes read what it writes in that type, and which write what it reads."""
         written = {(port.tensor, port.dtype) for port in conversion.outputs}
-        found = set[str]()
+        neighbours = set[str]()
         for tensor in _tensors(conversion)[1]:
             for layer in self._consumers[tensor]:
                 if any((port.tensor, port.dtype) in written for port in layer.inputs):
-                    found.update(f"before {node}" for node in layer.nodes)
+                    neighbours.update(f"before {node}" for node in layer.nodes)
         for tensor in _tensors(conversion)[0]:
-            found.update(f"behind {n}" for layer in self._producers[tensor] for n in layer.nodes)
-        return frozenset(found)
+            neighbours.update(
+                f"behind {n}" for layer in self._producers[tensor] for n in layer.nodes
+            )
+        return frozenset(neighbours)
 
     def graph_inputs(self, conversion: Layer) -> frozenset[str]:
         """Tensors that a conversion reads, behind layers that do nothing, and that no layer made.
@@ -189,11 +191,11 @@ def _pairs(predicted: _Keyed, actual: _Keyed) -> Iterator[Pair]:
         for index, (layer, nodes) in enumerate(predicted):
             if index in paired:
                 continue
-            found = next((a for a in waiting[nodes] if agree(layer, a)), None)
-            if found is not None:
-                waiting[nodes].remove(found)
-                same = _same_types(layer, found), _same_class(layer, found)
-                paired[index] = Pair(layer, found, tuple(sorted(nodes)), *same)
+            partner = next((a for a in waiting[nodes] if agree(layer, a)), None)
+            if partner is not None:
+                waiting[nodes].remove(partner)
+                same = _same_types(layer, partner), _same_class(layer, partner)
+                paired[index] = Pair(layer, partner, tuple(sorted(nodes)), *same)
     return (paired[index] for index in sorted(paired))
 
 

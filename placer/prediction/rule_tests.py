@@ -40,9 +40,9 @@ def _test_failures(rule: Rule, test: RuleTest, pack: Pack) -> Iterator[str]:
     except InputError as error:
         yield str(error)
         return
-    found = [_bound(match) for match in match_rules(graph, [rule])]
-    if found != test.matches:
-        yield f"expected matches {test.matches}, found {found}"
+    matches = [_bound(match) for match in match_rules(graph, [rule])]
+    if matches != test.matches:
+        yield f"expected matches {test.matches}, found {matches}"
         return
     sites = find_sites(graph, [rule])
     if test.quantized and not sites:

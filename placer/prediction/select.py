@@ -91,12 +91,12 @@ def make_predictor(
 
 def _narrowed(graph: Graph) -> Graph:
     """``graph`` with the types that OpenVINO's CPU plugin computes in (its ConvertPrecision)."""
-    found = {
+    narrow = {
         tensor: kind._replace(dtype=_NARROW[kind.dtype])
         for tensor, kind in graph.types.items()
         if kind.dtype in _NARROW
     }
-    return with_nodes(graph, graph.nodes, types=found) if found else graph
+    return with_nodes(graph, graph.nodes, types=narrow) if narrow else graph
 
 
 def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:

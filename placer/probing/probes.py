@@ -31,17 +31,17 @@ class Probes:
 
     def noises(self, placement: Placement) -> Noises:
         """Noise by part of an output; raises RunError where the engine refuses the candidate."""
-        found = self._kept.get(placement.id)
-        if found is not None:
+        known = self._kept.get(placement.id)
+        if known is not None:
             if placement.id not in self.measured:
                 self.known.add(placement.id)
-            return found
+            return known
         run = self._setup.candidates.runner(placement)
         noises = self._setup.evaluator.evaluate(run).noises
-        found = {part: finite(noise) for part, noise in noises.items()}
-        self._kept.add(placement.id, found)
+        known = {part: finite(noise) for part, noise in noises.items()}
+        self._kept.add(placement.id, known)
         self.measured.add(placement.id)
-        return found
+        return known
 
 
 def probe(task: Task, probes: Probes, subjects: Sequence[Subject], tell: Tell) -> list[SubjectPart]:
@@ -52,7 +52,7 @@ def probe(task: Task, probes: Probes, subjects: Sequence[Subject], tell: Tell) -
     floats = task.space.placement(task.space.floats)
     default = task.space.placement(task.space.defaults)
     probes.noises(default)
-    found = []
+    probed = []
     for subject in subjects:
         alone, without = subject.alone(task.space), subject.without(task.space)
         only: Noises | None = None
@@ -64,7 +64,7 @@ def probe(task: Task, probes: Probes, subjects: Sequence[Subject], tell: Tell) -
         except RunError as refused:
             error = str(refused)
         first = subject.sites[0].match
-        found.append(
+        probed.append(
             SubjectPart(
                 kind=subject.kind,
                 name=subject.name,
@@ -78,7 +78,7 @@ def probe(task: Task, probes: Probes, subjects: Sequence[Subject], tell: Tell) -
             )
         )
         tell()
-    return found
+    return probed
 
 
 def saved(
@@ -96,14 +96,14 @@ def saved(
     default = task.space.placement(task.space.defaults)
     compiled = setup.candidates.compile(default)
     known: dict[str, SavedPart | None] = {default.id: None}
-    found = []
+    savings = []
     for subject in subjects:
         without = subject.without(task.space)
         if without.id not in known:
             known[without.id] = _saved(task, setup, without, compiled, rounds)
-        found.append(known[without.id])
+        savings.append(known[without.id])
         tell()
-    return found
+    return savings
 
 
 def _saved(

@@ -46,22 +46,22 @@ class Subject:
 
 def subjects(space: Space, kinds: Collection[Kind]) -> list[Subject]:
     """All subjects of ``kinds`` among the sites that leave a choice."""
-    found: list[Subject] = []
+    listed: list[Subject] = []
     if "rule" in kinds:
-        found += _rules(space.groups)
+        listed += _rules(space.groups)
     for group in space.groups:
         many = (group,) * len(group.sites)
         if "group" in kinds:
-            found.append(Subject("group", group.name, group.sites, many))
+            listed.append(Subject("group", group.name, group.sites, many))
         if "site" in kinds:
-            found += [Subject("site", site.name, (site,), (group,)) for site in group.sites]
-    return found
+            listed += [Subject("site", site.name, (site,), (group,)) for site in group.sites]
+    return listed
 
 
 def _rules(groups: Sequence[Group]) -> Iterator[Subject]:
     by_rule: dict[str, list[Group]] = {}
     for group in groups:
         by_rule.setdefault(group.sites[0].match.rule.id, []).append(group)
-    for rule, own in by_rule.items():
-        pairs = [(site, group) for group in own for site in group.sites]
+    for rule, groups_of_rule in by_rule.items():
+        pairs = [(site, group) for group in groups_of_rule for site in group.sites]
         yield Subject("rule", rule, tuple(s for s, _ in pairs), tuple(g for _, g in pairs))

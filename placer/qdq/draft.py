@@ -56,9 +56,9 @@ class Draft:
         self.tensors.update(other.tensors)
         self.scales.update(other.scales)
         self.groups += other.groups
-        for own, more in ((self.behind, other.behind), (self.before, other.before)):
+        for nodes_of, more in ((self.behind, other.behind), (self.before, other.before)):
             for key, nodes in more.items():
-                own.setdefault(key, []).extend(nodes)
+                nodes_of.setdefault(key, []).extend(nodes)
 
     def add_constant(self, constant: QuantizedConstant, reader: str) -> None:
         """Add a quantized constant before the node ``reader`` unless it is there already."""

@@ -92,8 +92,8 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
             tensor = casts[tensor].input[0]
         pair = at[edge] = pairs[tensor]
         dtypes[edge] = _dtype(pair, pairs, constants)
-        own = scheme is None or scheme.is_float8 or dtypes[edge] != _FLOAT8
-        chosen: Format | None = None if own else FLOAT8
+        is_of_scheme = scheme is None or scheme.is_float8 or dtypes[edge] != _FLOAT8
+        chosen: Format | None = None if is_of_scheme else FLOAT8
         marks.setdefault((_scale_key(edge, pair, constants), chosen), set()).add(edge)
         scale = constants.get(pair.input[1])
         if scale is not None and math.prod(scale.dims) > 1:
@@ -177,8 +177,8 @@ def _dtype(
     known = [constants[name] for name in (*pair.input[2:], pair.input[0]) if name in constants]
     quantize = pairs.get(pair.input[0])
     given = () if quantize is None else quantize.attribute
-    found = [known[0].data_type] if known else [a.i for a in given if a.name == "output_dtype"]
-    return str(TensorProto.DataType.Name(next(iter(found), 0) or TensorProto.UINT8)).lower()
+    types = [known[0].data_type] if known else [a.i for a in given if a.name == "output_dtype"]
+    return str(TensorProto.DataType.Name(next(iter(types), 0) or TensorProto.UINT8)).lower()
 
 
 def _scale_key(edge: Edge, pair: NodeProto, constants: Mapping[str, TensorProto]) -> str:
@@ -188,9 +188,9 @@ def _scale_key(edge: Edge, pair: NodeProto, constants: Mapping[str, TensorProto]
     """
     if edge.tensor in constants:
         return f"constant {edge.tensor}"
-    found = [constants.get(name) for name in pair.input[1:] if name]
-    known = [t for t in found if t is not None and not is_external(t)]
-    if not found or len(known) < len(found):
+    initializers = [constants.get(name) for name in pair.input[1:] if name]
+    known = [t for t in initializers if t is not None and not is_external(t)]
+    if not initializers or len(known) < len(initializers):
         return f"tensors {pair.input[1:]}"
     scale, *zero_point = (numpy_helper.to_array(t).ravel().tolist() for t in known)
     # No zero point means zero.

@@ -69,8 +69,8 @@ class Inserter:
             if self.is_weight(edge):
                 self._quantizer(chosen).check_scale(edge, dtype)
             else:
-                own = self.scheme.in_format(chosen)
-                activation_quantization(self._range(edge.tensor, ranges), own, dtype)
+                scheme = self.scheme.in_format(chosen)
+                activation_quantization(self._range(edge.tensor, ranges), scheme, dtype)
 
     def insert(self, placement: Placement, ranges: Ranges) -> ModelProto:
         """Return the candidate of ``placement``.
@@ -106,7 +106,7 @@ class Inserter:
         for group in placement.sorted():
             self._draft_group(self._without_biases(group, placement), ranges, draft, placement)
         constants = self._graph.initializers.keys()
-        return [found for found in draft.groups if constants.isdisjoint(found.tensors)]
+        return [scale for scale in draft.groups if constants.isdisjoint(scale.tensors)]
 
     def _without_biases(self, group: list[Edge], placement: Placement) -> list[Edge]:
         """``group`` without biases that are int32; see ``_added_bias``."""
@@ -181,15 +181,15 @@ class Inserter:
         if not edges:
             return
         tensors = dict.fromkeys([edge.tensor for edge in edges])
-        own = tuple([self._range(tensor, ranges) for tensor in tensors])
+        group_scheme = tuple([self._range(tensor, ranges) for tensor in tensors])
         scheme = self._scheme_at(group[0], placement)
         names = tuple([claim(tensor, self._taken, draft.names) for tensor in tensors])
-        key = edges, names, own, scheme.activation
+        key = edges, names, group_scheme, scheme.activation
         made = self._made.get(key)
         if made is None:
             if len(self._made) >= KEPT_GROUPS:
                 self._made.clear()
-            made = self._made[key] = self._made_group(edges, names, union(own), scheme)
+            made = self._made[key] = self._made_group(edges, names, union(group_scheme), scheme)
         draft.add_all(made)
 
     def _made_group(
@@ -202,15 +202,17 @@ class Inserter:
         dtype = self._group_dtype(list(by_tensor))
         with naming(*by_tensor):
             quantization = activation_quantization(whole, scheme, dtype)
-        own, draft = scheme.of(whole.low), Draft()
-        integer = quantized_dtype(own.activation)
+        group_scheme, draft = scheme.of(whole.low), Draft()
+        integer = quantized_dtype(group_scheme.activation)
         # The first tensor names what the whole group shares.
         scale, zero_point = names[0].of("scale"), names[0].of("zero_point")
         draft.add(scale, np.array(quantization.scale, dtype))
         draft.add(zero_point, np.array(quantization.zero_point, integer))
         draft.groups.append(ScaleNames(tuple(by_tensor), scale, quantization, dtype, integer))
         for name, on_tensor in zip(names, by_tensor.values(), strict=True):
-            self._draft_pair(name, on_tensor, (scale, zero_point), quantization, own, draft)
+            self._draft_pair(
+                name, on_tensor, (scale, zero_point), quantization, group_scheme, draft
+            )
         return draft
 
     def _group_dtype(self, tensors: list[str]) -> np.dtype[Any]:

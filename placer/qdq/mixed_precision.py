@@ -63,26 +63,26 @@ def _beyond_float16(inserter: Inserter, ranges: Ranges, edges: Collection[Edge])
     A pair behind a node, of a graph output, has the type of what the node writes.
     """
     graph = inserter.model.graph
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for edge in sorted(edges):
         node = edge.node or graph.producer[edge.tensor].name
-        if node in found or graph.type_of(edge.tensor).dtype != TensorProto.FLOAT:
+        if node in reasons or graph.type_of(edge.tensor).dtype != TensorProto.FLOAT:
             continue
         try:
             inserter.check_scale(edge, ranges, _FLOAT16)
         except ScaleError as error:
-            found[node] = f"of '{edge.tensor}', {error}"
-    return found
+            reasons[node] = f"of '{edge.tensor}', {error}"
+    return reasons
 
 
 def weights_beyond_float16(inserter: Inserter, edges: Collection[Edge]) -> dict[Edge, str]:
     """Edges of FP16 weights with a scale that FP16 cannot hold, and which that is."""
     types = inserter.model.graph.type_of
-    found: dict[Edge, str] = {}
+    reasons: dict[Edge, str] = {}
     for edge in sorted(edges):
         if inserter.is_weight(edge) and types(edge.tensor).dtype == TensorProto.FLOAT16:
             try:
                 inserter.check_scale(edge, {}, _FLOAT16)
             except ScaleError as error:
-                found[edge] = f"of '{edge.tensor}', {error}"
-    return found
+                reasons[edge] = f"of '{edge.tensor}', {error}"
+    return reasons

@@ -72,7 +72,7 @@ def _range(pair: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[tu
         yield dtype, Range(low, high)
 
 
-def signed_apart(model: ExtractedModel, own: OwnPairs) -> tuple[Placement, OwnPairs]:
+def signed_apart(model: ExtractedModel, pairs: OwnPairs) -> tuple[Placement, OwnPairs]:
     """The placement of ``model``, with what no kernel reads in a format of its own.
 
     Other int8 is converted to uint8, as the types that come back say. ONNX Runtime converts what
@@ -104,9 +104,9 @@ def signed_apart(model: ExtractedModel, own: OwnPairs) -> tuple[Placement, OwnPa
             moved = cast(Format, dtype) if dtype in MOVED_FORMATS else group.format
             formats.setdefault(_UNREAD if edge in left else moved, set()).add(edge)
         groups.update(ScaleGroup(frozenset(edges), chosen) for chosen, edges in formats.items())
-    types = dict.fromkeys(own.types, "uint8")
+    types = dict.fromkeys(pairs.types, "uint8")
     placement = Placement(frozenset(groups)).with_weights(model.placement.per_tensor)
-    return placement, OwnPairs(own.ranges, types)
+    return placement, OwnPairs(pairs.ranges, types)
 
 
 def _integers(pair: NodeProto) -> str:
@@ -115,5 +115,5 @@ def _integers(pair: NodeProto) -> str:
 
 
 def _is_signed(pair: NodeProto, constants: Mapping[str, TensorProto]) -> bool:
-    found = next((constants.get(name) for name in pair.input[2:]), None)
-    return found is not None and found.data_type == TensorProto.INT8
+    zero_point = next((constants.get(name) for name in pair.input[2:]), None)
+    return zero_point is not None and zero_point.data_type == TensorProto.INT8

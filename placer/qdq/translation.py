@@ -23,7 +23,7 @@ def translate(placement: Placement, graph: Graph) -> Placement:
         for edge in group.edges:
             moved = _translate_edge(edge, graph)
             by_type.setdefault(graph.type_of(moved.tensor).dtype, set()).add(moved)
-        groups.update(ScaleGroup(frozenset(own), group.format) for own in by_type.values())
+        groups.update(ScaleGroup(frozenset(edges), group.format) for edges in by_type.values())
     per_tensor = frozenset(_translate_edge(edge, graph) for edge in placement.per_tensor)
     return Placement(frozenset(groups), per_tensor)
 

@@ -134,8 +134,8 @@ class Pins:
         """One for each tensor and weight, for reading."""
         ranges = {t: f"range {low:g} to {high:g}" for t, (low, high) in self.ranges.items()}
         weights = {edge.tensor: "one scale for the weight" for edge in self.per_tensor}
-        told = {**self.methods, **ranges, **weights}
-        return [f"{tensor}: {text}" for tensor, text in sorted(told.items())]
+        text_of = {**self.methods, **ranges, **weights}
+        return [f"{tensor}: {text}" for tensor, text in sorted(text_of.items())]
 
 
 def resolve(
@@ -159,16 +159,18 @@ def resolve(
     for override in overrides:
         chosen = _chosen(override, graph, edges)
         if override.weights is not None:
-            own = _some(chosen & weights, override, "weights", "a quantized weight")
+            selected = _some(chosen & weights, override, "weights", "a quantized weight")
             if not scheme.per_channel:
                 raise _refused(override, "weights", "all weights of this pack have one scale")
-            per_tensor = per_tensor | own if override.weights == "per-tensor" else per_tensor - own
+            per_tensor = (
+                per_tensor | selected if override.weights == "per-tensor" else per_tensor - selected
+            )
         pin = override.method or _range(override, scheme)
         if pin is not None:
             name = "method" if override.method else "scale" if override.scale else "range"
-            own = _some(chosen & activations, override, name, "a quantized activation")
-            pins.update({edge.tensor: pin for edge in own})
-            by.update({edge.tensor: override for edge in own})
+            selected = _some(chosen & activations, override, name, "a quantized activation")
+            pins.update({edge.tensor: pin for edge in selected})
+            by.update({edge.tensor: override for edge in selected})
     ranges = {tensor: pin for tensor, pin in pins.items() if isinstance(pin, Range)}
     _check_joined(ranges, by, joined, graph)
     methods = {tensor: pin for tensor, pin in pins.items() if not isinstance(pin, Range)}

@@ -92,9 +92,9 @@ class Placement:
             for other in members[1:]:
                 leader[find(other)] = find(members[0])
         groups: dict[tuple[str, Format | None], set[Edge]] = {}
-        own = formats or {}
+        format_of = formats or {}
         for edge in quantized:
-            groups.setdefault((find(edge.tensor), own.get(edge)), set()).add(edge)
+            groups.setdefault((find(edge.tensor), format_of.get(edge)), set()).add(edge)
         return Placement(
             frozenset(ScaleGroup(frozenset(g), chosen) for (_, chosen), g in groups.items())
         )
@@ -121,13 +121,13 @@ class Placement:
 
     def changed(self, change: Change) -> Placement:
         """The placement after ``change``."""
-        found = Placement((self.groups - change.gone) | change.come, base=self.base)
-        return found.with_weights(self.per_tensor)
+        placement = Placement((self.groups - change.gone) | change.come, base=self.base)
+        return placement.with_weights(self.per_tensor)
 
     def with_weights(self, per_tensor: frozenset[Edge]) -> Placement:
         """This placement with those of ``per_tensor`` that it quantizes as its own."""
-        own = per_tensor & self.edges if per_tensor else per_tensor
-        return Placement(self.groups, own, self.base)
+        kept = per_tensor & self.edges if per_tensor else per_tensor
+        return Placement(self.groups, kept, self.base)
 
     def computed_in(self, base: str | None) -> Placement:
         """This placement with what is not quantized in ``base``."""
@@ -144,8 +144,8 @@ class Placement:
             ScaleGroup(frozenset(e for e in group.edges if e not in edges), group.format)
             for group in self.groups
         )
-        found = Placement(frozenset(group for group in left if group.edges), base=self.base)
-        return found.with_weights(self.per_tensor)
+        placement = Placement(frozenset(group for group in left if group.edges), base=self.base)
+        return placement.with_weights(self.per_tensor)
 
     def translated(self, given: Scheme, wanted: Scheme) -> Placement:
         """This placement of the scheme ``given`` as one of ``wanted``.
@@ -202,7 +202,12 @@ def _edges(groups: Iterable[ScaleGroup]) -> frozenset[Edge]:
 
 
 def _formats(groups: Iterable[ScaleGroup]) -> dict[Edge, Format]:
-    return {edge: own for edges, own in groups if own is not None for edge in edges}
+    return {
+        edge: chosen_format
+        for edges, chosen_format in groups
+        if chosen_format is not None
+        for edge in edges
+    }
 
 
 def _lines(
@@ -226,8 +231,8 @@ def edges_by_format(scheme: Scheme, placement: Placement) -> dict[str, int]:
     if not scheme.formats:
         return {}
     given = Counter(placement.formats.values())
-    found: dict[str, int] = {scheme.activation: len(placement.edges) - len(placement.formats)}
-    return found | {name: given[name] for name in scheme.formats}
+    counts: dict[str, int] = {scheme.activation: len(placement.edges) - len(placement.formats)}
+    return counts | {name: given[name] for name in scheme.formats}
 
 
 EMPTY = Placement(frozenset())

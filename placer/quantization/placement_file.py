@@ -91,16 +91,16 @@ class PlacementFile:
     @property
     def pinned(self) -> list[str]:
         """What the user pinned, a sentence for each tensor."""
-        found = []
+        sentences = []
         for group in self.groups:
             tensors = sorted({edge.tensor for edge in group.edges - group.per_tensor})
             text = f"calibrated by {group.pinned}"
             if group.pinned == "range" and group.range is not None:
                 text = f"range {group.range.low:g} to {group.range.high:g}"
-            found += [f"{tensor}: {text}" for tensor in tensors if group.pinned is not None]
+            sentences += [f"{tensor}: {text}" for tensor in tensors if group.pinned is not None]
             weights = {edge.tensor for edge in group.per_tensor}
-            found += [f"{tensor}: one scale for the weight" for tensor in sorted(weights)]
-        return found
+            sentences += [f"{tensor}: one scale for the weight" for tensor in sorted(weights)]
+        return sentences
 
 
 def read_placement(path: Path) -> PlacementFile:

@@ -66,7 +66,7 @@ def _structure(model: ModelProto) -> tuple[object, ...]:
     graph = model.graph
     values = (graph.node, graph.input, graph.output)
     return (
-        *([value.SerializeToString(deterministic=True) for value in found] for found in values),
+        *([value.SerializeToString(deterministic=True) for value in listed] for listed in values),
         sorted((t.name, t.data_type, tuple(t.dims)) for t in graph.initializer),
         sorted((entry.domain, entry.version) for entry in model.opset_import),
     )

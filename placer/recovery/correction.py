@@ -69,26 +69,26 @@ def layers_of(model: Model, scheme: Scheme, placement: Placement = EMPTY) -> lis
     ``placement``: weights that it pins to one scale take no factors.
     """
     graph = model.graph
-    own = {name for name in graph.initializers if len(graph.edges_of(name)) == 1}
-    found = (_layer(graph, node, own) for node in graph.nodes)
+    read_once = {name for name in graph.initializers if len(graph.edges_of(name)) == 1}
+    layers = (_layer(graph, node, read_once) for node in graph.nodes)
     fixed = {edge.tensor for edge in placement.per_tensor}
     fixed.update(() if model.imported is None else model.imported.weights)
     return [
-        layer if _takes_factor(layer, scheme, own - fixed) else replace(layer, weight=None)
-        for layer in found
+        layer if _takes_factor(layer, scheme, read_once - fixed) else replace(layer, weight=None)
+        for layer in layers
         if layer is not None
     ]
 
 
-def _layer(graph: Graph, node: Node, own: set[str]) -> Layer | None:
+def _layer(graph: Graph, node: Node, read_once: set[str]) -> Layer | None:
     if node.domain not in ("", "ai.onnx") or not graph.type_of(node.outputs[0]).is_float:
         return None
     if node.op == "Add":
-        return _layer_of_add(graph, node, own)
+        return _layer_of_add(graph, node, read_once)
     weight, index = weight_input(graph, node), bias_input(node)
     if weight is None or weight.axis is None or weight.index != 1:
         return None
-    if index is None or node.inputs[index] not in own:
+    if index is None or node.inputs[index] not in read_once:
         return None
     bias, sizes = node.inputs[index], list(graph.initializers[weight.tensor].dims)
     axis = -1 if node.op == "Gemm" else 1 - len(sizes)
@@ -99,14 +99,14 @@ def _layer(graph: Graph, node: Node, own: set[str]) -> Layer | None:
     return Layer(node, axis, bias, beta, weight)
 
 
-def _layer_of_add(graph: Graph, node: Node, own: set[str]) -> Layer | None:
+def _layer_of_add(graph: Graph, node: Node, read_once: set[str]) -> Layer | None:
     """The product by a constant whose bias ``node`` adds."""
     for position, tensor in enumerate(node.inputs):
         product, bias = graph.producer.get(tensor), node.inputs[1 - position]
         if product is None or product.op != "MatMul" or len(graph.edges_of(tensor)) != 1:
             continue
         weight = weight_input(graph, product)
-        if weight is None or weight.index != 1 or bias not in own:
+        if weight is None or weight.index != 1 or bias not in read_once:
             continue
         channels = graph.initializers[weight.tensor].dims[-1]
         if list(graph.initializers[bias].dims) == [channels]:
@@ -114,10 +114,10 @@ def _layer_of_add(graph: Graph, node: Node, own: set[str]) -> Layer | None:
     return None
 
 
-def _takes_factor(layer: Layer, scheme: Scheme, own: set[str]) -> bool:
-    """Whether the weight, if it is among ``own``, has a scale for each channel of the output."""
+def _takes_factor(layer: Layer, scheme: Scheme, read_once: set[str]) -> bool:
+    """Whether the weight, if it is among ``read_once``, has a scale for each channel of the output."""
     weight = layer.weight
-    if weight is None or weight.tensor not in own or not scheme.per_channel:
+    if weight is None or weight.tensor not in read_once or not scheme.per_channel:
         return False
     # Channels of all groups of a transposed convolution share the scales.
     return layer.node.op != "ConvTranspose" or layer.node.attributes.get("group", 1) == 1
@@ -132,17 +132,17 @@ def _corrected(state: State, work: Work, *, scales: bool) -> tuple[State, int]:
     stops = {by_node[layer.node.name]: layer for layer in layers}
     floats = [layer.node.outputs[0] for layer in layers]
     exact = Walk(state.reference.proto, state.reference.base_dir, floats, work.samples)
-    found = Walk(candidate, state.model.base_dir, stops, work.samples)
+    actual = Walk(candidate, state.model.base_dir, stops, work.samples)
     values: dict[str, np.ndarray] = {}
     changed = 0
-    for _, stop in zip(exact, found, strict=True):
+    for _, stop in zip(exact, actual, strict=True):
         layer = stops[stop]
-        target, computed = exact.values(layer.node.outputs[0]), found.values(stop)
+        target, computed = exact.values(layer.node.outputs[0]), actual.values(stop)
         affine = _fit(target, computed, layer.axis, scales=scales and layer.weight is not None)
         if affine is None:
             continue
         factor, shift = affine
-        found.replace(
+        actual.replace(
             stop, [_along(factor, v, layer) * v + _along(shift, v, layer) for v in computed]
         )
         values.update(_constants(state.model, layer, factor, shift))
@@ -169,13 +169,13 @@ def _fit(
     mean_t, mean_y = sum_t / count, sum_y / count
     factor, samples = np.ones_like(mean_y), len(computed)
     if scales:
-        both, own = np.zeros_like(mean_y), np.zeros_like(mean_y)
+        both, square = np.zeros_like(mean_y), np.zeros_like(mean_y)
         for t, y in _by_channel(targets, computed, axis):
             centred = y - mean_y[:, None]
             both += np.einsum("ij,ij->i", t - mean_t[:, None], centred)
-            own += np.einsum("ij,ij->i", centred, centred)
-        prior = own * _PRIOR_SAMPLES / samples
-        factor = np.divide(both + prior, own + prior, out=factor, where=own > 0)
+            square += np.einsum("ij,ij->i", centred, centred)
+        prior = square * _PRIOR_SAMPLES / samples
+        factor = np.divide(both + prior, square + prior, out=factor, where=square > 0)
         factor = np.clip(factor, 1 / _MOST_SCALE, _MOST_SCALE)
     trusted = samples / (samples + _PRIOR_SAMPLES)
     return factor, mean_y + trusted * (mean_t - mean_y) - factor * mean_y

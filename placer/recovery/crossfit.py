@@ -111,11 +111,11 @@ def mean_signals(batches: Sequence[Evaluator]) -> dict[str, float]:
 
     Parts that are zero throughout, empty, or not finite are left out: they tell no noise.
     """
-    found: dict[str, float] = {}
+    means: dict[str, float] = {}
     for batch in batches:
         for part, signal in batch.signals.items():
-            found[part] = found.get(part, 0.0) + signal / len(batches)
-    return {part: signal for part, signal in found.items() if 0 < signal < math.inf}
+            means[part] = means.get(part, 0.0) + signal / len(batches)
+    return {part: signal for part, signal in means.items() if 0 < signal < math.inf}
 
 
 def noises_in(batch: Evaluator, run: Run, signals: Mapping[str, float]) -> dict[str, float]:
@@ -126,10 +126,10 @@ def noises_in(batch: Evaluator, run: Run, signals: Mapping[str, float]) -> dict[
     zero in a batch counts as free of noise there.
     """
     noises = batch.evaluate(run).noises
-    own = {part: batch.signals.get(part, 0.0) for part in signals}
+    signal_of = {part: batch.signals.get(part, 0.0) for part in signals}
     return {
         part: noises[part] * signal / signals[part] if signal else 0.0
-        for part, signal in own.items()
+        for part, signal in signal_of.items()
     }
 
 

@@ -20,10 +20,10 @@ def intact_choices(space: Space, noise: Callable[[Choices], float]) -> Choices:
     alone = {
         group.name: noise({**space.floats, group.name: group.default}) for group in space.groups
     }
-    found, total = dict(space.floats), 0.0
+    choices, total = dict(space.floats), 0.0
     for group in sorted(space.groups, key=lambda group: alone[group.name]):
         total += alone[group.name]
         if total >= DESTROYED_NOISE:
             break
-        found[group.name] = group.default
-    return found
+        choices[group.name] = group.default
+    return choices

@@ -57,17 +57,17 @@ def calibrate_halves(
         return SplitCalibration(whole, [Half(whole, [few])])
     order = np.random.default_rng(_SEED).permutation(len(data)).tolist()
     parts = order[::2], order[1::2]
-    found, done, start = [], 0, time.monotonic()
+    calibrations, done, start = [], 0, time.monotonic()
     for part, end in zip(parts, ((start + until) / 2, until), strict=True):
-        told = None if progress is None else _shifted(progress, done, len(data))
-        own = data.choose(part)
-        found.append(calibrate(model, tensors, own, cache_dir, told, until=end))
+        report = None if progress is None else _shifted(progress, done, len(data))
+        half = data.choose(part)
+        calibrations.append(calibrate(model, tensors, half, cache_dir, report, until=end))
         done += len(part)
     halves = [
         Half(calibration, [data.choose([position]) for position in other[:batches]])
-        for calibration, other in zip(_completed(found), reversed(parts), strict=True)
+        for calibration, other in zip(_completed(calibrations), reversed(parts), strict=True)
     ]
-    return SplitCalibration(_merged(found), halves)
+    return SplitCalibration(_merged(calibrations), halves)
 
 
 def _completed(parts: Sequence[Calibration]) -> list[Calibration]:
@@ -87,8 +87,8 @@ def _merged(parts: Sequence[Calibration]) -> Calibration:
 def _shifted(progress: Progress, before: int, samples: int) -> Callable[[int, int], None]:
     """``progress`` over all ``samples``, ``before`` of which are done by now."""
 
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         half = samples - before if before else samples // 2
         progress(before + round(done / total * half), samples)
 
-    return told
+    return report

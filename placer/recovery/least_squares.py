@@ -114,8 +114,8 @@ class Quadratic(NamedTuple):
         least = np.maximum(self.floor, np.finfo(np.float64).tiny)
         ridge = np.maximum(prior * power, least) * np.eye(size)
         missing = self.tx - weights @ self.xx
-        found = np.linalg.solve(self.xx + ridge, missing.transpose(0, 2, 1))
-        return np.asarray(weights + found.transpose(0, 2, 1))
+        correction = np.linalg.solve(self.xx + ridge, missing.transpose(0, 2, 1))
+        return np.asarray(weights + correction.transpose(0, 2, 1))
 
 
 def fitted(weights: np.ndarray, folds: tuple[Quadratic, Quadratic], whole: Quadratic) -> np.ndarray:
@@ -192,7 +192,7 @@ def _fed_back(weights: np.ndarray, scale: np.ndarray, xx: np.ndarray, *, whole: 
     outermost = np.abs(values) == np.abs(values).max(axis=2, keepdims=True)
     if whole:
         outermost &= np.abs(values) == np.abs(values).max()
-    left, found = values.copy(), np.empty_like(values)
+    left, rounded = values.copy(), np.empty_like(values)
     for start in range(0, size, _BLOCK):
         stop = min(start + _BLOCK, size)
         errors = np.empty_like(left[:, :, start:stop])
@@ -200,10 +200,10 @@ def _fed_back(weights: np.ndarray, scale: np.ndarray, xx: np.ndarray, *, whole: 
             integers = _integers(left[:, :, i] / scale[:, :, 0])
             held = outermost[:, :, i]
             integers = np.where(held, np.sign(values[:, :, i]) * _LARGEST, integers)
-            found[:, :, i] = integers * scale[:, :, 0]
-            error = (left[:, :, i] - found[:, :, i]) / inverse[:, i, i][:, None]
+            rounded[:, :, i] = integers * scale[:, :, 0]
+            error = (left[:, :, i] - rounded[:, :, i]) / inverse[:, i, i][:, None]
             errors[:, :, i - start] = error
             left[:, :, i:stop] -= error[:, :, None] * inverse[:, None, i, i:stop]
         left[:, :, stop:] -= errors @ inverse[:, start:stop, stop:]
     back = np.argsort(order, axis=1)
-    return np.take_along_axis(found, back[:, None, :], axis=2)
+    return np.take_along_axis(rounded, back[:, None, :], axis=2)

@@ -79,7 +79,7 @@ def rank(crossfit: CrossFit, progress: Progress | None = None) -> Ranking:
         if progress is not None:
             progress(done, len(runs))
     best = max(noises, key=lambda name: score(mean_noises(noises[name])))
-    others = (found for name, found in noises.items() if name != best)
+    others = (noise_of for name, noise_of in noises.items() if name != best)
     return Ranking(noises, best, all(_is_better(noises[best], other) for other in others))
 
 
@@ -115,9 +115,11 @@ def choose(
     kept = range(used, crossfit.batches)
     before = [ranking.noises[ranking.best][batch] for batch in kept]
     after = [crossfit.noises(mixed, [batch]) for batch in kept]
-    found = worst_db(mean_noises(after)), worst_db(mean_noises(before))
-    log.info("held back: mixed %.2f dB, %s for all %.2f dB", found[0], ranking.best, found[1])
-    return Choice(mixed if _is_better(after, before) else single, ranking, found)
+    held_back = worst_db(mean_noises(after)), worst_db(mean_noises(before))
+    log.info(
+        "held back: mixed %.2f dB, %s for all %.2f dB", held_back[0], ranking.best, held_back[1]
+    )
+    return Choice(mixed if _is_better(after, before) else single, ranking, held_back)
 
 
 def _noisiest_batches(ranking: Ranking, used: int, effort: Effort) -> list[int]:
@@ -125,13 +127,13 @@ def _noisiest_batches(ranking: Ranking, used: int, effort: Effort) -> list[int]:
 
     They decide over the mean, and what tells methods apart is in them.
     """
-    totals = {name: mean_noises(found) for name, found in ranking.noises.items()}
+    totals = {name: mean_noises(noise_of) for name, noise_of in ranking.noises.items()}
 
     def noise(batch: int) -> float:
         shares = (
             noise / totals[name][part]
-            for name, found in ranking.noises.items()
-            for part, noise in found[batch].items()
+            for name, batches in ranking.noises.items()
+            for part, noise in batches[batch].items()
             if 0 < noise < np.inf
         )
         return max(shares, default=0.0)
@@ -191,7 +193,7 @@ def _noises_by_method(
     for done, group in enumerate(groups, 1):
         alone[group] = {single[group[0]]: crossfit.noises_alone(single, batches[:1], group)}
         tell(done)
-    by_share = _noisiest({group: found[single[group[0]]] for group, found in alone.items()})
+    by_share = _noisiest({group: noise_of[single[group[0]]] for group, noise_of in alone.items()})
     for done, group in enumerate(by_share[:most], 1):
         others = _others(crossfit, group, single[group[0]])
         for method in [single[group[0]], *others] if others else ():
@@ -249,11 +251,11 @@ def total_noises(noises: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def _others(crossfit: CrossFit, group: Group, single: str) -> list[str]:
     """The methods other than ``single`` that give ``group`` ranges of its own."""
-    found = [single]
+    distinct = [single]
     for method in crossfit.methods:
-        if not any(_is_same(crossfit, group, method, other) for other in found):
-            found.append(method)
-    return found[1:]
+        if not any(_is_same(crossfit, group, method, other) for other in distinct):
+            distinct.append(method)
+    return distinct[1:]
 
 
 def _is_same(crossfit: CrossFit, group: Group, method: str, other: str) -> bool:

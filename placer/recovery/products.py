@@ -73,8 +73,8 @@ class Product:
         first, *places = np.unravel_index(at, positions)
         # Advanced indices on both sides of the channels come first in the result.
         where: tuple[Any, ...] = (first, slice(None), *places)
-        found = windows[where]
-        return np.asarray(found.reshape(len(at), self.groups, -1))
+        chosen = windows[where]
+        return np.asarray(chosen.reshape(len(at), self.groups, -1))
 
     def given(self, values: np.ndarray, at: np.ndarray) -> np.ndarray:
         """``values`` of the output at ``at``: (positions, groups, outputs of a group)."""
@@ -155,26 +155,26 @@ def _pads(
         return [(int(a), int(b)) for a, b in zip(pads[:n], pads[n:], strict=True)]
     if auto == "VALID":
         return [(0, 0)] * n
-    found = []
+    sides = []
     for size, stride, extent in zip(sizes, strides, extents, strict=True):
         total = max(0, (-(-size // stride) - 1) * stride + extent - size)
         small, large = total // 2, total - total // 2
-        found.append((small, large) if auto == "SAME_UPPER" else (large, small))
-    return found
+        sides.append((small, large) if auto == "SAME_UPPER" else (large, small))
+    return sides
 
 
 def products_of(model: Model) -> list[Product]:
     """The layers whose weights can change, in node order: each is read once, by this layer."""
     graph = model.graph
-    own = {name for name in graph.initializers if len(graph.edges_of(name)) == 1}
-    own -= set() if model.imported is None else model.imported.weights.keys()
-    found = (_product(graph, node, own) for node in graph.nodes)
-    return [product for product in found if product is not None]
+    read_once = {name for name in graph.initializers if len(graph.edges_of(name)) == 1}
+    read_once -= set() if model.imported is None else model.imported.weights.keys()
+    products = (_product(graph, node, read_once) for node in graph.nodes)
+    return [product for product in products if product is not None]
 
 
-def _product(graph: Graph, node: Node, own: set[str]) -> Product | None:
+def _product(graph: Graph, node: Node, read_once: set[str]) -> Product | None:
     weight, index, attributes = weight_input(graph, node), bias_input(node), node.attributes
-    if weight is None or weight.axis is None or weight.index != 1 or weight.tensor not in own:
+    if weight is None or weight.axis is None or weight.index != 1 or weight.tensor not in read_once:
         return None
     if node.op == "ConvTranspose" or attributes.get("transA", 0):
         return None
@@ -188,6 +188,6 @@ def _product(graph: Graph, node: Node, own: set[str]) -> Product | None:
     if index is None:
         return Product(node, weight.tensor, None)
     bias = node.inputs[index]
-    is_own = bias in own and list(graph.initializers[bias].dims) == [sizes[weight.axis]]
+    is_own = bias in read_once and list(graph.initializers[bias].dims) == [sizes[weight.axis]]
     # A bias that cannot change would have to be taken from the target.
     return Product(node, weight.tensor, bias) if is_own else None

@@ -75,19 +75,19 @@ def _changed(state: State, work: Work, *, fit: bool) -> tuple[State, int]:
     left = [layer.read for layer in layers]
     floats = [layer.product.node.outputs[0] for layer in layers]
     exact = Walk(state.reference.proto, state.reference.base_dir, floats, work.samples)
-    found = Walk(candidate, state.model.base_dir, {*by_output, *left} & made, work.samples)
+    actual = Walk(candidate, state.model.base_dir, {*by_output, *left} & made, work.samples)
     targets, values = iter(exact), dict[str, np.ndarray]()
     inputs = {name: [sample[name] for sample in work.samples] for name in {*left} - made}
-    for stop in found:
+    for stop in actual:
         if stop in left:
-            inputs[stop] = found.values(stop)
+            inputs[stop] = actual.values(stop)
         layer = by_output.get(stop)
         if layer is None:
             continue
         target, read = exact.values(next(targets)), inputs[layer.read]
-        changed = _change(state.model, layer, read, target, found.values(stop), fit=fit)
+        changed = _change(state.model, layer, read, target, actual.values(stop), fit=fit)
         values.update(changed.values)
-        found.replace(stop, changed.outputs)
+        actual.replace(stop, changed.outputs)
         left.remove(layer.read)
         if layer.read not in left:
             del inputs[layer.read]
@@ -98,16 +98,16 @@ def _layers(model: Model, candidate: ModelProto, work: Work, *, fit: bool) -> li
     """The layers to change: without ``fit`` only those whose weights are rounded."""
     nodes = {node.name: node for node in candidate.graph.node}
     pinned = {edge.tensor for edge in work.placement.per_tensor}
-    found = []
+    layers = []
     for product in products_of(model):
         quantized = product.edge in work.placement.edges
         if work.scheme.is_float8 or product.edge in work.placement.formats:
             continue  # The values of FP8 are no even steps.
         if (fit or quantized) and product.weights(model) <= _MOST_WEIGHTS:
             node = nodes[product.node.name]
-            own = work.scheme.per_channel and product.weight not in pinned
-            found.append(_Layer(product, node.input[0], node.output[0], quantized, own))
-    return found
+            per_channel = work.scheme.per_channel and product.weight not in pinned
+            layers.append(_Layer(product, node.input[0], node.output[0], quantized, per_channel))
+    return layers
 
 
 def _change(
@@ -167,9 +167,9 @@ def _moments(
         wanted = product.given(t, at).astype(np.float32)
         if bias is not None:
             wanted = wanted - bias.reshape(wanted.shape[1:]).astype(np.float32)
-        found = Moments.of(product.rows(x, at, shape[2:]).astype(np.float32), wanted)
+        moments = Moments.of(product.rows(x, at, shape[2:]).astype(np.float32), wanted)
         if index < 2:
-            halves.append(found)
+            halves.append(moments)
         else:
-            halves[index % 2] = add(halves[index % 2], found)
+            halves[index % 2] = add(halves[index % 2], moments)
     return halves[0], halves[-1]

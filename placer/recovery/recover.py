@@ -161,13 +161,13 @@ def nothing(reason: str) -> RecoveryPart:
 
 
 def _step_part(attempt: Attempt) -> RecoveryStepPart:
-    found = None
+    held_back = None
     if attempt.before is not None and attempt.after is not None:
-        found = [finite(attempt.before), finite(attempt.after)]
+        held_back = [finite(attempt.before), finite(attempt.after)]
     return RecoveryStepPart(
         step=attempt.step,
         kept=attempt.kept,
         layers=attempt.layers,
-        held_back_sqnr=found,
+        held_back_sqnr=held_back,
         reason=attempt.reason,
     )

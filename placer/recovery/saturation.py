@@ -31,7 +31,7 @@ def _taps(graph: Graph, output: str) -> Iterator[str]:
 
     With ``output`` itself where something else with weights leads to it, too.
     """
-    pending, seen, found = [output], set[str](), list[str]()
+    pending, seen, taps = [output], set[str](), list[str]()
     is_other = False
     while pending:
         tensor = pending.pop()
@@ -44,9 +44,9 @@ def _taps(graph: Graph, output: str) -> Iterator[str]:
         if node.op in WEIGHTED_OPS:
             is_other = True
         elif node.op in _SATURATING and graph.type_of(node.inputs[0]).is_float:
-            found.append(node.inputs[0])
+            taps.append(node.inputs[0])
         else:
             pending.extend(name for name in node.inputs if name)
-    if is_other or not found:
+    if is_other or not taps:
         yield output
-    yield from found
+    yield from taps

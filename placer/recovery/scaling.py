@@ -152,15 +152,15 @@ def _seam(
         for reader, edge in zip(readers, edges, strict=True)
     ):
         return
-    found = [reader for reader in readers if reader is not None]
-    constants = [*(name for name, _ in divided), *(reader.inputs[1] for reader in found)]
-    if any((reader.op in _CONVS) != (node.op in _CONVS) for reader in found):
+    known_readers = [reader for reader in readers if reader is not None]
+    constants = [*(name for name, _ in divided), *(reader.inputs[1] for reader in known_readers)]
+    if any((reader.op in _CONVS) != (node.op in _CONVS) for reader in known_readers):
         return
     quantized = set(edges) & work.placement.edges
     if not quantized or not _are_own(model, constants) or not _are_free(work, tensors, constants):
         return
     axis = 1 if node.op in _CONVS else -1
-    yield Seam(tuple(tensors), tuple(divided), tuple(found), axis, channels)
+    yield Seam(tuple(tensors), tuple(divided), tuple(known_readers), axis, channels)
 
 
 def _takes_factors(graph: Graph, reader: Node, edge: Edge, channels: int) -> bool:
@@ -225,15 +225,15 @@ def _attempts(state: State, work: Work, seams: Sequence[Seam]) -> Iterator[State
 def _largest(model: Model, seams: Sequence[Seam], work: Work) -> dict[str, np.ndarray]:
     """Largest magnitude of each channel of what is read, the mean over samples, by tensor."""
     by_tensor = {seam.tensors[-1]: seam for seam in seams}
-    walk, found = Walk(model.proto, model.base_dir, by_tensor, work.samples), {}
+    walk, largest = Walk(model.proto, model.base_dir, by_tensor, work.samples), {}
     for tensor in walk:
         axis = by_tensor[tensor].axis
         each = [
             np.abs(np.moveaxis(value.astype(np.float64), axis, 0)).reshape(value.shape[axis], -1)
             for value in walk.values(tensor)
         ]
-        found[tensor] = np.mean([values.max(axis=1) for values in each], axis=0)
-    return found
+        largest[tensor] = np.mean([values.max(axis=1) for values in each], axis=0)
+    return largest
 
 
 def _constants(
@@ -249,13 +249,13 @@ def _constants(
         values[name] = values.get(name, model.array(name).astype(np.float64)) * by
 
     for seam in seams:
-        found = factors[seam.tensors[-1]]
+        factor = factors[seam.tensors[-1]]
         for name, axis in seam.divided:
             shape = [1] * len(model.graph.initializers[name].dims)
             shape[axis] = -1
-            scale(name, 1 / found.reshape(shape))
+            scale(name, 1 / factor.reshape(shape))
         for reader in seam.readers:
-            scale(reader.inputs[1], _of_inputs(model, reader, found))
+            scale(reader.inputs[1], _of_inputs(model, reader, factor))
     return values
 
 
@@ -265,12 +265,12 @@ def _factors(model: Model, seam: Seam, largest: np.ndarray, alpha: float) -> np.
     for reader in seam.readers:
         weights = np.maximum(weights, _by_input(model, reader))
     alive = (largest > 0) & (weights > 0)
-    found = np.ones(seam.channels)
+    factor = np.ones(seam.channels)
     if alive.any():
         logs = alpha * np.log(largest[alive]) - (1 - alpha) * np.log(weights[alive])
         logs = np.clip(logs - logs.mean(), -math.log(_MOST), math.log(_MOST))
-        found[alive] = np.exp(logs)
-    return found
+        factor[alive] = np.exp(logs)
+    return factor
 
 
 def _by_input(model: Model, reader: Node) -> np.ndarray:

@@ -52,7 +52,7 @@ class Simulation:
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """The tensors of each group whose range can be changed."""
-        return tuple(found.tensors for found in self._scales)
+        return tuple(scale.tensors for scale in self._scales)
 
     def run(self, ranges: Ranges, only: Collection[str] | None = None) -> Run:
         """What runs the candidate with ``ranges``: outputs by name from inputs by name.
@@ -93,11 +93,15 @@ class Simulation:
 
 def _with_scales_as_inputs(candidate: ModelProto, scales: Collection[ScaleNames]) -> ModelProto:
     """``candidate`` with pairs of ``scales`` that read their parameters from inputs."""
-    by_name = {found.scale: found for found in scales}
+    by_name = {pair_scale.scale: pair_scale for pair_scale in scales}
     model = without_initializers(candidate, by_name.keys())
-    for found in scales:
-        names = [found.scale] if found.is_float8 else [found.scale, *_limits(found.scale)]
-        kind = helper.np_dtype_to_tensor_dtype(found.dtype)
+    for pair_scale in scales:
+        names = (
+            [pair_scale.scale]
+            if pair_scale.is_float8
+            else [pair_scale.scale, *_limits(pair_scale.scale)]
+        )
+        kind = helper.np_dtype_to_tensor_dtype(pair_scale.dtype)
         model.graph.input.extend(helper.make_tensor_value_info(n, kind, ()) for n in names)
     _simulate(model.graph, by_name)
     return model
@@ -110,7 +114,7 @@ def _simulate(graph: GraphProto, scales: Mapping[str, ScaleNames]) -> None:
         kept = [TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
         del graph.initializer[:]
         graph.initializer.extend(kept)
-    integers = {name: found for name, found in scales.items() if not found.is_float8}
+    integers = {name: pair_scale for name, pair_scale in scales.items() if not pair_scale.is_float8}
     if integers:
         nodes = [new for node in graph.node for new in _simulated(node, integers)]
         del graph.node[:]

@@ -98,10 +98,10 @@ class _Sequence:
             return str(error)
         if not layers:
             return _NO_LAYER
-        before, after = (worst_db(mean_noises(found)) for found in (self.noises, noises))
+        before, after = (worst_db(mean_noises(by_part)) for by_part in (self.noises, noises))
         attempts = (*self.attempts, Attempt(name, layers, before, after))
-        told = " + ".join((*self.steps, name))
-        log.info("%s: %d layers, %.2f to %.2f dB", told, layers, before, after)
+        names = " + ".join((*self.steps, name))
+        log.info("%s: %d layers, %.2f to %.2f dB", names, layers, before, after)
         return _Sequence(state, noises, attempts)
 
 
@@ -129,7 +129,7 @@ def try_steps(
         return state, [Attempt(name, reason=str(error)) for name in names]
     alone: dict[str, _Sequence | str] = {}
     beam: list[_Sequence] = []
-    found: list[_Sequence] = []
+    sequences: list[_Sequence] = []
     for name in (step for step in steps if step in names):
         told(name)
         alone[name] = first.followed_by(name, steps[name], work, judge)
@@ -137,11 +137,11 @@ def try_steps(
             continue
         tried = [one.followed_by(name, steps[name], work, judge) for one in beam]
         new = [one for one in (alone[name], *tried) if isinstance(one, _Sequence)]
-        found += new
+        sequences += new
         beam = sorted([*beam, *new], key=lambda one: value(one.noises), reverse=True)[:_WIDTH]
-    own = _Outputs(outputs)
-    best = _chosen(first, found, own)
-    return best.state, [_attempt(name, one, best, first, own) for name, one in alone.items()]
+    of_model = _Outputs(outputs)
+    best = _chosen(first, sequences, of_model)
+    return best.state, [_attempt(name, one, best, first, of_model) for name, one in alone.items()]
 
 
 def value(noises: Noises) -> float:
@@ -187,16 +187,16 @@ class _Outputs:
         return self._known[id(state)][1]
 
 
-def _chosen(first: _Sequence, found: Sequence[_Sequence], outputs: _Outputs) -> _Sequence:
+def _chosen(first: _Sequence, sequences: Sequence[_Sequence], outputs: _Outputs) -> _Sequence:
     """The best single step if it helps; a longer sequence only where it is surely better.
 
     The best of many is partly the luckiest on these samples, and a short sequence does less that
     other samples may not like (akin to the one-standard-error rule, Breiman et al. 1984).
     """
     best = first
-    for length in sorted({len(one.steps) for one in found}):
+    for length in sorted({len(one.steps) for one in sequences}):
         is_better = helps if length == 1 else _is_surely_better
-        longest = [one for one in found if len(one.steps) == length]
+        longest = [one for one in sequences if len(one.steps) == length]
         for tried in sorted(longest, key=lambda one: value(one.noises), reverse=True):
             if not is_better(tried.noises, best.noises):
                 break

@@ -97,11 +97,11 @@ class Walk:
             entries=_FLOAT_KERNELS,
         )
         for values in self._values:
-            found = run_once(session, outputs, {name: values[name] for name in given})
-            for name, value in zip(outputs, found, strict=True):
+            computed = run_once(session, outputs, {name: values[name] for name in given})
+            for name, value in zip(outputs, computed, strict=True):
                 if not isinstance(value, np.ndarray):
                     raise RunError(f"'{name}' is no tensor but a sequence, which has no one shape")
-            values.update(zip(outputs, found, strict=True))
+            values.update(zip(outputs, computed, strict=True))
 
 
 def peak_bytes(graph: Graph) -> int:

@@ -53,10 +53,10 @@ def next_decibel(result: Result) -> list[str]:
     """Sentences on the front of the trials, read at the result; none if the float model is it."""
     trials = [t for t in result.trials if t.ratio_to_float is not None and t.noise is not None]
     number = None if result.best is None else result.best.trial
-    own = next((trial for trial in trials if trial.number == number), None)
-    if own is None:
+    chosen = next((trial for trial in trials if trial.number == number), None)
+    if chosen is None:
         return []
-    level = _level(own)
+    level = _level(chosen)
     if math.isinf(level):
         return []
     better = [t for t in trials if _level(t) >= level + STEP_DB and _ratio(t) < 1]
@@ -68,19 +68,19 @@ def next_decibel(result: Result) -> list[str]:
     if not better:
         known = "No trial holds 1 dB more and is faster than the float model"
         return [f"{text}{known}: more accuracy is not to be had from what was tried."]
-    sentences = [f"{text}{_compared(own, _fastest(better), result)}."]
-    worse = [t for t in trials if _level(t) <= level - STEP_DB and _ratio(t) < _ratio(own)]
+    sentences = [f"{text}{_compared(chosen, _fastest(better), result)}."]
+    worse = [t for t in trials if _level(t) <= level - STEP_DB and _ratio(t) < _ratio(chosen)]
     if worse:
-        sentences.append(f"{_compared(own, _fastest(worse), result)}.")
+        sentences.append(f"{_compared(chosen, _fastest(worse), result)}.")
     return sentences
 
 
-def _compared(own: TrialPart, other: TrialPart, result: Result) -> str:
-    """How accuracy and time of ``other`` differ from those of ``own``."""
-    gained = _level(other) - _level(own)
+def _compared(chosen: TrialPart, other: TrialPart, result: Result) -> str:
+    """How accuracy and time of ``other`` differ from those of ``chosen``."""
+    gained = _level(other) - _level(chosen)
     exact = math.isinf(gained)
     accuracy = "is exact" if exact else f"holds {_level(other):.1f} dB"
-    slower = _ratio(other) - _ratio(own)
+    slower = _ratio(other) - _ratio(chosen)
     missed = ", but misses a gate" if other.state == "gate missed" else ""
     text = (
         f"Trial {other.number} {accuracy} and takes {_time(abs(slower), result)} "
@@ -88,7 +88,7 @@ def _compared(own: TrialPart, other: TrialPart, result: Result) -> str:
     )
     if not exact and slower * gained > 0:
         text += f": {_time(slower / gained, result)} per dB"
-    if _overlap(own, other):
+    if _overlap(chosen, other):
         text += "; the intervals of both trials overlap, so the difference may be chance"
     return f"{text} ({'estimated' if result.engine.estimated else 'measured'})"
 

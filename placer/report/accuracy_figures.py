@@ -41,18 +41,18 @@ class Accuracy:
 
 def accuracies(result: Result) -> list[Accuracy]:
     """What trials tell of accuracy; what a front is of, or tells them apart best, comes first."""
-    found = [_of_gate(Gate.parse(text), result) for text in result.gates if _is_accuracy(text)]
+    metrics = [_of_gate(Gate.parse(text), result) for text in result.gates if _is_accuracy(text)]
     noise = {t.number: t.noise for t in result.trials if t.noise is not None}
-    if noise and (result.front or not any(m.title.startswith("sqnr,") for m in found)):
+    if noise and (result.front or not any(m.title.startswith("sqnr,") for m in metrics)):
         values = {n: decibels(power) if power > 0 else math.inf for n, power in noise.items()}
-        found.append(Accuracy(_SQNR, values, None, True))
-    found = [metric for metric in found if metric.values]
+        metrics.append(Accuracy(_SQNR, values, None, True))
+    metrics = [metric for metric in metrics if metric.values]
 
     def key(metric: Accuracy) -> tuple[bool, bool]:
         is_of_front = bool(result.front) and metric.title.startswith(_SQNR)
         return not is_of_front, len(set(metric.values.values())) < 3
 
-    return sorted(found, key=key)
+    return sorted(metrics, key=key)
 
 
 def _is_accuracy(text: str) -> bool:
@@ -62,10 +62,10 @@ def _is_accuracy(text: str) -> bool:
 
 def _of_gate(gate: Gate, result: Result) -> Accuracy:
     values = {
-        trial.number: math.inf if own.value is None else own.value
+        trial.number: math.inf if outcome.value is None else outcome.value
         for trial in result.trials
-        for own in trial.gates
-        if own.gate == gate.text() and (own.value is not None or own.passed)
+        for outcome in trial.gates
+        if outcome.gate == gate.text() and (outcome.value is not None or outcome.passed)
     }
     higher = gate.comparison == ">="
     unit = ", dB" if gate.metric == "sqnr" else ""
@@ -80,13 +80,13 @@ def accuracy_figure(result: Result) -> go.Figure | None:
         return None
     first = metrics[0]
     place = _placed(first)
-    everything = [trial for _, found in groups for trial in found]
+    everything = [trial for _, of_state in groups for trial in of_state]
     points = _front_trials(result)
     chosen = [trial for trial in chosen_trials(result) if _is_judged(trial, metrics)]
     figure = go.Figure()
     _add_front(figure, _front(everything, first), place)
-    for state, found in groups:
-        _add_state(figure, result, state, found, place)
+    for state, of_state in groups:
+        _add_state(figure, result, state, of_state, place)
     if points:
         _mark_front(figure, result, points, [place(t) for t in points])
     if chosen:
@@ -99,7 +99,7 @@ def accuracy_figure(result: Result) -> go.Figure | None:
         annotations=_exact(everything, first),
     )
     if len(metrics) > 1:
-        marked = [own for own in (points, chosen) if own]
+        marked = [traces for traces in (points, chosen) if traces]
         buttons = [_button(metric, groups, everything, marked) for metric in metrics]
         corner = {"x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"}
         menu = {"buttons": buttons, "bgcolor": "#ffffff", "bordercolor": "#c3cad1", **corner}
@@ -116,7 +116,7 @@ def _judged_by_state(
     """
     judged = [t for t in result.trials if t.ratio_to_float is not None and _is_judged(t, metrics)]
     groups = [(state, [t for t in judged if t.state == state]) for state in LOOKS]
-    return [(state, found) for state, found in groups if found]
+    return [(state, of_state) for state, of_state in groups if of_state]
 
 
 def _add_front(
@@ -138,17 +138,17 @@ def _add_state(
     figure: go.Figure,
     result: Result,
     state: TrialState,
-    found: Sequence[TrialPart],
+    of_state: Sequence[TrialPart],
     place: Callable[[TrialPart], float | None],
 ) -> None:
     name, colour, symbol = LOOKS[state]
     figure.add_scatter(
-        x=[place(t) for t in found],
-        y=[t.ratio_to_float for t in found],
+        x=[place(t) for t in of_state],
+        y=[t.ratio_to_float for t in of_state],
         mode="markers",
         marker={"color": colour, "symbol": symbol, "size": 10, "opacity": 0.85},
         name=name,
-        customdata=[hover(t, result) for t in found],
+        customdata=[hover(t, result) for t in of_state],
         hovertemplate="%{customdata}<extra></extra>",
     )
 
@@ -217,9 +217,9 @@ def _button(
     marked: Sequence[Sequence[TrialPart]],
 ) -> dict[str, object]:
     place = _placed(metric)
-    traces = [_front(everything, metric), *(found for _, found in groups), *marked]
-    x = [[place(t) for t in found] for found in traces]
-    y = [[t.ratio_to_float for t in found] for found in traces]
+    traces = [_front(everything, metric), *(of_state for _, of_state in groups), *marked]
+    x = [[place(t) for t in of_state] for of_state in traces]
+    y = [[t.ratio_to_float for t in of_state] for of_state in traces]
     changes: dict[str, object] = {
         "xaxis.title.text": metric.title,
         "xaxis.autorange": True,

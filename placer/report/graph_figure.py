@@ -96,8 +96,8 @@ def graph_figure(run: Run) -> go.Figure | None:
 
 
 def _range(values: Iterable[float]) -> list[float]:
-    found = list(values) or [0.0]
-    return [min(found) - 0.8, max(found) + 1.0]
+    spread = list(values) or [0.0]
+    return [min(spread) - 0.8, max(spread) + 1.0]
 
 
 def _size(drawing: _Drawing) -> int:
@@ -133,11 +133,11 @@ def _add_edges(figure: go.Figure, drawing: _Drawing) -> None:
     for with_pair, colour, width, name in looks:
         for jump in (False, True):
             line = {"color": colour, "width": width, "dash": "dot" if jump else "solid"}
-            found = ways(with_pair, jump)
-            if found:
+            lines = ways(with_pair, jump)
+            if lines:
                 figure.add_trace(
                     _lines(
-                        found,
+                        lines,
                         line=line,
                         opacity=0.35 if jump else 1,
                         name=f"{name}, continued elsewhere" if jump else name,
@@ -184,14 +184,14 @@ def _class(layer: Layer) -> Class:
 
 def _nodes(plan: Plan, drawing: _Drawing, run: Run) -> Iterator[go.Scatter]:
     layer_of = {node: layer for layer in plan.layers for node in layer.nodes}
-    found: dict[Class, list[Node]] = defaultdict(list)
+    nodes_of: dict[Class, list[Node]] = defaultdict(list)
     for node in drawing.topology.nodes:
         layer = layer_of.get(node.name)
         around = (body.owner for body in drawing.topology.scopes.get(node.name, ()))
         inside: Class = "in no layer" if layer_of.keys().isdisjoint(around) else "in a body"
-        found[inside if layer is None else _class(layer)].append(node)
+        nodes_of[inside if layer is None else _class(layer)].append(node)
     for kind, (name, colour, symbol) in _LOOKS.items():
-        nodes = found[kind]
+        nodes = nodes_of[kind]
         if nodes:
             places = [drawing.place(node.name) for node in nodes]
             yield go.Scatter(

@@ -113,10 +113,10 @@ class _Net:
 
     def offsets(self, row: Sequence[int]) -> list[float]:
         """The least places of a row, the first at 0."""
-        found, widths = [0.0], [1.0 if v < self.real else ROUTE_WIDTH for v in row]
+        places, widths = [0.0], [1.0 if v < self.real else ROUTE_WIDTH for v in row]
         for left, right in itertools.pairwise(widths):
-            found.append(found[-1] + (left + right) / 2)
-        return found
+            places.append(places[-1] + (left + right) / 2)
+        return places
 
 
 def _routed(layer: Sequence[int], edges: Sequence[tuple[int, int]]) -> _Net:
@@ -141,8 +141,8 @@ def _routed(layer: Sequence[int], edges: Sequence[tuple[int, int]]) -> _Net:
 
 
 def _mean(values: Iterable[float], otherwise: float) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else otherwise
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else otherwise
 
 
 def _isotonic(values: Sequence[float]) -> list[float]:
@@ -165,7 +165,7 @@ def _cuts(net: _Net, x: Sequence[float], aspect: float) -> list[int]:
     for chain in net.chains.values():
         for vertex in chain[1:]:
             crossing[net.layer[vertex]] += 1
-    best, found = float("inf"), [0]
+    best, chosen = float("inf"), [0]
     for strips in range(1, rows + 1):
         cuts = _few_crossings(crossing, rows, strips)
         height = max(b - a for a, b in zip(cuts, [*cuts[1:], rows], strict=True))
@@ -173,10 +173,10 @@ def _cuts(net: _Net, x: Sequence[float], aspect: float) -> list[int]:
         # By how much too wide or too high, whichever it is.
         error = max(width / (aspect * height), aspect * height / width)
         if error < best:
-            best, found = error, cuts
+            best, chosen = error, cuts
         if width > aspect * height:
             break
-    return found
+    return chosen
 
 
 def _few_crossings(crossing: Sequence[int], rows: int, strips: int) -> list[int]:

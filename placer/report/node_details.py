@@ -28,13 +28,13 @@ def node_details(topology: Topology) -> list[Details]:
 
 
 def _inputs(node: Node, topology: Topology) -> list[list[str]]:
-    found = []
+    rows = []
     for index, tensor in enumerate(node.inputs):
         if tensor:
             known = topology.ranges.get(Edge(tensor, node.name, index))
             span = "" if known is None else f"{known.low:.4g} to {known.high:.4g}"
-            found.append([tensor, _type(tensor, topology), span])
-    return found
+            rows.append([tensor, _type(tensor, topology), span])
+    return rows
 
 
 def _outputs(node: Node, topology: Topology) -> list[list[str]]:
@@ -42,11 +42,11 @@ def _outputs(node: Node, topology: Topology) -> list[list[str]]:
 
 
 def _type(tensor: str, topology: Topology) -> str:
-    found = topology.types.get(tensor, UNKNOWN_TYPE)
-    name = "" if not found.dtype else onnx.TensorProto.DataType.Name(found.dtype).lower()
-    if found.shape is None:
+    known = topology.types.get(tensor, UNKNOWN_TYPE)
+    name = "" if not known.dtype else onnx.TensorProto.DataType.Name(known.dtype).lower()
+    if known.shape is None:
         return name
-    return f"{name} {'x'.join(map(str, found.shape)) or 'scalar'}".strip()
+    return f"{name} {'x'.join(map(str, known.shape)) or 'scalar'}".strip()
 
 
 def _attributes(node: Node) -> Iterator[str]:

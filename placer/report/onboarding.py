@@ -110,9 +110,9 @@ def _sentence(counts: Counter[str]) -> str:
 
 def speedup_figure(models: Sequence[ModelSummary]) -> go.Figure:
     """Bars of the speed-ups, the largest first; ``models`` all have one."""
-    found = sorted(models, key=lambda model: -(model.speedup or 0.0))
+    ranked = sorted(models, key=lambda model: -(model.speedup or 0.0))
     above, below, colours = [], [], []
-    for model in found:
+    for model in ranked:
         speedup = model.speedup or 0.0
         low, high = model.speedup_interval or (speedup, speedup)
         above.append(high - speedup)
@@ -121,24 +121,24 @@ def speedup_figure(models: Sequence[ModelSummary]) -> go.Figure:
         colours.append(ESTIMATE if model.estimated and kept != FLOAT else kept)
     figure = go.Figure()
     figure.add_bar(
-        x=[model.speedup for model in found],
-        y=list(range(len(found))),
+        x=[model.speedup for model in ranked],
+        y=list(range(len(ranked))),
         orientation="h",
         marker={"color": colours},
         error_x={"type": "data", "symmetric": False, "array": above, "arrayminus": below},
-        customdata=[escape(model.name) for model in found],
+        customdata=[escape(model.name) for model in ranked],
         hovertemplate="%{customdata}: %{x:.3f}<extra></extra>",
     )
     figure.add_vline(x=1, line={"color": INK, "dash": "dash", "width": 1})
     figure.update_layout(
         base_layout(
-            90 + 26 * len(found),
+            90 + 26 * len(ranked),
             xaxis={"title": {"text": "speed-up"}, "rangemode": "tozero"},
             yaxis={
                 "tickmode": "array",
-                "tickvals": list(range(len(found))),
-                "ticktext": [escape(model.name[-48:]) for model in found],
-                "range": [len(found) - 0.4, -0.6],
+                "tickvals": list(range(len(ranked))),
+                "ticktext": [escape(model.name[-48:]) for model in ranked],
+                "range": [len(ranked) - 0.4, -0.6],
                 "ticks": "",
             },
             bargap=0.35,

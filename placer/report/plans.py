@@ -49,8 +49,8 @@ def rows(predicted: Plan | None, actual: Plan | None) -> list[Row]:
         return [Row("not compared", (x,) if left else (), () if left else (x,)) for x in layers]
     actual = with_splits(actual, predicted)
     diff = diff_plans(predicted, actual)
-    found = _by_predicted(diff)
-    ordered = _unique(found.get(id(x), _alone(x, "predicted only")) for x in predicted.layers)
+    row_of = _by_predicted(diff)
+    ordered = _unique(row_of.get(id(x), _alone(x, "predicted only")) for x in predicted.layers)
     shown = {id(layer) for row in ordered for layer in row.actual}
     behind: dict[int | None, list[Row]] = defaultdict(list)
     last: int | None = None
@@ -69,19 +69,19 @@ def rows(predicted: Plan | None, actual: Plan | None) -> list[Row]:
 
 def _by_predicted(diff: PlanDiff) -> dict[int, Row]:
     """Rows of the layers that have a counterpart, by the identity of each predicted layer."""
-    found: dict[int, Row] = {}
+    row_of: dict[int, Row] = {}
     for fusion in diff.fusions:
         row = Row("other layers", fusion.parts, (fusion.whole,))
-        found.update({id(part): row for part in fusion.parts})
+        row_of.update({id(part): row for part in fusion.parts})
     for split in diff.splits:
-        found[id(split.whole)] = Row("other layers", (split.whole,), split.parts)
+        row_of[id(split.whole)] = Row("other layers", (split.whole,), split.parts)
     for pair in (*diff.matched, *diff.other_types):
         state: State = "same" if pair.same_types else "other type"
-        found[id(pair.predicted)] = Row(state, (pair.predicted,), (pair.actual,))
+        row_of[id(pair.predicted)] = Row(state, (pair.predicted,), (pair.actual,))
     for conversion in diff.conversions:
         for one, other in conversion.shared:
-            found[id(one)] = Row("same", (one,), (other,))
-    return found
+            row_of[id(one)] = Row("same", (one,), (other,))
+    return row_of
 
 
 def _alone(layer: Layer, only: State) -> Row:
@@ -90,8 +90,8 @@ def _alone(layer: Layer, only: State) -> Row:
     return Row(state, (layer,), ()) if only == "predicted only" else Row(state, (), (layer,))
 
 
-def _unique(found: Iterable[Row]) -> list[Row]:
-    return list({id(row): row for row in found}.values())
+def _unique(rows: Iterable[Row]) -> list[Row]:
+    return list({id(row): row for row in rows}.values())
 
 
 @dataclass(frozen=True)
@@ -126,14 +126,14 @@ def changes(before: Plan, after: Plan) -> list[Change]:
     for layer in (*sides[0], *sides[1]):
         nodes[groups.find(layer.nodes[0])].update(dict.fromkeys(layer.nodes))
     by_group = [_grouped(side, groups) for side in sides]
-    found = [
+    changed = [
         Change(tuple(names), *(tuple(side.get(group, ())) for side in by_group))
         for group, names in nodes.items()
     ]
     converting = [tuple(x for x in plan.layers if not x.nodes) for plan in (before, after)]
     if any(converting):
-        found.append(Change((), *converting))
-    return sorted(found, key=lambda change: -max(change.before_us, change.after_us))
+        changed.append(Change((), *converting))
+    return sorted(changed, key=lambda change: -max(change.before_us, change.after_us))
 
 
 def has_times(plan: Plan | None) -> bool:
@@ -142,10 +142,10 @@ def has_times(plan: Plan | None) -> bool:
 
 
 def _grouped(layers: Sequence[Layer], groups: _Groups) -> Mapping[str, list[Layer]]:
-    found: dict[str, list[Layer]] = defaultdict(list)
+    layers_of: dict[str, list[Layer]] = defaultdict(list)
     for layer in layers:
-        found[groups.find(layer.nodes[0])].append(layer)
-    return found
+        layers_of[groups.find(layer.nodes[0])].append(layer)
+    return layers_of
 
 
 def _time(layers: Iterable[Layer]) -> float:

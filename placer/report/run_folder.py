@@ -101,14 +101,14 @@ def load_run(folder: Path) -> Run:
     Raises InputError if it has no result.json, or if a file in it is damaged.
     """
     result = Result.read(folder)
-    found, predicts = result.best is not None, result.engine.predicts
+    has_result, predicts = result.best is not None, result.engine.predicts
     files = OutputFolder(folder)
     return Run(
         folder=folder,
         result=result,
-        topology=_topology(files, result) if found else None,
-        predicted=_plan(files.plan(predicted=True)) if found else None,
-        actual=_plan(files.plan(predicted=False)) if found and not predicts else None,
+        topology=_topology(files, result) if has_result else None,
+        predicted=_plan(files.plan(predicted=True)) if has_result else None,
+        actual=_plan(files.plan(predicted=False)) if has_result and not predicts else None,
         float_plan=_plan(files.float_plan(predicted=predicts)),
         study=files.study.is_file(),
     )
@@ -133,21 +133,21 @@ def _topology(files: OutputFolder, result: Result) -> Topology | None:
     except (OSError, DecodeError) as error:
         raise InputError(f"cannot read {path}: {error}; run placer optimize again") from error
     scopes = flatten(proto.graph)
-    found = extract_placement(proto)
-    nodes = tuple(map(_with_returned, found.nodes)) if scopes else found.nodes
-    constants = frozenset(found.constants)
+    extracted = extract_placement(proto)
+    nodes = tuple(map(_with_returned, extracted.nodes)) if scopes else extracted.nodes
+    constants = frozenset(extracted.constants)
     read = {tensor for node in nodes for tensor in node.inputs}
     inputs = tuple(v.name for v in proto.graph.input if v.name in read and v.name not in constants)
-    quantized, classes = found.placement.edges, _classifiers(proto)
+    quantized, classes = extracted.placement.edges, _classifiers(proto)
     shapes = {name: tuple(shape) for name, shape in result.model.input_shapes.items()}
     return Topology(
         nodes=nodes,
         inputs=inputs,
-        outputs=found.outputs,
+        outputs=extracted.outputs,
         constants=constants,
         quantized=quantized,
         classifiers=classes,
-        types=_types(found, shapes, path),
+        types=_types(extracted, shapes, path),
         ranges=_ranges(files.placement),
         scopes=scopes,
     )

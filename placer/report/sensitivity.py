@@ -23,25 +23,25 @@ _TITLES: dict[Kind, str] = {
 _LONGEST = 44
 
 
-def write_sensitivity(found: Sensitivity, path: Path) -> None:
+def write_sensitivity(sensitivity: Sensitivity, path: Path) -> None:
     """Write the page, one file that needs nothing else."""
     figures: dict[str, go.Figure] = {}
     shown: list[tuple[str, str]] = []
     for kind, title in _TITLES.items():
-        rows = [s for s in found.subjects if s.kind == kind and s.alone]
+        rows = [s for s in sensitivity.subjects if s.kind == kind and s.alone]
         if rows:
             figures[kind] = _noise_figure(rows[:MOST_ROWS])
             more = f"; the worst {MOST_ROWS} of {len(rows)}" if len(rows) > MOST_ROWS else ""
             shown.append((kind, f"{title}{more}"))
-    timed = _finest(found)
+    timed = _finest(sensitivity)
     if timed:
-        figures["times"] = _time_figure(timed, found.estimated)
+        figures["times"] = _time_figure(timed, sensitivity.estimated)
         shown.append(("times", "What accuracy buys: noise against the time that it saves"))
-    noise, part = worst(found.default)
+    noise, part = worst(sensitivity.default)
     text = render(
         "sensitivity.html.j2",
-        title=f"Sensitivity of {Path(found.model).name}",
-        found=found,
+        title=f"Sensitivity of {Path(sensitivity.model).name}",
+        found=sensitivity,
         default=f"{decibels(noise):.1f}",
         part=part or "none",
         shown=shown,
@@ -50,10 +50,10 @@ def write_sensitivity(found: Sensitivity, path: Path) -> None:
     write_text(path, text)
 
 
-def _finest(found: Sensitivity) -> list[SubjectPart]:
+def _finest(sensitivity: Sensitivity) -> list[SubjectPart]:
     """The finest kind of subject whose times are known."""
     for kind in reversed(_TITLES):
-        rows = [s for s in found.subjects if s.kind == kind and s.saves and s.alone]
+        rows = [s for s in sensitivity.subjects if s.kind == kind and s.saves and s.alone]
         if rows:
             return rows
     return []

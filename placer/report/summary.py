@@ -51,13 +51,13 @@ def what_changed(run: Run, limit: int = MOST_RULES) -> list[ChangeLine]:
     lines = [
         ChangeLine(
             name=rule,
-            quantized=sum(not quantized.isdisjoint(site.nodes) for site in found),
-            sites=len(found),
+            quantized=sum(not quantized.isdisjoint(site.nodes) for site in sites_of_rule),
+            sites=len(sites_of_rule),
             before_us=times[rule][0] if times else None,
             after_us=times[rule][1] if times else None,
             why=_first_sentence(run.result, rule),
         )
-        for rule, found in sites.items()
+        for rule, sites_of_rule in sites.items()
     ]
     lines.sort(key=lambda line: (-((line.before_us or 0) - (line.after_us or 0)), -line.quantized))
     kept = [line for line in lines if not line.quantized]
@@ -85,19 +85,19 @@ def _times(run: Run) -> dict[str, tuple[float, float]]:
     before, after = run.float_plan, run.plan
     if before is None or after is None or not (has_times(before) and has_times(after)):
         return {}
-    found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    times_of: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     quantized = set() if run.topology is None else {edge.node for edge in run.topology.quantized}
     for change in changes(before, after):
         held = [node for node in change.nodes if node in run.sites_by_node]
         # A layer that several sites share is that of what is quantized in it.
-        own = [node for node in held if node in quantized] or held
-        rules = Counter(run.sites_by_node[node].rule for node in own)
+        nodes = [node for node in held if node in quantized] or held
+        rules = Counter(run.sites_by_node[node].rule for node in nodes)
         key = IN_NO_SITE if change.nodes else CONVERSIONS
         if rules:
             key = rules.most_common(1)[0][0]
-        found[key][0] += change.before_us
-        found[key][1] += change.after_us
-    times = {key: (pair[0], pair[1]) for key, pair in found.items()}
+        times_of[key][0] += change.before_us
+        times_of[key][1] += change.after_us
+    times = {key: (pair[0], pair[1]) for key, pair in times_of.items()}
     return defaultdict(lambda: (0.0, 0.0), times)
 
 
@@ -117,11 +117,11 @@ def chosen(result: Result) -> str:
         for trial in result.trials
         if trial.state == "complete" and trial.ratio_to_float is not None
     }
-    own = next((t for t in result.trials if t.number == number), None)
-    if own is None or number not in passing:
+    picked = next((t for t in result.trials if t.number == number), None)
+    if picked is None or number not in passing:
         return f"It is the placement of trial {number}."
     counted = (
-        f"It is trial {number} ({own.kind}), at {passing[number]:.1%} of float's time: of "
+        f"It is trial {number} ({picked.kind}), at {passing[number]:.1%} of float's time: of "
         f"{len(result.trials)} trials {len(passing)} meet the gates"
     )
     faster = [n for n, ratio in passing.items() if ratio < passing[number]]
@@ -130,7 +130,7 @@ def chosen(result: Result) -> str:
         if not faster:
             return f"{counted}, and it was the fastest of these by estimate."
         why = "was not kept; placer.log says why"
-        if own.kind == DEFAULT:
+        if picked.kind == DEFAULT:
             why = "by less than estimates can tell, so the rules' default is the result"
         return f"{counted}. Trial {first} is faster by estimate ({passing[first]:.1%}), but {why}."
     text = (

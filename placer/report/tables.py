@@ -134,12 +134,12 @@ def _layers(result: Result) -> str:
     return "predicted" if result.engine.predicts else "built"
 
 
-def _measured(found: BaselinePart | BestPart, layers: str) -> tuple[str, str]:
+def _measured(measured: BaselinePart | BestPart, layers: str) -> tuple[str, str]:
     """Latency or throughput, whichever was measured, and its spread.
 
     ``layers``: of an estimate, what it is of; empty where it was measured.
     """
-    part, rate = found.latency, found.throughput
+    part, rate = measured.latency, measured.throughput
     if part is None:
         low, high = rate.batches_per_s_interval or (rate.batches_per_s, rate.batches_per_s)
         spread = f"p10 to p90: {low:.1f} to {high:.1f}, {rate.rounds} rounds"
@@ -196,7 +196,7 @@ def types(layer: Layer) -> str:
 
 def decisions(result: Result) -> list[DecisionLine]:
     """Groups of sites, those that mattered most first."""
-    found = sorted(result.decisions, key=lambda d: -(d.importance or 0.0))
+    ranked = sorted(result.decisions, key=lambda d: -(d.importance or 0.0))
     return [
         DecisionLine(
             group=part.group,
@@ -208,7 +208,7 @@ def decisions(result: Result) -> list[DecisionLine]:
             why=result.rules[part.rule].why if part.rule in result.rules else "",
             source=result.rules[part.rule].source if part.rule in result.rules else "",
         )
-        for part in found
+        for part in ranked
     ]
 
 

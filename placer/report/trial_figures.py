@@ -47,8 +47,8 @@ def trials_figure(result: Result) -> go.Figure:
         hoverinfo="skip",
     )
     for state, (name, colour, symbol) in LOOKS.items():
-        found = [t for t in result.trials if t.state == state and t.ratio_to_float is not None]
-        _add_trials(figure, result, found, name, colour, symbol)
+        of_state = [t for t in result.trials if t.state == state and t.ratio_to_float is not None]
+        _add_trials(figure, result, of_state, name, colour, symbol)
     best = _best_so_far(result.trials)
     if best:
         figure.add_scatter(
@@ -110,15 +110,15 @@ def _add_unmeasured(
     figure: go.Figure, result: Result, trials: Sequence[TrialPart], y: float
 ) -> None:
     for state, (name, colour, symbol) in LOOKS.items():
-        found = [trial for trial in trials if trial.state == state]
-        if found:
+        of_state = [trial for trial in trials if trial.state == state]
+        if of_state:
             figure.add_scatter(
-                x=[t.number for t in found],
-                y=[y] * len(found),
+                x=[t.number for t in of_state],
+                y=[y] * len(of_state),
                 mode="markers",
                 marker={"color": colour, "symbol": symbol, "size": 9, "line": {"width": 1}},
                 name=f"{name}, not measured",
-                text=[hover(t, result) for t in found],
+                text=[hover(t, result) for t in of_state],
                 hovertemplate="%{text}<extra></extra>",
             )
 

@@ -127,10 +127,10 @@ class Summary(Part):
 
 def exit_code_of(states: Iterable[State]) -> Literal[0, 1, 3]:
     """1 if a model should have a result and has none, else 3 if one misses its gates, else 0."""
-    found = set(states)
-    if found - {*DONE, MISSED}:
+    distinct = set(states)
+    if distinct - {*DONE, MISSED}:
         return 1
-    return 3 if MISSED in found else 0
+    return 3 if MISSED in distinct else 0
 
 
 def summary_schema() -> dict[str, Any]:

@@ -76,5 +76,5 @@ class Sensitivity(Part):
 
 def worst(noises: Mapping[str, float | None]) -> tuple[float, str]:
     """The noisiest part, with noise that is not finite as infinity; (0, "") without any."""
-    found = [(math.inf if noise is None else noise, part) for part, noise in noises.items()]
-    return max(found, key=lambda one: one[0], default=(0.0, ""))
+    known = [(math.inf if noise is None else noise, part) for part, noise in noises.items()]
+    return max(known, key=lambda one: one[0], default=(0.0, ""))

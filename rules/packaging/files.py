@@ -127,11 +127,11 @@ def read_pack_files(path: Path) -> PackFiles:
 
     Raises InputError for anything that a pack cannot hold and if ``hash.yaml`` does not fit.
     """
-    found = _read_folder(path) if path.is_dir() else _read_archive(path)
-    if MANIFEST not in found.files:
+    files = _read_folder(path) if path.is_dir() else _read_archive(path)
+    if MANIFEST not in files.files:
         raise InputError(f"{path / MANIFEST} does not exist; a rule pack needs it at its top level")
-    found.check_hash()
-    return found
+    files.check_hash()
+    return files
 
 
 class _Reader:
@@ -191,18 +191,18 @@ def unread_rules(folder: Path) -> list[str]:
 
     Those called .yml or .YAML, and those in its folders, hidden ones and links aside.
     """
-    found: list[str] = []
+    unread: list[str] = []
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.is_symlink():
             continue
         inside = itertools.islice(path.iterdir(), MAX_FILES) if path.is_dir() else (path,)
-        found += [
+        unread += [
             file.relative_to(folder).as_posix()
             for file in sorted(inside)
             if file.suffix.lower() in (".yaml", ".yml")
             and not (file.parent == folder and _belongs(file.name))
         ]
-    return found
+    return unread
 
 
 def _check_regular(path: Path, folder: Path) -> None:

@@ -140,16 +140,16 @@ def _rule(text: str, name: str, depth: int) -> Rule:
 
 
 def _extended(
-    files: PackFiles, manifest: ManifestFile, own: list[Rule], this: PackId, parent: Pack
+    files: PackFiles, manifest: ManifestFile, own_rules: list[Rule], this: PackId, parent: Pack
 ) -> Pack:
-    """The effective pack of ``manifest`` and ``own`` over ``parent``."""
+    """The effective pack of ``manifest`` and ``own_rules`` over ``parent``."""
     name = str(files.source / MANIFEST)
     if manifest.engine != parent.manifest.engine:
         raise InputError(
             f"{name}: field 'engine' is {manifest.engine}, but {parent.lineage[0]}, which the pack "
             f"extends, is for {parent.manifest.engine}"
         )
-    own_ids = {rule.id for rule in own}
+    own_ids = {rule.id for rule in own_rules}
     for rule_id in manifest.disable:
         if rule_id in own_ids:
             raise InputError(f"{name}: disables '{rule_id}' and has {rule_id}.yaml; drop one")
@@ -158,11 +158,11 @@ def _extended(
                 f"{name}: disables '{rule_id}', which {parent.lineage[0]} does not have"
             )
     kept = [r for r in parent.rules if r.id not in own_ids and r.id not in manifest.disable]
-    rules = tuple(sorted((*kept, *own), key=lambda rule: rule.id))
+    rules = tuple(sorted((*kept, *own_rules), key=lambda rule: rule.id))
     if not rules:
         raise InputError(f"{name}: disables every rule; leave at least one")
     inherited = {rule.id: parent.origins[rule.id] for rule in kept}
-    replaced = {rule.id: (this, *parent.origins.get(rule.id, ())) for rule in own}
+    replaced = {rule.id: (this, *parent.origins.get(rule.id, ())) for rule in own_rules}
     return Pack(
         path=files.source,
         manifest=_inheriting(parent.manifest, manifest),
@@ -186,13 +186,13 @@ def _inheriting(parent: Manifest, manifest: ManifestFile) -> Manifest:
 
 
 def _parent(wanted: PackRequirement, child: PackId, store: Store) -> PackFiles:
-    found = _files_by_name(wanted, store)
-    if found is None:
+    files = _files_by_name(wanted, store)
+    if files is None:
         raise InputError(
             f"pack {child} extends {wanted}, which is neither built in nor installed; "
             f"{_known(store)}{near(wanted.name, _names(store))}"
         )
-    return found
+    return files
 
 
 def _files_of(text: str, store: Store) -> PackFiles:
@@ -203,14 +203,14 @@ def _files_of(text: str, store: Store) -> PackFiles:
         if "@" in text and not path.exists():
             raise InputError(f"rule pack '{text}': {error}") from error
     else:
-        found = _files_by_name(wanted, store)
-        if found is not None and not is_builtin(text) and (path / MANIFEST).is_file():
+        files = _files_by_name(wanted, store)
+        if files is not None and not is_builtin(text) and (path / MANIFEST).is_file():
             raise InputError(
                 f"rule pack '{text}' is installed and a folder here; write ./{text} for the "
                 f"folder or {text}@{store.versions(text)[-1].version} for the installed one"
             )
-        if found is not None:
-            return found
+        if files is not None:
+            return files
     if path.is_dir() or (path.is_file() and path.suffix == ".zip"):
         return read_pack_files(path)
     raise InputError(

@@ -48,12 +48,11 @@ class Lock(Strict):
         Raises InputError if two of them come to different packs of one name.
         """
         pinned: dict[str, PackId] = {}
-        for found in (one for pack in packs for one in pack.lineage):
-            other = pinned.setdefault(found.name, found)
-            if other != found:
+        for used in (one for pack in packs for one in pack.lineage):
+            other = pinned.setdefault(used.name, used)
+            if other != used:
                 raise InputError(
-                    f"cannot lock both {_described(other)} and {_described(found)}; give one of "
-                    "them"
+                    f"cannot lock both {_described(other)} and {_described(used)}; give one of them"
                 )
         ordered = [pinned[name] for name in sorted(pinned)]
         return cls(
@@ -67,22 +66,20 @@ class Lock(Strict):
     def check(self, pack: Pack, path: Path) -> None:
         """Raise InputError unless ``pack`` and all that it extends are pinned as they are."""
         pins = {pin.name: pin for pin in self.packs}
-        for found in pack.lineage:
-            pin = pins.get(found.name)
+        for used in pack.lineage:
+            pin = pins.get(used.name)
             again = f"`placer rules lock` if the change is meant ({path})"
             if pin is None:
+                raise InputError(f"rule pack {_described(used)} is not in {path.name}; run {again}")
+            if pin.version != used.version:
                 raise InputError(
-                    f"rule pack {_described(found)} is not in {path.name}; run {again}"
-                )
-            if pin.version != found.version:
-                raise InputError(
-                    f"{path.name} pins rule pack {pin.name} {pin.version}, but {found} is in use; "
+                    f"{path.name} pins rule pack {pin.name} {pin.version}, but {used} is in use; "
                     f"use {pin.name}@{pin.version}, or run {again}"
                 )
-            if pin.hash != found.content_hash:
+            if pin.hash != used.content_hash:
                 raise InputError(
-                    f"{path.name} pins rule pack {found} with other content "
-                    f"({_short(pin.hash)}, not {_short(found.content_hash)}); get the pinned one "
+                    f"{path.name} pins rule pack {used} with other content "
+                    f"({_short(pin.hash)}, not {_short(used.content_hash)}); get the pinned one "
                     f"again, or run {again}"
                 )
 

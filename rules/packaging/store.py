@@ -57,13 +57,13 @@ class Store:
 
     def installed(self) -> tuple[Installed, ...]:
         """All packs, by name and then from the lowest version to the highest."""
-        found = [
+        packs = [
             Installed(name.name, path.name, path)
             for name in self._folders(self.folder)
             for path in self._folders(name)
             if _VERSION.fullmatch(path.name)
         ]
-        return tuple(sorted(found, key=lambda pack: (pack.name, Version(pack.version))))
+        return tuple(sorted(packs, key=lambda pack: (pack.name, Version(pack.version))))
 
     def versions(self, name: str) -> tuple[Installed, ...]:
         """The installed versions of ``name``, the highest last."""

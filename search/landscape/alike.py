@@ -42,7 +42,7 @@ class Alike:
     def __init__(self, graph: Graph, sites: Sequence[Site], decided: int, told: Told) -> None:
         """``decided``: so many of ``sites``, the first, are decided; of others it is the default.
 
-        ``told``: what the predictor knows of nodes and tensors.
+        ``properties``: what the predictor knows of nodes and tensors.
         """
         self._graph, self._sites, self._decided, self._told = graph, sites, decided, told
         self._sites_at: dict[int, list[int]] = {}
@@ -57,31 +57,31 @@ class Alike:
         """
         places = {node: place for place, node in enumerate(self._in_order(sites, ball))}
         near = {number for node in places for number in self._sites_at.get(node, ())}
-        told = sorted((self._placed(number, places), number) for number in near)
+        ordered = sorted((self._placed(number, places), number) for number in near)
         ranks = {node: rank for rank, node in enumerate(sorted(places))}
         key = (
             len(sites),
             tuple(ranks[node] for node in places),
             tuple(self._around(places)),
-            tuple(own for own, _ in told),
+            tuple(position for position, _ in ordered),
         )
-        return self._number(key), tuple(number for _, number in told if number < self._decided)
+        return self._number(key), tuple(number for _, number in ordered if number < self._decided)
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def _in_order(self, sites: Sequence[int], ball: frozenset[int]) -> Iterator[int]:
         """The nodes of ``ball`` from ``sites`` outwards, then those that no tensor leads to."""
-        own = (node for site in sites for node in self._sites[site].match.nodes.values())
-        found = dict.fromkeys(node.index for node in own)
-        waiting = list(found)
+        matched = (node for site in sites for node in self._sites[site].match.nodes.values())
+        ordered = dict.fromkeys(node.index for node in matched)
+        waiting = list(ordered)
         for node in waiting:
             for other in self._neighbours[node]:
-                if other in ball and other not in found:
-                    found[other] = None
+                if other in ball and other not in ordered:
+                    ordered[other] = None
                     waiting.append(other)
-        yield from found
-        yield from sorted(ball - found.keys())
+        yield from ordered
+        yield from sorted(ball - ordered.keys())
 
     def _placed(self, number: int, places: Mapping[int, int]) -> tuple[tuple[int, ...], int]:
         """Where a site is, and what it is; -1 for nodes that are further away."""
@@ -122,18 +122,18 @@ class Alike:
         return [self._ports_of(node) for node in self._graph.nodes]
 
     def _ports_of(self, node: Node) -> _Ports:
-        graph, ends, told = self._graph, list[int](), list[Hashable]()
+        graph, ends, facts = self._graph, list[int](), list[Hashable]()
         edges = graph.edges_into(node)
         for edge in edges:
             writer = graph.producer.get(edge.tensor)
-            own = -1 if writer is None else writer.outputs.index(edge.tensor)
-            told.append((edge.input_index, own, self._tensor(edge.tensor)))
+            position = -1 if writer is None else writer.outputs.index(edge.tensor)
+            facts.append((edge.input_index, position, self._tensor(edge.tensor)))
             ends.append(-1 if writer is None else writer.index)
         for tensor in node.outputs:
             readers = self._readers(tensor)
-            told.append((self._tensor(tensor), len(readers)))
+            facts.append((self._tensor(tensor), len(readers)))
             ends += readers
-        label = self._number((self._labels[node.index], tuple(told)))
+        label = self._number((self._labels[node.index], tuple(facts)))
         given = [e.tensor for e in edges if e.tensor not in graph.producer]
         shared = (tensor for tensor in given if len(graph.edges_of(tensor)) > 1)
         return _Ports(label, tuple(ends), tuple(shared))
@@ -149,8 +149,8 @@ class Alike:
         known = graph.type_of(tensor)
         constant = self._constants.get(tensor)
         enters, is_open = tensor in graph.inputs, tensor in graph.open_tensors
-        told = self._told.of_tensor(tensor)
-        return self._number((known, readers, constant, enters, is_open, told))
+        properties = self._told.of_tensor(tensor)
+        return self._number((known, readers, constant, enters, is_open, properties))
 
     @cached_property
     def _constants(self) -> Mapping[str, Hashable]:

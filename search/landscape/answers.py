@@ -30,20 +30,20 @@ class Answers:
         """The number of each piece of ``moves`` in ``state``; not to be changed."""
         key = state, moves
         if key not in self._known:
-            own = np.array(state, dtype=np.int16)
-            self._known[key] = own, self._found(state, own, moves)
+            layouts = np.array(state, dtype=np.int16)
+            self._known[key] = layouts, self._found(state, layouts, moves)
             if len(self._known) > KEPT:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
         return self._known[key][1]
 
-    def _found(self, state: State, own: np.ndarray, moves: Moves) -> np.ndarray:
+    def _found(self, state: State, layouts: np.ndarray, moves: Moves) -> np.ndarray:
         near = [kept for (_, others), kept in self._known.items() if others is moves]
         if not near:
             return self._ask(state, moves, np.arange(len(moves.pieces)))
-        differs = np.stack([other for other, _ in near]) != own
+        differs = np.stack([other for other, _ in near]) != layouts
         nearest = int(np.argmin(differs.sum(axis=1)))
         due = np.flatnonzero(moves.altered(np.flatnonzero(differs[nearest])))
-        found: np.ndarray = near[nearest][1].copy()
-        found[due] = self._ask(state, moves, due)
-        return found
+        numbers: np.ndarray = near[nearest][1].copy()
+        numbers[due] = self._ask(state, moves, due)
+        return numbers

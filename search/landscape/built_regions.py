@@ -49,8 +49,8 @@ class BuiltRegions:
         joined = [frozenset[str]().union(*(sets[i] for i in part)) for part in connected(sets)]
         part_of = {tensor: part for part in joined for tensor in part}
         for number, region in enumerate(predictor.regions):
-            own = predictor.deciding(region)
-            tensors = own.union(*(part_of[tensor] for tensor in own if tensor in part_of))
+            deciding = predictor.deciding(region)
+            tensors = deciding.union(*(part_of[tensor] for tensor in deciding if tensor in part_of))
             every = placer.deciding(tensors)
             sites = tuple(site for site in every if site not in own_fixed)
             others = {site: own_fixed[site] for site in every if site in own_fixed}
@@ -81,9 +81,9 @@ class BuiltRegions:
             decided = known.found[key] = self._predictor.decided(known.region, groups)
         return decided
 
-    def steps(self, near: Prediction, found: Iterable[Decided]) -> Mapping[int, Step | None]:
+    def steps(self, near: Prediction, decisions: Iterable[Decided]) -> Mapping[int, Step | None]:
         """See ``Predictor.rebuilt``."""
-        return self._predictor.rebuilt(near, found)
+        return self._predictor.rebuilt(near, decisions)
 
 
 class RegionsOfState:
@@ -95,12 +95,12 @@ class RegionsOfState:
 
     def steps(self, move: Move) -> Mapping[int, Step | None]:
         """The steps, by position, that are others once ``move`` is made."""
-        found, regions = [], self._regions
+        changed, regions = [], self._regions
         for known in regions.touched_by(move):
             before = self._now.get(known)
             if before is None:
                 before = self._now[known] = regions.built(known, self._state, ())
             after = regions.built(known, self._state, move)
             if after is not before:
-                found.append(after)
-        return regions.steps(self._near, found) if found else {}
+                changed.append(after)
+        return regions.steps(self._near, changed) if changed else {}

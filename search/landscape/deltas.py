@@ -60,10 +60,10 @@ class Deltas:
         if len(known) < len(self._found):
             known = np.concatenate([known, np.full(len(self._found) - len(known), np.nan)])
         self._costs = objective.costs, known
-        found = known[numbers]
-        missing = np.isnan(found)
+        values = known[numbers]
+        missing = np.isnan(values)
         if missing.any():
             for number in np.unique(numbers[missing]).tolist():
                 known[number] = objective.of_counts(dict(self._found[number]))
-            found = known[numbers]
-        return np.asarray(found)
+            values = known[numbers]
+        return np.asarray(values)

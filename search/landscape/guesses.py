@@ -34,8 +34,8 @@ class Guesses:
         """The number of what each of ``pieces``, by index, does in ``state``."""
         numbers = self._ask(state, moves, pieces)
         for piece, number in zip(pieces.tolist(), numbers.tolist(), strict=True):
-            own = moves.pieces[piece]
-            self._asked.setdefault(id(own.known), {})[own.context(state)] = number
+            asked_piece = moves.pieces[piece]
+            self._asked.setdefault(id(asked_piece.known), {})[asked_piece.context(state)] = number
         return numbers
 
     def of(
@@ -55,8 +55,8 @@ class Guesses:
                 continue
             if number is None:
                 if key not in best:
-                    found = np.unique([*asked.values()])
-                    best[key] = int(found[np.argmin(self._deltas.costs(objective, found))])
+                    effects = np.unique([*asked.values()])
+                    best[key] = int(effects[np.argmin(self._deltas.costs(objective, effects))])
                 number = best[key]
                 guessed.append(place)
             numbers[place] = number

@@ -91,8 +91,10 @@ class Landscape:
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
         self._deltas = Deltas()
         self._around: dict[Piece, _Around] = {}
-        told = layers.told
-        alike = None if told is None else Alike(space.graph, every, len(self.sites), told)
+        properties = layers.told
+        alike = (
+            None if properties is None else Alike(space.graph, every, len(self.sites), properties)
+        )
         self._reach = Reach(space.graph, self.sites, layers.spans, layers.linked, alike)
         self._answers = Answers(self.numbers)
 
@@ -123,9 +125,9 @@ class Landscape:
         """The predicted layers of ``state``."""
         if state not in self._predicted:
             self._go_on()
-            own = np.array(state, dtype=np.int16)
-            layers = self.layers.predict(self._place(state), self._nearest(own))
-            self._predicted[state] = own, layers
+            layouts = np.array(state, dtype=np.int16)
+            layers = self.layers.predict(self._place(state), self._nearest(layouts))
+            self._predicted[state] = layouts, layers
             if len(self._predicted) > KEPT_PREDICTIONS:
                 self._predicted.popitem(last=False)
         self._predicted.move_to_end(state)
@@ -136,7 +138,7 @@ class Landscape:
         if not self._predicted:
             return None
         kept = list(self._predicted.values())
-        differing = (np.stack([own for own, _ in kept]) != state).sum(axis=1)
+        differing = (np.stack([layouts for layouts, _ in kept]) != state).sum(axis=1)
         return kept[int(np.argmin(differing))][1]
 
     def counts(self, state: State) -> Mapping[int, int]:
@@ -205,8 +207,8 @@ class Landscape:
             owners.append(range(start, start + count))
             start += count
         pairs = [(i, j) for a, b in shared for i in owners[a] for j in owners[b]]
-        found = np.array(pairs, dtype=int).reshape(-1, 2)
-        return found[:, 0], found[:, 1]
+        near = np.array(pairs, dtype=int).reshape(-1, 2)
+        return near[:, 0], near[:, 1]
 
     @cached_property
     def is_vast(self) -> bool:
@@ -221,15 +223,15 @@ class Landscape:
     def deltas(self, state: State, moves: Moves) -> dict[Move, dict[int, int]]:
         """What each of ``moves`` that changes ``state`` does to the counts of layers."""
         known = self._answers.of(state, moves)
-        found = {}
+        delta_of = {}
         for index, move in enumerate(moves.moves):
             if any(state[site] != layout for site, layout in move):
                 counts: dict[int, int] = {}
                 for number in known[moves.parts_of(index)].tolist():
                     for signature, count in self._deltas[number]:
                         counts[signature] = counts.get(signature, 0) + count
-                found[move] = counts
-        return found
+                delta_of[move] = counts
+        return delta_of
 
     def gains(
         self, state: State, objective: Objective, moves: Moves
@@ -271,15 +273,15 @@ class Landscape:
     def _numbers(self, state: State, pieces: Sequence[Piece]) -> np.ndarray:
         """The number of what each of ``pieces`` does in ``state``."""
         contexts = [piece.context(state) for piece in pieces]
-        found = [p.known.get(own) for p, own in zip(pieces, contexts, strict=True)]
-        missing = [i for i, number in enumerate(found) if number is None]
+        numbers = [p.known.get(context) for p, context in zip(pieces, contexts, strict=True)]
+        missing = [i for i, number in enumerate(numbers) if number is None]
         if missing and self._regions is None:
             self._look(state, pieces, contexts, missing)
         elif missing:
             self._look_by_region(state, pieces, contexts, missing)
         for i in missing:
-            found[i] = pieces[i].known[contexts[i]]
-        return np.array(found, dtype=int)
+            numbers[i] = pieces[i].known[contexts[i]]
+        return np.array(numbers, dtype=int)
 
     def _look_by_region(
         self,
@@ -297,8 +299,8 @@ class Landscape:
             piece = pieces[i]
             if contexts[i] not in piece.known:  # As where another one does the same.
                 changes = self.layers.differences(near, regions.steps(piece.move))
-                own = [change for change in changes if change.node in piece.nodes]
-                piece.known[contexts[i]] = self._deltas.number(own)
+                inside = [change for change in changes if change.node in piece.nodes]
+                piece.known[contexts[i]] = self._deltas.number(inside)
 
     def _look(
         self,
@@ -339,17 +341,17 @@ class Landscape:
         self._go_on()
         after = apply(state, [piece.move for piece in pieces])
         owner = {node: i for i, piece in enumerate(pieces) for node in piece.nodes}
-        found: list[list[Change]] = [[] for _ in pieces]
+        changes_of: list[list[Change]] = [[] for _ in pieces]
         for change in self.layers.changes(self._change(state, after), self.predict(state)):
             index = owner.get(change.node)
             if index is not None:
-                found[index].append(change)
-        return [self._deltas.number(changes) for changes in found]
+                changes_of[index].append(change)
+        return [self._deltas.number(changes) for changes in changes_of]
 
 
 def _members(space: Space) -> tuple[tuple[int, ...], ...]:
-    found, start = [], 0
+    members, start = [], 0
     for group in space.groups:
-        found.append(tuple(range(start, start + len(group.sites))))
+        members.append(tuple(range(start, start + len(group.sites))))
         start += len(group.sites)
-    return tuple(found)
+    return tuple(members)

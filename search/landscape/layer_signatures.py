@@ -158,12 +158,12 @@ class LayerModel:
         """
         old = {e.key: e for i in after if i in before for e in self._entries(before[i])}
         new = {e.key: e for step in after.values() if step is not None for e in self._entries(step)}
-        found = []
-        for own, other, sign in ((old, new, -1), (new, old, 1)):
-            for entry in own.values():
+        changes = []
+        for entries, other, sign in ((old, new, -1), (new, old, 1)):
+            for entry in entries.values():
                 if entry.key not in other or other[entry.key].signature != entry.signature:
-                    found.append(Change(entry.signature, entry.node, sign))
-        return found
+                    changes.append(Change(entry.signature, entry.node, sign))
+        return changes
 
     def _count(self, step: Step) -> tuple[Entry, ...]:
         return tuple(

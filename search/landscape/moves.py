@@ -52,12 +52,12 @@ class Moves:
     def __init__(self, moves: Sequence[Move], pieces: Sequence[Sequence[Piece]]) -> None:
         """``pieces``: of each of ``moves``."""
         self.moves = tuple(moves)
-        self.balls = tuple(reduce(or_, [piece.ball for piece in own]) for own in pieces)
-        self.pieces = tuple(dict.fromkeys(piece for own in pieces for piece in own))
+        self.balls = tuple(reduce(or_, [piece.ball for piece in of_move]) for of_move in pieces)
+        self.pieces = tuple(dict.fromkeys(piece for of_move in pieces for piece in of_move))
         index = {piece: i for i, piece in enumerate(self.pieces)}
         # Flat arrays, and where each move begins in them.
-        self.parts = np.array([index[piece] for own in pieces for piece in own], dtype=int)
-        self.part_starts = _starts([len(own) for own in pieces])
+        self.parts = np.array([index[piece] for of_move in pieces for piece in of_move], dtype=int)
+        self.part_starts = _starts([len(of_move) for of_move in pieces])
         self.sites = np.array([site for move in moves for site, _ in move], dtype=int)
         self.layouts = np.array([layout for move in moves for _, layout in move], dtype=int)
         self.site_starts = _starts([len(move) for move in moves])
@@ -77,16 +77,18 @@ class Moves:
         """Whether each move changes ``state`` at all."""
         return self.sums((np.array(state)[self.sites] != self.layouts).astype(int)) > 0
 
-    def any_part(self, found: np.ndarray) -> np.ndarray:
-        """Whether something was ``found`` of a piece of each move, shape (moves,)."""
+    def any_part(self, of_pieces: np.ndarray) -> np.ndarray:
+        """Whether ``of_pieces`` holds for a piece of each move, shape (moves,)."""
         empty = np.zeros(0, dtype=bool)
-        return np.logical_or.reduceat(found[self.parts], self.part_starts) if len(self) else empty
+        return (
+            np.logical_or.reduceat(of_pieces[self.parts], self.part_starts) if len(self) else empty
+        )
 
     def pieces_of(self, wanted: np.ndarray) -> np.ndarray:
         """Whether each piece is one of a ``wanted`` move, shape (pieces,)."""
-        found = np.zeros(len(self.pieces), dtype=bool)
-        found[self.parts[np.repeat(wanted, np.diff([*self.part_starts, len(self.parts)]))]] = True
-        return found
+        marked = np.zeros(len(self.pieces), dtype=bool)
+        marked[self.parts[np.repeat(wanted, np.diff([*self.part_starts, len(self.parts)]))]] = True
+        return marked
 
     def altered(self, sites: np.ndarray) -> np.ndarray:
         """Whether what each piece does depends on one of ``sites``, shape (pieces,)."""
@@ -129,7 +131,7 @@ def _starts(sizes: Sequence[int]) -> np.ndarray:
 
 def _bits(numbers: Iterable[int]) -> int:
     """A set of numbers as the bits of one, of which many are quickly held against each other."""
-    found = 0
+    bits = 0
     for number in numbers:
-        found |= 1 << number
-    return found
+        bits |= 1 << number
+    return bits

@@ -45,11 +45,11 @@ class Agreement:
         The logarithm of their ratio is normal with a common mean, which is normal itself with mean
         0 and standard deviation ``FACTOR``; its expectation given the pairs is the factor's.
         """
-        found = [math.log(noise / few) for few, noise in pairs if few > LEAST and noise > LEAST]
-        if not found:
+        logs = [math.log(noise / few) for few, noise in pairs if few > LEAST and noise > LEAST]
+        if not logs:
             return Agreement()
-        mean = math.fsum(found) / len(found)
-        squares = math.fsum((one - mean) ** 2 for one in found)
-        variance = (EXACT * ADDITIVE**2 + squares) / (EXACT + len(found) - 1)
-        shrunk = mean * len(found) / (len(found) + variance / FACTOR**2)
+        mean = math.fsum(logs) / len(logs)
+        squares = math.fsum((one - mean) ** 2 for one in logs)
+        variance = (EXACT * ADDITIVE**2 + squares) / (EXACT + len(logs) - 1)
+        shrunk = mean * len(logs) / (len(logs) + variance / FACTOR**2)
         return Agreement(math.exp(shrunk), math.sqrt(variance))

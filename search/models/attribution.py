@@ -30,13 +30,13 @@ def attribute(layers: PredictedLayers, actual: Plan, model: LayerModel) -> dict[
     if not times:
         return {}
     numbers = [model.number(predicted) for predicted in layers.layers]
-    found: dict[int, list[float]] = defaultdict(list)
+    times_of: dict[int, list[float]] = defaultdict(list)
     for together in joined(layers.layers, actual):
         costs = [assumed_cost(model.signatures[numbers[index]].work) for index in together]
         time, cost = math.fsum(times[index] for index in together), math.fsum(costs)
-        for index, own in zip(together, costs, strict=True):
-            found[numbers[index]].append(time * own / cost)
-    return {number: sum(own) / len(own) for number, own in found.items()}
+        for index, cost_of_one in zip(together, costs, strict=True):
+            times_of[numbers[index]].append(time * cost_of_one / cost)
+    return {number: sum(cost_of_one) / len(cost_of_one) for number, cost_of_one in times_of.items()}
 
 
 def joined(layers: Sequence[PredictedLayer], actual: Plan) -> list[list[int]]:
@@ -50,10 +50,10 @@ def joined(layers: Sequence[PredictedLayer], actual: Plan) -> list[list[int]]:
     first, second = np.array(pairs, int).reshape(-1, 2).T
     count = len(layers)
     links = coo_matrix((np.ones(len(pairs)), (first, second)), (count, count))
-    found: dict[int, list[int]] = defaultdict(list)
+    indices_of: dict[int, list[int]] = defaultdict(list)
     for index, label in enumerate(connected_components(links, directed=False)[1].tolist()):
-        found[label].append(index)
-    return list(found.values())
+        indices_of[label].append(index)
+    return list(indices_of.values())
 
 
 def measured_times(layers: Sequence[PredictedLayer], actual: Plan) -> list[float]:

@@ -48,12 +48,12 @@ class Measured:
     @cached_property
     def posterior(self) -> Gaussian:
         """The distribution of the unknowns now."""
-        own, factors = self.prior.own.copy(), self.prior.factors.copy()
+        variance, factors = self.prior.own.copy(), self.prior.factors.copy()
         left = self.deviations**2 * self._precision  # Of what is not common, the part still open.
-        own[self.index] *= left
+        variance[self.index] *= left
         factors[self.index] *= left[:, None]
         return Gaussian(
-            self.corrected(self.prior.mean), factors @ np.linalg.cholesky(self._causes), own
+            self.corrected(self.prior.mean), factors @ np.linalg.cholesky(self._causes), variance
         )
 
     def corrected(self, drawn: np.ndarray) -> np.ndarray:
@@ -61,9 +61,9 @@ class Measured:
         factors = self.prior.factors[self.index]
         missing = self._precision * (self.values - drawn[self.index])
         weights = missing - self._precision * (factors @ (self._causes @ (factors.T @ missing)))
-        found = drawn + self.prior.factors @ (factors.T @ weights)
-        found[self.index] += self.prior.own[self.index] * weights
-        return np.asarray(found)
+        after = drawn + self.prior.factors @ (factors.T @ weights)
+        after[self.index] += self.prior.own[self.index] * weights
+        return np.asarray(after)
 
     @cached_property
     def _precision(self) -> np.ndarray:

@@ -77,9 +77,9 @@ class LatencyModel:
         self._rows = _Rows(landscape, states, float_latency)
         prior = self._rows.prior
         known = {
-            i: remembered[own.id]
-            for i, own in enumerate(self._rows.observed)
-            if own.id in remembered
+            i: remembered[signature.id]
+            for i, signature in enumerate(self._rows.observed)
+            if signature.id in remembered
         }
         profiled: dict[int, list[float]] = {}
         for observation in observations:
@@ -152,7 +152,7 @@ class _Rows:
         self._landscape = landscape
         signatures = landscape.layers.signatures
         counts = [landscape.counts(state) for state in states]
-        numbers = sorted({n for own in counts for n in own}, key=lambda n: signatures[n].id)
+        numbers = sorted({n for count in counts for n in count}, key=lambda n: signatures[n].id)
         self.observed = tuple(signatures[n] for n in numbers)
         self.index = {n: i for i, n in enumerate(numbers)}
         floats = math.fsum(assumed_cost(signatures[n].work) * c for n, c in counts[0].items())
@@ -187,13 +187,13 @@ class _Rows:
         """Unknowns drawn from before any measurement, each by a seed of its own."""
         causes = [COMMON * _normal(seed, "common")]
         causes += [KIND * _normal(seed, kind) for kind in self.kinds]
-        own = np.array([OWN * _normal(seed, signature.id) for signature in self.observed])
+        deviations = np.array([OWN * _normal(seed, signature.id) for signature in self.observed])
         kinds = np.array([causes[self.kinds[s.kind] - self.common] for s in self.observed])
         rng = np.random.default_rng(list(seed))
         corrections = self.corrections.deviations * rng.standard_normal(
             len(self.corrections.deviations)
         )
-        return np.concatenate([1 + causes[0] + kinds + own, causes, corrections])
+        return np.concatenate([1 + causes[0] + kinds + deviations, causes, corrections])
 
     def row(self, state: State) -> _Row:
         """How the latency of ``state`` hangs on the unknowns."""
@@ -279,13 +279,13 @@ class _Corrections:
         self._members = np.ones(count)
         deviations = list[float]()
         for group, members in zip(landscape.space.groups, landscape.members, strict=True):
-            own = list(members)
-            self._members[own] = len(own)
+            sites = list(members)
+            self._members[sites] = len(sites)
             nodes = {node.name for site in group.sites for node in site.match.nodes.values()}
             cost = sum(float_cost.get(node, 0.0) for node in nodes)
             for number, layout in enumerate(group.layouts):
                 if layout != landscape.space.floats[group.name]:
-                    self._columns[own, number] = start + len(deviations)
+                    self._columns[sites, number] = start + len(deviations)
                     fuses = group.sites[0].match.rule.layouts[rule_layout(layout)].fuses
                     deviations.append(cost * (CORRECTION if fuses else UNPREDICTED))
         self.deviations = np.array(deviations)

@@ -53,11 +53,11 @@ class Likeness:
 
     def to(self, state: State | np.ndarray, reach: float) -> np.ndarray:
         """Of ``state`` to each of the measured ones, shape (m,)."""
-        own = np.array(state)
+        layouts = np.array(state)
         if reach == NEIGHBOURS:
-            same = self._beside == self._layouts_beside(own[None])
+            same = self._beside == self._layouts_beside(layouts[None])
             return np.asarray(np.count_nonzero(same, axis=1) / len(self._first))
-        return np.asarray(np.exp(-((self._states != own) @ self._weights) / reach))
+        return np.asarray(np.exp(-((self._states != layouts) @ self._weights) / reach))
 
     def _layouts_beside(self, states: np.ndarray) -> np.ndarray:
         """A number for the layouts of each two neighbours, shape (len(states), pairs)."""

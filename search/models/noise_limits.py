@@ -59,7 +59,7 @@ class Probes:
         self._defaults = self._land.state(self._land.space.defaults)
         self._group = {s: i for i, members in enumerate(self._land.members) for s in members}
         # The changes of each group, by its sites.
-        self._moves: dict[tuple[int, ...], list[Move]] = {own: [] for own in self._land.members}
+        self._moves: dict[tuple[int, ...], list[Move]] = {group: [] for group in self._land.members}
         for move in self._land.group_moves.moves:
             self._moves[tuple(site for site, _ in move)].append(move)
 
@@ -71,22 +71,22 @@ class Probes:
         sites = tuple(
             i for i, (a, b) in enumerate(zip(self._floats, self._defaults, strict=True)) if a != b
         )
-        found: list[NoiseObservation] = []
+        observed: list[NoiseObservation] = []
         with suppress(OutOfTime):
-            self._measure_parts(sites, found)
-        return found
+            self._measure_parts(sites, observed)
+        return observed
 
-    def _measure_parts(self, sites: tuple[int, ...], found: list[NoiseObservation]) -> None:
-        """Add the parts of ``sites`` to ``found``, and theirs in turn."""
+    def _measure_parts(self, sites: tuple[int, ...], observed: list[NoiseObservation]) -> None:
+        """Add the parts of ``sites`` to ``observed``, and theirs in turn."""
         waiting = [(math.inf, self._parts(sites))]
         while waiting:
             noise, parts = waiting.pop()
-            if noise < WORTH_PROBING * self._limit or len(found) + len(parts) > self._budget:
+            if noise < WORTH_PROBING * self._limit or len(observed) + len(parts) > self._budget:
                 break
             for part in parts:
                 state = apply(self._floats, [part])
                 power = self._measure(state)
-                found.append(NoiseObservation(state, power))
+                observed.append(NoiseObservation(state, power))
                 if all(self._defaults[site] == layout for site, layout in part):
                     waiting.append((power, self._parts(tuple(site for site, _ in part))))
             waiting.sort()

@@ -79,7 +79,7 @@ class NoiseModel:
     def variance_of(self, state: State, other: State) -> float:
         """Variance of the noise of the layouts of ``state`` that ``other`` does not have."""
         variance, pairs = self._posterior.variance, enumerate(zip(state, other, strict=True))
-        return float(sum(variance[site, own] for site, (own, had) in pairs if own != had))
+        return float(sum(variance[site, layout] for site, (layout, had) in pairs if layout != had))
 
     @property
     def extras(self) -> np.ndarray:
@@ -122,8 +122,8 @@ class _Posterior:
         self._prior = prior
         # Covariance of each sum with each layout, then of the sums with each other.
         has = np.zeros((len(chosen), *prior.shape))
-        for own, index in zip(has, chosen, strict=True):
-            own[index] = 1
+        for layouts, index in zip(has, chosen, strict=True):
+            layouts[index] = 1
         picked = prior * has
         joint = prior * (SITE**2 * picked.sum(axis=2, keepdims=True) + LAYOUT**2 * picked)
         self._joint = joint.reshape(len(chosen), prior.size)

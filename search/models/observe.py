@@ -27,10 +27,10 @@ def observe(landscape: Landscape, choices: Choices, measurement: Measurement) ->
     state, ratio, times = landscape.state(choices), measurement.ratio, measurement.layers
     counts = landscape.counts(state)
     signatures = landscape.layers.signatures
-    own = {n: times[signatures[n].id] for n in counts if signatures[n].id in times}
-    total = sum(time * counts[n] for n, time in own.items())
+    time_of = {n: times[signatures[n].id] for n in counts if signatures[n].id in times}
+    total = sum(time * counts[n] for n, time in time_of.items())
     # Profiling slows layers down, so only what part a layer takes is believed.
-    shares = {n: time / total * ratio.median for n, time in own.items()} if total else {}
+    shares = {n: time / total * ratio.median for n, time in time_of.items()} if total else {}
     return Observation(state, ratio.median, (ratio.high - ratio.low) / 4, shares)
 
 

@@ -57,15 +57,15 @@ def solve(
     if noise.predict(start) <= limit:
         value = landscape.value(start, objective)
     for _ in range(ROUNDS):
-        found = _around(landscape, objective, noise, limit, state)
-        if found is None or noise.predict(found.state) > limit * (1 + 1e-9):
+        optimum = _around(landscape, objective, noise, limit, state)
+        if optimum is None or noise.predict(optimum.state) > limit * (1 + 1e-9):
             break
-        if found.state == state:
-            return found
-        after = landscape.value(found.state, objective)
+        if optimum.state == state:
+            return optimum
+        after = landscape.value(optimum.state, objective)
         if after >= value:
             break
-        state, value = found.state, after
+        state, value = optimum.state, after
     return None if state == start else Solution(state, proven=False)
 
 
@@ -88,8 +88,8 @@ class _Program(NamedTuple):
 
     def sum_of(self, chosen: np.ndarray) -> float:
         """What ``chosen`` costs, shape (choices,), whole numbers."""
-        own = chosen @ self.costs[: self.choices]
-        return float(own + sum(cost for i, j, cost in self.pairs if chosen[i] and chosen[j]))
+        single = chosen @ self.costs[: self.choices]
+        return float(single + sum(cost for i, j, cost in self.pairs if chosen[i] and chosen[j]))
 
 
 def _around(
@@ -133,7 +133,7 @@ def _solved(program: _Program, is_open: np.ndarray, bound: float) -> tuple[np.nd
 
     ``is_open``: which of them may be other than 0. ``bound``: no cost is lower.
     """
-    found = milp(
+    solution = milp(
         program.costs,
         integrality=np.arange(len(program.costs)) < program.choices,
         bounds=Bounds(0, is_open.astype(float)),
@@ -143,7 +143,7 @@ def _solved(program: _Program, is_open: np.ndarray, bound: float) -> tuple[np.nd
         ],
         options={"node_limit": NODES, "mip_rel_gap": min(1.0, GAP / max(-bound, GAP))},
     )
-    return found.x, found.status == OPTIMAL
+    return solution.x, solution.status == OPTIMAL
 
 
 def _near_pairs(landscape: Landscape, changes: np.ndarray) -> list[tuple[int, int]]:
@@ -155,7 +155,7 @@ def _near_pairs(landscape: Landscape, changes: np.ndarray) -> list[tuple[int, in
 
 def _groups(landscape: Landscape, moves: Moves) -> list[int]:
     """The number of each move's group."""
-    owner = {site: number for number, own in enumerate(landscape.members) for site in own}
+    owner = {site: number for number, sites in enumerate(landscape.members) for site in sites}
     return [owner[move[0][0]] for move in moves.moves]
 
 
@@ -194,11 +194,11 @@ def _pairs(landscape: Landscape, objective: Objective, state: State) -> list[Pai
         return None
     both = landscape.moves([moves.moves[i] + moves.moves[j] for i, j in near])
     together = landscape.gains(state, objective, both)[0]
-    found = [
+    costly = [
         (i, j, float(gain - gains[i] - gains[j]))
         for (i, j), gain in zip(near, together, strict=True)
     ]
-    return [pair for pair in found if abs(pair[2]) > 1e-9]
+    return [pair for pair in costly if abs(pair[2]) > 1e-9]
 
 
 def _products(
@@ -214,8 +214,11 @@ def _products(
     for column, (i, j, cost) in enumerate(pairs, len(group)):
         with_group[i, group[j], cost > 0].append((column, j))
         with_group[j, group[i], cost > 0].append((column, i))
-    for (i, _, costs), own in with_group.items():
+    for (i, _, costs), columns in with_group.items():
         if costs:
-            yield {i: 1.0, **{other: 1.0 for _, other in own}, **{c: -1.0 for c, _ in own}}, 1.0
+            yield (
+                {i: 1.0, **{other: 1.0 for _, other in columns}, **{c: -1.0 for c, _ in columns}},
+                1.0,
+            )
         else:
-            yield {i: -1.0, **{column: 1.0 for column, _ in own}}, 0.0
+            yield {i: -1.0, **{column: 1.0 for column, _ in columns}}, 0.0

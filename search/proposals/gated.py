@@ -121,8 +121,8 @@ class Gated:
     def _noise_of_base(self) -> float:
         """Noise of the float model in this base precision, if it is one of several."""
         is_one = self._knowledge.landscape.space.bases
-        own = self._knowledge.floats(self._own) if is_one else None
-        noise = 0.0 if own is None or own.noise is None else own.noise
+        float_trial = self._knowledge.floats(self._own) if is_one else None
+        noise = 0.0 if float_trial is None or float_trial.noise is None else float_trial.noise
         return noise if noise < self.limit else 0.0
 
     def _compared(self, ended: Sequence[TrialRecord]) -> list[tuple[float, float]]:
@@ -132,8 +132,8 @@ class Gated:
         """
         if not 0 < self.limit < math.inf:
             return []
-        found = [(t.noise - self._base_noise, t) for t in ended if t.noise is not None]
-        noisy = [(noise, trial) for noise, trial in found if noise > LEAST]
+        measured = [(t.noise - self._base_noise, t) for t in ended if t.noise is not None]
+        noisy = [(noise, trial) for noise, trial in measured if noise > LEAST]
         noisy.sort(key=lambda entry: abs(math.log(entry[0] / self.limit)))
         pairs = []
         with suppress(OutOfTime):
@@ -150,8 +150,8 @@ class Gated:
         if math.isinf(self.limit):
             return None
         rng = None if self._seed is None else np.random.default_rng(self._seed)
-        found = [*self._judged, *self._passed_over, *self._probed]
-        return NoiseModel(self._knowledge.landscape, found, rng, hope=self._hope)
+        observed = [*self._judged, *self._passed_over, *self._probed]
+        return NoiseModel(self._knowledge.landscape, observed, rng, hope=self._hope)
 
     @cached_property
     def _judged(self) -> list[NoiseObservation]:
@@ -165,14 +165,14 @@ class Gated:
     @cached_property
     def _probed(self) -> list[NoiseObservation]:
         """What is measured of the noise of blocks of sites."""
-        found = Probes(
+        probes = Probes(
             self._knowledge.landscape,
             self._knowledge.noise,
             self.limit,
             per_site=self._knowledge.per_site,
             budget=PROBES + PROBES_PER_TRIAL * self._count,
         ).observations()
-        return [self._on_few(own.state, own.noise) for own in found]
+        return [self._on_few(probe.state, probe.noise) for probe in probes]
 
     def _state(self, choices: Choices) -> State:
         return self._knowledge.landscape.state(choices)

@@ -32,22 +32,22 @@ class Knowledge:
         bases = self.landscape.space.bases
         return [t for t in trials if not bases or t.choices.get(BASE, bases[0]) in bases]
 
-    def latency(self, own: Sequence[TrialRecord]) -> LatencyModel:
-        """What ``own``, trials in this base precision, tell of latency."""
-        found = self.floats(own) if self.landscape.space.bases else None
-        latency = None if found is None else found.measurement
+    def latency(self, trials: Sequence[TrialRecord]) -> LatencyModel:
+        """What ``trials``, those in this base precision, tell of latency."""
+        float_trial = self.floats(trials) if self.landscape.space.bases else None
+        latency = None if float_trial is None else float_trial.measurement
         return LatencyModel(
             self.landscape,
-            observations(self.landscape, own),
+            observations(self.landscape, trials),
             self.remembered,
             float_latency=1.0 if latency is None else latency.ratio.median,
         )
 
-    def floats(self, own: Sequence[TrialRecord]) -> TrialRecord | None:
+    def floats(self, trials: Sequence[TrialRecord]) -> TrialRecord | None:
         """The trial of the float model in this base precision, if there is one."""
         space = self.landscape.space
         wanted = space.placement(space.floats).id
-        return next((trial for trial in own if trial.placement_id == wanted), None)
+        return next((trial for trial in trials if trial.placement_id == wanted), None)
 
     def noise(self, state: State) -> float:
         """The noise power of ``state``, measured once."""
@@ -63,13 +63,13 @@ class Knowledge:
 
         @cache
         def model() -> NoiseModel:
-            found = {
+            noises = {
                 self.landscape.state(trial.choices): trial.noise
                 for trial in self.own(trials)
                 if trial.noise is not None
             }
-            found.update(self._noises)
-            known = [NoiseObservation(state, noise) for state, noise in found.items()]
+            noises.update(self._noises)
+            known = [NoiseObservation(state, noise) for state, noise in noises.items()]
             return NoiseModel(self.landscape, known)
 
         def guess(choices: Choices) -> float:

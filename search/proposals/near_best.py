@@ -38,12 +38,12 @@ def near_best(
         for i, j in combinations(order[:PAIRED], 2)
         if not _sites(moves.moves[i]) & _sites(moves.moves[j])
     )
-    found = []
+    promising = []
     for other in dict.fromkeys((*single, *(pair for _, pair in pairs[:LOOKED_AT]))):
         mean, deviation = latency.predict(other)
-        found.append((expected_gain(ratio - mean, deviation), other))
+        promising.append((expected_gain(ratio - mean, deviation), other))
     # Whether a state is allowed takes longer to tell than its latency.
-    return next((other for _, other in sorted(found, reverse=True) if allowed(other)), None)
+    return next((other for _, other in sorted(promising, reverse=True) if allowed(other)), None)
 
 
 def _sites(move: Move) -> set[int]:

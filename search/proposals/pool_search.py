@@ -92,16 +92,16 @@ class PoolSearch:
 
     def _beside(self, state: State, value: float, objective: Objective, moves: Moves) -> Pool:
         """What is best of all that differs by one change."""
-        near, found = Near(self._land, state, objective, moves), Pool()
+        near, beside = Near(self._land, state, objective, moves), Pool()
         left = FEW_FINALISTS if self._land.is_vast else FINALISTS
         for index, gain in near.in_order():
             other = apply(state, [moves.moves[index]])
             if near.alters(index) and self.holds(other):
-                found.setdefault(other, value + gain)
+                beside.setdefault(other, value + gain)
                 left -= 1
             if not left:
                 break
-        return found
+        return beside
 
     def exchanges(self, state: State, objective: Objective, moves: Moves, most: float) -> Pool:
         """What one change of ``state`` or two may lead to that is less than ``most``.
@@ -118,8 +118,8 @@ class PoolSearch:
             for (gain, _, move), (other_gain, _, other) in combinations(promising, 2)
             if gain + other_gain < room and not _sites(move) & _sites(other)
         ]
-        found = [apply(state, own) for _, own in sorted((*single, *pairs))]
-        return {other: self._land.value(other, objective) for other in dict.fromkeys(found)}
+        states = [apply(state, change) for _, change in sorted((*single, *pairs))]
+        return {other: self._land.value(other, objective) for other in dict.fromkeys(states)}
 
     def _descents(
         self, starts: Sequence[State], *, priced: bool
@@ -165,14 +165,14 @@ class PoolSearch:
         """The changes that gain most latency or free most noise, the best first."""
         near = Near(self._land, state, objective, moves)
         noises = moves.change(noise.extras, state)
-        found = np.flatnonzero(moves.changing(state))
+        changing = np.flatnonzero(moves.changing(state))
         count = FEW_EXCHANGES if self._land.is_vast else EXCHANGES
         while True:
             gains = near.gains()
             best = {
                 int(i)
                 for key in (gains, noises)
-                for i in found[np.argsort(key[found], kind="stable")[:count]]
+                for i in changing[np.argsort(key[changing], kind="stable")[:count]]
             }
             if not near.asks(np.array(sorted(best), dtype=int)):
                 return sorted((float(gains[i]), float(noises[i]), moves.moves[i]) for i in best)
@@ -196,13 +196,13 @@ def _sites(move: Move) -> set[int]:
     return {site for site, _ in move}
 
 
-def _best_exchange(found: Sequence[tuple[float, float, Move]], room: float) -> list[Move]:
+def _best_exchange(candidates: Sequence[tuple[float, float, Move]], room: float) -> list[Move]:
     """The change, or the two of unlike sites, that gain most within ``room`` for more noise."""
     best: tuple[float, list[Move]] = (-1e-9, [])
-    for i, (gain, noise, move) in enumerate(found):
+    for i, (gain, noise, move) in enumerate(candidates):
         if gain < best[0] and noise <= room:
             best = (gain, [move])
-        for other_gain, other_noise, other in found[i + 1 :]:
+        for other_gain, other_noise, other in candidates[i + 1 :]:
             if gain + other_gain >= best[0]:
                 break  # Sorted by gain: no later one does better.
             if noise + other_noise <= room and not _sites(move) & _sites(other):

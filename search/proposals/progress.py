@@ -16,16 +16,16 @@ class Progress:
     """Of ``trials`` towards ``target``, a noise power; infinite for the gates alone.
 
     ``best``: the least latency, infinite if nothing held. ``holds_best``: whether it is of one of
-    ``own``, the trials in this base precision.
+    ``counted``, the trials in this base precision.
     """
 
     def __init__(
-        self, trials: Sequence[TrialRecord], own: Sequence[TrialRecord], target: float
+        self, trials: Sequence[TrialRecord], counted: Sequence[TrialRecord], target: float
     ) -> None:
         self._trials = trials
         self._target = target
         self.best = min(self.feasible(trials), default=math.inf)
-        self.holds_best = min(self.feasible(own), default=math.inf) <= self.best
+        self.holds_best = min(self.feasible(counted), default=math.inf) <= self.best
 
     def feasible(self, trials: Sequence[TrialRecord]) -> list[float]:
         """Latencies of the trials that hold the gates within the target."""

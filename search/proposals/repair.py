@@ -58,10 +58,10 @@ def pruned(landscape: Landscape, held: State, state: State, objective: Objective
             for sites in landscape.members
             if (other := _as_in(state, held, sites)) != state
         ]
-        least, found = min(undone, default=(np.inf, state))
+        least, best = min(undone, default=(np.inf, state))
         if least > value - 1e-9:
             return state
-        state, value = found, least
+        state, value = best, least
 
 
 def _as_in(state: State, held: State, sites: Sequence[int]) -> State:

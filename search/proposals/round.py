@@ -134,10 +134,10 @@ class Round:
         """Of groups, or where they have none left and may be split, of sites."""
         best = min(self._held())
         allowed = self._is_allowed
-        found = near_best(self._land, self._latency, best, self._land.group_moves, allowed)
-        if found is None and self._knowledge.per_site:
-            found = near_best(self._land, self._latency, best, self._land.all_moves, allowed)
-        return found
+        changed = near_best(self._land, self._latency, best, self._land.group_moves, allowed)
+        if changed is None and self._knowledge.per_site:
+            changed = near_best(self._land, self._latency, best, self._land.all_moves, allowed)
+        return changed
 
     def _is_allowed(self, state: State) -> bool:
         # Whether it is new takes longer to tell.
@@ -146,13 +146,13 @@ class Round:
     def _predicted(self, *, only_gains: bool) -> Proposal | None:
         """The best by the predictions; None if nothing was found that is worth a trial."""
         while True:
-            found = self._look(per_site=False)
-            if self._knowledge.per_site and not self._is_gain(found):
-                found = self._look(per_site=True) or found
+            candidate = self._look(per_site=False)
+            if self._knowledge.per_site and not self._is_gain(candidate):
+                candidate = self._look(per_site=True) or candidate
             must_gain = only_gains or self._progress.has_stalled()
-            if not self._is_useful(found) or (must_gain and not self._is_gain(found)):
+            if not self._is_useful(candidate) or (must_gain and not self._is_gain(candidate)):
                 return None
-            state = found[0]
+            state = candidate[0]
             skip = self._gated.hopeless(state)
             if skip is None:
                 kind = "explore" if self._explores else "surrogate"
@@ -211,14 +211,14 @@ class Round:
         if noise is None or not self._gated.has_skipped_enough:
             return None
         before = self._best_held()
-        found = repaired(
+        repair = repaired(
             self._land, before, state, noise.extras, self._objective, self._gated.holds
         )
-        useful = pruned(self._land, before, found, self._objective)
+        useful = pruned(self._land, before, repair, self._objective)
         if self._is_new(useful) and self._progress.is_gain(self._optimistic(useful)):
             return self._proposal(REPAIRED, useful)
         is_first = before == self._land.state(self._land.space.least)
-        return self._proposal(REPAIRED, found) if is_first and self._is_new(found) else None
+        return self._proposal(REPAIRED, repair) if is_first and self._is_new(repair) else None
 
     def _is_new(self, state: State) -> bool:
         return self._land.form(state) not in self._forms
@@ -265,16 +265,16 @@ class Round:
             self._outdated.remove(per_site)
             last = self._gated.passed_over[-1]
             self._search(pool, [self._land.state(last.choices)], per_site=per_site)
-        found = self._best_of(pool)
-        if found is None and not pool and per_site in self._planned:
+        best = self._best_of(pool)
+        if best is None and not pool and per_site in self._planned:
             self._pools[per_site] = pool
             self._follow(self._planned[per_site], pool, per_site=per_site)
-            found = self._best_of(pool)
-        if found is None:
+            best = self._best_of(pool)
+        if best is None:
             self._pools[per_site] = pool
             self._search(pool, self._starts(), per_site=per_site)
-            found = self._best_of(pool)
-        return found
+            best = self._best_of(pool)
+        return best
 
     def _search(self, pool: Pool, starts: Sequence[State], *, per_site: bool) -> None:
         """Add what is found from ``starts`` to ``pool``."""
@@ -284,9 +284,9 @@ class Round:
 
     def _follow(self, optima: Sequence[State], pool: Pool, *, per_site: bool) -> None:
         """Add to ``pool`` what is best now of ``optima`` that were planned, and near them."""
-        found = self._pool_search.values(optima, self._objective)
-        if found:
-            self._complete(pool, found, per_site=per_site)
+        values = self._pool_search.values(optima, self._objective)
+        if values:
+            self._complete(pool, values, per_site=per_site)
 
     def _complete(self, pool: Pool, optima: Pool, *, per_site: bool) -> None:
         """Add ``optima`` to ``pool``, what is around them, and the optimum of the predictions."""
@@ -310,12 +310,12 @@ class Round:
         held = {state: value for state, value in pool.items() if self._pool_search.holds(state)}
         whole = [state for state in best_states(held, FINALISTS) if self._land.is_whole(state)]
         start = whole[0] if whole else self._land.state(self._land.space.least)
-        found = solve(self._land, self._objective, noise, self._gated.limit, start)
-        if found is None:
+        optimum = solve(self._land, self._objective, noise, self._gated.limit, start)
+        if optimum is None:
             return
-        pool[found.state] = self._land.value(found.state, self._objective)
-        if found.proven:
-            self._optimum = found.state
+        pool[optimum.state] = self._land.value(optimum.state, self._objective)
+        if optimum.proven:
+            self._optimum = optimum.state
 
     def _best_of(self, pool: Pool) -> tuple[State, float] | None:
         search = self._pool_search
@@ -324,8 +324,8 @@ class Round:
         if self._explores or not self._is_misfit():
             return next(((state, self._optimistic(state)) for state in new), None)
         # Descents know nothing of what latencies are off the sum of layers.
-        found = [(self._latency.predict(state)[0], state) for state in new]
-        return (min(found)[1], self._optimistic(min(found)[1])) if found else None
+        predicted = [(self._latency.predict(state)[0], state) for state in new]
+        return (min(predicted)[1], self._optimistic(min(predicted)[1])) if predicted else None
 
     @property
     def _pool_search(self) -> PoolSearch:
@@ -357,14 +357,14 @@ class Round:
             starts.append(apply(best[0], [self._land.group_moves.moves[int(i)] for i in picks]))
         return list(dict.fromkeys(starts))
 
-    def _is_useful(self, found: tuple[State, float] | None) -> TypeGuard[tuple[State, float]]:
+    def _is_useful(self, candidate: tuple[State, float] | None) -> TypeGuard[tuple[State, float]]:
         """Whether anything was found, for a target anything that may be faster than float."""
-        if found is None or math.isinf(self._target):
-            return found is not None
-        return found[1] < FLOAT_MODEL.latency
+        if candidate is None or math.isinf(self._target):
+            return candidate is not None
+        return candidate[1] < FLOAT_MODEL.latency
 
-    def _is_gain(self, found: tuple[State, float] | None) -> bool:
-        return found is not None and self._progress.is_gain(found[1])
+    def _is_gain(self, candidate: tuple[State, float] | None) -> bool:
+        return candidate is not None and self._progress.is_gain(candidate[1])
 
 
 def _with_failures(

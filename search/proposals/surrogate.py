@@ -101,18 +101,18 @@ class SurrogateProposer:
 
         ``reserve``: see the constructor; its proposals get numbers by it.
         """
-        found = copy.copy(self)
-        found._reserve = reserve
-        found._known = replace(self._known, remembered={**self._known.remembered, **layers})
-        return found
+        copied = copy.copy(self)
+        copied._reserve = reserve
+        copied._known = replace(self._known, remembered={**self._known.remembered, **layers})
+        return copied
 
     def own(self, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
         """Those of ``trials`` in this base precision."""
         return self._known.own(trials)
 
-    def floats(self, own: Sequence[TrialRecord]) -> TrialRecord | None:
+    def floats(self, trials: Sequence[TrialRecord]) -> TrialRecord | None:
         """The trial of the float model in this base precision, if there is one."""
-        return self._known.floats(own)
+        return self._known.floats(trials)
 
     def expected(self, trials: Sequence[TrialRecord], choices: Choices) -> tuple[float, float]:
         """Predicted latency of ``choices`` and its standard deviation, of the float model's."""
@@ -124,9 +124,9 @@ class SurrogateProposer:
         for seed in self.untried_seeds(trials):
             return seed
         known = self._with_pending(trials)
-        own = self.own(known)
-        if not any(trial.ratio is not None for trial in own):
-            return TpeProposer(self.landscape.space, self._known.seed).propose(own)
+        counted = self.own(known)
+        if not any(trial.ratio is not None for trial in counted):
+            return TpeProposer(self.landscape.space, self._known.seed).propose(counted)
         turn = len(trials) if self._reserve is None else self._reserve(len(trials))
         return self._first_to_offer(known, turn, plan)
 
@@ -150,7 +150,11 @@ class SurrogateProposer:
     def untried_seeds(self, trials: Sequence[TrialRecord]) -> Iterator[Proposal]:
         """What it begins with, as far as that was not tried."""
         tried = {trial.placement_id for trial in trials}
-        return (seed for seed, own in zip(self._seeds, self._ids, strict=True) if own not in tried)
+        return (
+            seed
+            for seed, placement_id in zip(self._seeds, self._ids, strict=True)
+            if placement_id not in tried
+        )
 
     @without_collection()
     def rehearse(self, trials: Sequence[TrialRecord], running: Proposal) -> Plan:
@@ -194,7 +198,8 @@ class SurrogateProposer:
         if last.error is not None or not any(trial.ratio is not None for trial in before):
             return False
         binds = [
-            not math.isinf(allowed_noise(own, self._known.noise_limit)) for own in (before, trials)
+            not math.isinf(allowed_noise(seen, self._known.noise_limit))
+            for seen in (before, trials)
         ]
         is_given = next(self.untried_seeds(before), None) is not None
         return binds[0] == binds[1] and not (
@@ -215,11 +220,13 @@ class SurrogateProposer:
     ) -> list[TrialRecord]:
         """``trials``, and those of ``running`` as if their latency was what is predicted."""
         latency = self._known.latency(self.own(trials))
-        found = list(trials)
+        expected_trials = list(trials)
         for proposal in running:
             expected, _ = latency.predict(self.landscape.state(proposal.choices))
-            found.append(measured_as(expected, len(found), proposal, self.landscape.space))
-        return found
+            expected_trials.append(
+                measured_as(expected, len(expected_trials), proposal, self.landscape.space)
+            )
+        return expected_trials
 
     def _first_to_offer(
         self, trials: Sequence[TrialRecord], turn: int, plan: Plan
@@ -235,8 +242,8 @@ class SurrogateProposer:
             proposal = rounds[-1].propose(only_gains=True)
             if proposal is not None:
                 return proposal
-        for own in rounds:
-            proposal = own.propose(only_gains=False)
+        for next_round in rounds:
+            proposal = next_round.propose(only_gains=False)
             if proposal is not None:
                 return proposal
         return self._between(trials, cycle, turn) or self._hoped(trials, turn)
@@ -249,8 +256,8 @@ class SurrogateProposer:
         """
         if math.isinf(allowed_noise(self.own(trials), self._known.noise_limit)):
             return None
-        own = Round(self._known, trials, math.inf, turn, explores=False, hopes=True)
-        proposal = own.propose(only_gains=True)
+        hoping = Round(self._known, trials, math.inf, turn, explores=False, hopes=True)
+        proposal = hoping.propose(only_gains=True)
         if proposal is not None:
             return proposal
         return Round(self._known, trials, math.inf, turn, explores=False).hoped()
@@ -259,8 +266,8 @@ class SurrogateProposer:
         """A gain at the limits of later cycles, before the search ends."""
         for later in range(cycle + 1, cycle + CYCLES):
             for target in noise_targets(trials, self._known.levels, later):
-                own = Round(self._known, trials, target, turn, explores=False)
-                proposal = own.propose(only_gains=True)
+                between = Round(self._known, trials, target, turn, explores=False)
+                proposal = between.propose(only_gains=True)
                 if proposal is not None:
                     return proposal
         return None

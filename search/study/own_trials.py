@@ -49,9 +49,9 @@ class OwnTrials:
         """A trial that waits, which only another worker has left; without one all ``known``."""
         with self._lock:
             if self._known is None:
-                found = self._ask(lambda: self._store.take_waiting(budget))
-                if isinstance(found, Claim):
-                    return found
+                answer = self._ask(lambda: self._store.take_waiting(budget))
+                if isinstance(answer, Claim):
+                    return answer
             return list(self._read().records.values())
 
     def _read(self) -> _Known:
@@ -65,9 +65,9 @@ class OwnTrials:
         """Begin a trial; that it has begun is written later."""
         placement_id = self._store.placement_id(proposal)
         with self._lock:
-            own = self._read()
-            number, own.next = own.next, own.next + 1
-            own.records[number] = TrialRecord(
+            cache = self._read()
+            number, cache.next = cache.next, cache.next + 1
+            cache.records[number] = TrialRecord(
                 number=number,
                 kind=proposal.kind,
                 choices=dict(proposal.choices),
@@ -89,13 +89,13 @@ class OwnTrials:
     def end(self, number: int, outcome: Outcome) -> TrialRecord | None:
         """Return the trial with its outcome, which is written soon."""
         with self._lock:
-            own = self._known
-            running = None if own is None else own.records.get(number)
-        if own is None or running is None:  # It had waited, and the study was not read since.
+            known = self._known
+            running = None if known is None else known.records.get(number)
+        if known is None or running is None:  # It had waited, and the study was not read since.
             return self._ask(lambda: self._store.end(number, outcome))
         record = as_kept(running, outcome)
         with self._lock:
-            own.records[number] = record
+            known.records[number] = record
         self._write(lambda: self._store.write_end(number, outcome))
         return record
 

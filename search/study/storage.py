@@ -63,19 +63,19 @@ def open_storage(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=ExperimentalWarning)  # Heartbeats.
     parsed = _parse(url)
-    own: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if shared:
-        own = {
+        options = {
             "heartbeat_interval": heartbeat_s,
             "grace_period": grace_s,
             "heartbeat_stale_trial_callback": _retry,
         }
     with _opening(parsed):
         if make_file(parsed):
-            own["skip_compatibility_check"] = True  # It reads all of Optuna's migrations.
+            options["skip_compatibility_check"] = True  # It reads all of Optuna's migrations.
         else:
             check_tables(parsed)
-        storage = _connect(parsed, own)
+        storage = _connect(parsed, options)
     if parsed.get_backend_name() == "sqlite":
         _lock_whole_transactions(storage)
     return storage

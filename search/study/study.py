@@ -264,21 +264,21 @@ class Study:
         self, proposer: Proposer, budget: int | None, is_late: Callable[[], bool]
     ) -> Claim | StopReason | Literal["wait", "again"]:
         """Claim the next trial; else why there is none."""
-        found = self._trials.take_waiting(budget)
-        if isinstance(found, Claim):
-            return found
-        is_running = any(record.running for record in found)
-        if budget is not None and len(found) >= budget:
+        answer = self._trials.take_waiting(budget)
+        if isinstance(answer, Claim):
+            return answer
+        is_running = any(record.running for record in answer)
+        if budget is not None and len(answer) >= budget:
             return "wait" if is_running else "budget"
         try:
-            proposal = proposer.propose(found)
+            proposal = proposer.propose(answer)
         except OutOfTime:
             return "timeout"
         if proposal is None:
             return "wait" if is_running else "converged"
         if is_late():  # What noise had to be measured for the proposal may have taken long.
             return "timeout"
-        return self._trials.claim(proposal, found, budget) or "again"
+        return self._trials.claim(proposal, answer, budget) or "again"
 
     def _evaluate(self, claim: Claim, evaluate: Evaluate) -> TrialRecord | None:
         """Evaluate the trial; None if it was given to another worker meanwhile."""

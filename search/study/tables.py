@@ -56,8 +56,8 @@ def check_tables(url: URL) -> None:
         return
     for attempt in range(1, OPEN_ATTEMPTS + 1):
         engine = create_engine(url)
-        found = _columns(engine)
-        missing = sorted(_expected() - found) if found else []
+        present = _columns(engine)
+        missing = sorted(_expected() - present) if present else []
         if not missing:
             _check_versions(engine)
             return
@@ -69,8 +69,8 @@ def check_tables(url: URL) -> None:
 def _expected() -> set[tuple[str, str]]:
     """Every table and column that Optuna makes, with those of Alembic, which it has versions by."""
     tables = BaseModel.metadata.tables.values()
-    own = {(table.name, column.name) for table in tables for column in table.columns}
-    return own | {("alembic_version", "version_num")}
+    columns = {(table.name, column.name) for table in tables for column in table.columns}
+    return columns | {("alembic_version", "version_num")}
 
 
 def _check_versions(engine: Engine) -> None:
@@ -85,11 +85,11 @@ def _check_versions(engine: Engine) -> None:
 def _columns(engine: Engine) -> set[tuple[str, str]]:
     """Every table and column of a database."""
     try:
-        found = inspect(engine)
+        inspector = inspect(engine)
         return {
             (table, column["name"])
-            for table in found.get_table_names()
-            for column in found.get_columns(table)
+            for table in inspector.get_table_names()
+            for column in inspector.get_columns(table)
         }
     finally:
         engine.dispose()

@@ -122,14 +122,14 @@ def distributions(space: Space) -> dict[str, CategoricalDistribution]:
     One per group, and one for each site of groups that may be split (conditional on ``PER_SITE``);
     one for the base precision where that is decided.
     """
-    found: dict[str, CategoricalDistribution] = {}
+    by_name: dict[str, CategoricalDistribution] = {}
     if space.bases:
-        found[BASE] = CategoricalDistribution(space.bases)
+        by_name[BASE] = CategoricalDistribution(space.bases)
     for group in space.groups:
         if len(group.sites) == 1:
-            found[group.name] = CategoricalDistribution(group.layouts)
+            by_name[group.name] = CategoricalDistribution(group.layouts)
             continue
-        found[group.name] = CategoricalDistribution((*group.layouts, PER_SITE))
+        by_name[group.name] = CategoricalDistribution((*group.layouts, PER_SITE))
         per_site = CategoricalDistribution(group.layouts)
-        found.update(dict.fromkeys((site_key(site) for site in group.sites), per_site))
-    return found
+        by_name.update(dict.fromkeys((site_key(site) for site in group.sites), per_site))
+    return by_name

@@ -101,16 +101,16 @@ class TrialStore:
 
     def _transaction(self, study_id: int | None = None) -> AbstractContextManager[None]:
         """See ``StudyStorage.transaction``; other storages have none."""
-        own = self._storage
-        return own.transaction(study_id) if isinstance(own, StudyStorage) else nullcontext()
+        storage = self._storage
+        return storage.transaction(study_id) if isinstance(storage, StudyStorage) else nullcontext()
 
     def _is_late(self, placement_id: str, known: Sequence[TrialRecord], budget: int | None) -> bool:
         """Whether trials that came after ``known`` leave no place for the placement."""
-        own = self._storage
-        if not isinstance(own, StudyStorage):
+        storage = self._storage
+        if not isinstance(storage, StudyStorage):
             return False
         last = self.id_of(known[-1].number) if known else -1
-        later = self._records(own.trials_after(self._id, last))
+        later = self._records(storage.trials_after(self._id, last))
         full = budget is not None and len(known) + len(later) >= budget
         return full or placement_id in {record.placement_id for record in later}
 
@@ -237,8 +237,8 @@ class TrialStore:
     def id_of(self, number: int) -> int:
         """The storage's own id of a trial."""
         if number not in self._ids:
-            found = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
-            self._ids[number] = found
+            trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+            self._ids[number] = trial_id
         return self._ids[number]
 
     @contextmanager

@@ -93,8 +93,12 @@ class _Server:
                 seconds = self.engine.measure(models, command.inputs, command.rounds)
                 return Measured(seconds, conditions_of(self.engine))
             case ReadMemory():
-                found = compiled[command.handle]
-                return found.memory_bytes(command.inputs) if isinstance(found, HasMemory) else None
+                candidate = compiled[command.handle]
+                return (
+                    candidate.memory_bytes(command.inputs)
+                    if isinstance(candidate, HasMemory)
+                    else None
+                )
 
     def _implicit(self, command: CompileImplicit) -> Compiled:
         if not isinstance(self.engine, HasImplicit):
@@ -104,10 +108,10 @@ class _Server:
         return self.engine.compile_implicit(model, Path(command.base_dir), samples)
 
     def _save(self, command: Save) -> None:
-        found = self._compiled[command.handle]
-        if not isinstance(found, SavesItself):
+        candidate = self._compiled[command.handle]
+        if not isinstance(candidate, SavesItself):
             raise RuntimeError("what the engine compiles has no save")
-        found.save(Path(command.path))
+        candidate.save(Path(command.path))
 
     def _load(self, command: Load) -> object:
         if not isinstance(self.engine, LoadsEngines):

@@ -76,9 +76,9 @@ def distance(ir: Path, model: Model, quantized: ModelProto, samples: Iterable[Te
                 add_outputs(added, further)
                 ir, quantized = written, added
                 names, compared = (*names, *further), set(judged.graph.outputs)
-        source, found = engine.load(ir), engine.compile(quantized, model.base_dir)
+        source, converted = engine.load(ir), engine.compile(quantized, model.base_dir)
         for inputs in samples:
-            expected, actual = source.run(inputs), found.run(inputs)
+            expected, actual = source.run(inputs), converted.run(inputs)
             if len(expected) != len(names):
                 raise InputError(
                     f"the ONNX model has {len(names)} outputs ({', '.join(names)}), {ir} has "

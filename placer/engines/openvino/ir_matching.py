@@ -90,31 +90,35 @@ class _Matcher:
         by_name = [] if named is None else [named]
         others = [node for nodes in map(graph.by_op.get, WEIGHTED_OPS) for node in nodes or ()]
         for node in (*by_name, *others):
-            found = weight_input(graph, node)
-            if found is None or found.tensor in self.found:
+            weight_port = weight_input(graph, node)
+            if weight_port is None or weight_port.tensor in self.found:
                 continue
-            scale = self._scale_of(weight, found.tensor)
+            scale = self._scale_of(weight, weight_port.tensor)
             if scale is not None:
-                self._keep_scale(weight, scale, found)
-                self.groups.append(frozenset({Edge(found.tensor, node.name, found.index)}))
+                self._keep_scale(weight, scale, weight_port)
+                self.groups.append(
+                    frozenset({Edge(weight_port.tensor, node.name, weight_port.index)})
+                )
                 self.nodes[weight.reader] = node
-                self.found.add(found.tensor)
+                self.found.add(weight_port.tensor)
                 self._count(is_named=node is named)
                 return
         self.unmatched.append(f"weight '{weight.name}': no weight of the ONNX model has its values")
 
-    def _keep_scale(self, weight: QuantizedWeight, scale: np.ndarray, found: WeightInput) -> None:
-        """Keep ``scale`` for the ONNX model's weight ``found``, if Q/DQ can express it."""
-        kept = _along(scale, found.axis)
+    def _keep_scale(
+        self, weight: QuantizedWeight, scale: np.ndarray, weight_port: WeightInput
+    ) -> None:
+        """Keep ``scale`` for the ONNX model's weight ``weight_port``, if Q/DQ can express it."""
+        kept = _along(scale, weight_port.axis)
         if kept is None:
             self.unmatched.append(
                 f"weight '{weight.name}': its scales are not one per output channel, so it is "
-                f"quantized with those of the values of '{found.tensor}'"
+                f"quantized with those of the values of '{weight_port.tensor}'"
             )
             return
-        axis = 0 if found.axis is None else found.axis
-        tensor = self.model.graph.initializers[found.tensor]
-        self.weights[found.tensor] = WeightScale(kept, axis, digest(tensor))
+        axis = 0 if weight_port.axis is None else weight_port.axis
+        tensor = self.model.graph.initializers[weight_port.tensor]
+        self.weights[weight_port.tensor] = WeightScale(kept, axis, digest(tensor))
 
     def _count(self, *, is_named: bool) -> None:
         self.by_name += is_named
@@ -126,13 +130,13 @@ class _Matcher:
         if values is None or values.size != weight.values.size:
             return None
         for turned in (False, True):
-            found, scale = weight.values, weight.scale
+            stored, scale = weight.values, weight.scale
             if turned:
-                if found.ndim < 2:
+                if stored.ndim < 2:
                     return None
-                found, scale = (np.swapaxes(array, -1, -2) for array in (found, scale))
-            found, scale = found.reshape(values.shape), scale.reshape(values.shape)
-            if np.all(np.abs(values - found) <= _ROUNDED * scale):
+                stored, scale = (np.swapaxes(array, -1, -2) for array in (stored, scale))
+            stored, scale = stored.reshape(values.shape), scale.reshape(values.shape)
+            if np.all(np.abs(values - stored) <= _ROUNDED * scale):
                 return scale
         return None
 
@@ -142,9 +146,11 @@ class _Matcher:
         graph, folder = self.model.graph, str(self.model.base_dir)
         inputs = (weight_input(graph, node) for node in graph.nodes)
         return {
-            found.tensor: numpy_helper.to_array(graph.initializers[found.tensor], folder)
-            for found in inputs
-            if found is not None
+            weight_port.tensor: numpy_helper.to_array(
+                graph.initializers[weight_port.tensor], folder
+            )
+            for weight_port in inputs
+            if weight_port is not None
         }
 
     def _activation(self, activation: QuantizedActivation) -> None:
@@ -183,16 +189,16 @@ class _Matcher:
         nodes = [self._node_of(reader) for reader in activation.readers]
         names = {node.name for node in nodes if node is not None}
         outputs = {reader.output for reader in activation.readers if reader.output}
-        found = [
+        matching = [
             edge
             for edge in edges
             if (edge.tensor in outputs if edge.is_graph_output else edge.node in names)
         ]
-        if not found and len(edges) == len(activation.readers):
-            found = list(edges)  # All are quantized, whatever they are called.
-        if not found:
+        if not matching and len(edges) == len(activation.readers):
+            matching = list(edges)  # All are quantized, whatever they are called.
+        if not matching:
             raise LookupError(f"what reads '{tensor}' is not found in the ONNX model")
-        yield from found
+        yield from matching
 
     def _node_of(self, reader: Reader) -> Node | None:
         """The ONNX node of a reader, by the names of what it writes, or by its weight."""
@@ -208,8 +214,8 @@ def _along(scale: np.ndarray, axis: int | None) -> np.ndarray | None:
     if axis is None:
         return None
     others = tuple(i for i in range(scale.ndim) if i != axis % scale.ndim)
-    found: np.ndarray = scale.max(axis=others).astype(np.float32)
-    return found if np.array_equal(scale.min(axis=others), found) else None
+    largest: np.ndarray = scale.max(axis=others).astype(np.float32)
+    return largest if np.array_equal(scale.min(axis=others), largest) else None
 
 
 def _activation_scale(activation: QuantizedActivation) -> ActivationScale:

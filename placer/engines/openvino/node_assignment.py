@@ -51,18 +51,18 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
     # OpenVINO gives an activation that it puts together from several nodes a name of its own.
     inventive = {op.name for op in operations if op.invented}
     for number in lost:
-        found = {homes[n] for n in tags.producers(number) - moved if n in homes}
-        if number not in homes and len(found) == 1 and found <= inventive:
-            homes[number] = found.pop()
+        near_homes = {homes[n] for n in tags.producers(number) - moved if n in homes}
+        if number not in homes and len(near_homes) == 1 and near_homes <= inventive:
+            homes[number] = near_homes.pop()
     _find_homes_in_products(lost, homes, operations, tags, moved)
     for number in reversed(lost):
-        found = {homes.get(n, "") for n in tags.readers(number) - moved} - {""}
-        if number not in homes and len(found) == 1 and not _is_layout(tags, number):
-            homes[number] = found.pop()
+        near_homes = {homes.get(n, "") for n in tags.readers(number) - moved} - {""}
+        if number not in homes and len(near_homes) == 1 and not _is_layout(tags, number):
+            homes[number] = near_homes.pop()
     for number in lost:  # What is left is read by several, and implied where it is quantized.
-        found = {homes[n] for n in tags.producers(number) - moved if n in homes}
-        if number not in homes and len(found) == 1 and tags.nodes[number].op_type in _IMPLIED:
-            homes[number] = found.pop()
+        near_homes = {homes[n] for n in tags.producers(number) - moved if n in homes}
+        if number not in homes and len(near_homes) == 1 and tags.nodes[number].op_type in _IMPLIED:
+            homes[number] = near_homes.pop()
     for number in _in_quantizations_before_joins(homes, operations, tags):
         del homes[number]
     return homes
@@ -92,16 +92,16 @@ def _in_quantizations_before_joins(
     """
     by_name, passing = {op.name: op for op in operations}, _passing(operations, tags)
     joins = {n: homes[n] for n in homes if tags.nodes[n].op_type == "Concat"}
-    found = dict[int, str]()  # By node what joins the branches.
+    join_of = dict[int, str]()  # By node what joins the branches.
     for number in sorted(n for n in homes if tags.nodes[n].op_type in _IN_QUANTIZATION):
-        behind = {(joins | found).get(n) for n in tags.producers(number) - tags.settled}
+        behind = {(joins | join_of).get(n) for n in tags.producers(number) - tags.settled}
         join = by_name.get(behind.pop() or "") if len(behind) == 1 else None
         if join is None or join.outputs[0].dtype not in INTEGERS:
             continue
         home = by_name[homes[number]]
         if join.name not in {*_sources_behind(home.sources, passing), home.name}:
-            found[number] = join.name
-    return set(found)
+            join_of[number] = join.name
+    return set(join_of)
 
 
 def _find_homes_in_products(
@@ -118,10 +118,10 @@ def _find_homes_in_products(
     products = {op.name for op in operations if op.kind in _PRODUCTS}
     joins = {op.name for op in operations if op.kind == "Concatenation"}
     for number in (n for n in lost if n not in homes and tags.nodes[n].op_type in _IMPLIED):
-        found = {homes[n] for n in tags.producers(number) - moved if n in homes}
+        near_homes = {homes[n] for n in tags.producers(number) - moved if n in homes}
         behind = {homes.get(n, "") for n in tags.readers(number)}
-        if len(found) == 1 and found <= products and behind <= joins:
-            homes[number] = found.pop()
+        if len(near_homes) == 1 and near_homes <= products and behind <= joins:
+            homes[number] = near_homes.pop()
 
 
 def _find_homes_in_splits(
@@ -138,12 +138,12 @@ def _find_homes_in_splits(
 
 def _is_layout(tags: Tags, number: int) -> bool:
     """Whether a lost node is a Transpose to the layout that its readers, all maps, read anyway."""
-    found, waiting = set[str](), tags.readers(number)
+    reached, waiting = set[str](), tags.readers(number)
     while waiting:
         pairs = {n for n in waiting if is_pair(tags, n)}
-        found |= {tags.nodes[n].op_type for n in waiting - pairs}
+        reached |= {tags.nodes[n].op_type for n in waiting - pairs}
         waiting = {after for n in pairs for after in tags.readers(n)}
-    return tags.nodes[number].op_type == "Transpose" and bool(found) and found <= _OF_MAPS
+    return tags.nodes[number].op_type == "Transpose" and bool(reached) and reached <= _OF_MAPS
 
 
 def _find_homes_between(
@@ -198,10 +198,10 @@ def _find_homes_before(
         before = _before_movers(number, moved, homes, tags)
         kinds = MOVED.get(tags.nodes[number].op_type, ())
         near = [n for n in unnamed if n in before or before & sources[n]]
-        own = next(((n, kind) for n in near for kind in kinds if unnamed[n][kind]), None)
+        nearest = next(((n, kind) for n in near for kind in kinds if unnamed[n][kind]), None)
         whole = next((name for name in near if _COMPOSITES & unnamed[name].keys()), None)
-        if own is not None:
-            homes[number], kind = own
+        if nearest is not None:
+            homes[number], kind = nearest
             unnamed[homes[number]][kind] -= 1
             moved.add(number)
         elif kinds and whole is not None:
@@ -221,9 +221,9 @@ def _before_movers(
     passed, origins = set[int](), set[str]()
     waiting = {number}
     while waiting:
-        found = waiting.pop()
-        data = tags.sources(found) - tags.constants
-        producers = tags.producers(found) - tags.settled
+        mover = waiting.pop()
+        data = tags.sources(mover) - tags.constants
+        producers = tags.producers(mover) - tags.settled
         written = {t for n in producers for t in tags.nodes[n].output}
         origins |= data - written - {t for n in tags.settled for t in tags.nodes[n].output}
         for producer in producers - passed:
@@ -247,20 +247,20 @@ def _passing(operations: Sequence[Operation], tags: Tags) -> dict[str, Set[str]]
 
 def _sources_behind(names: Set[str], passing: Mapping[str, Set[str]]) -> set[str]:
     """``names``, and what these read where they do nothing but convert it."""
-    found, waiting = set[str](), set(names)
+    reached, waiting = set[str](), set(names)
     while waiting:
-        found |= waiting
+        reached |= waiting
         waiting = {before for name in waiting for before in passing.get(name, ())}
-    return found
+    return reached
 
 
 def _nearest_homes(
     number: int, step: Callable[[int], set[int]], homes: Mapping[int, str]
 ) -> set[str]:
     """The operations of the nearest nodes that have one, going by ``step`` from node to node."""
-    found: set[str] = set()
+    near_homes: set[str] = set()
     waiting = step(number)
     while waiting:
-        found |= {homes[n] for n in waiting if n in homes}
+        near_homes |= {homes[n] for n in waiting if n in homes}
         waiting = {after for n in waiting if n not in homes for after in step(n)}
-    return found
+    return near_homes

@@ -104,14 +104,14 @@ def _with_recurrent_nodes(operations: list[Operation], tags: Tags) -> list[Opera
         if node.op_type in _RECURRENT and number not in tags.settled
         for _ in range(2 if any(a.s == b"bidirectional" for a in node.attribute) else 1)
     ]
-    found = [op for op in operations if op.kind in RECURRENT_KINDS]
-    if len(found) != len(numbers) or any(op.nodes for op in found):
+    recurrent = [op for op in operations if op.kind in RECURRENT_KINDS]
+    if len(recurrent) != len(numbers) or any(op.nodes for op in recurrent):
         return operations
-    nodes = dict(zip((op.name for op in found), numbers, strict=True))
+    nodes = dict(zip((op.name for op in recurrent), numbers, strict=True))
     known = set(numbers)
     others = {op.name: tuple(n for n in op.nodes if n not in known) for op in operations}
     return [
-        replace(op, nodes=(nodes[op.name],) if op in found else others[op.name])
+        replace(op, nodes=(nodes[op.name],) if op in recurrent else others[op.name])
         for op in operations
     ]
 

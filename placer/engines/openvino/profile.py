@@ -40,8 +40,8 @@ def layer_times(compiled: Any, inputs: Tensors) -> dict[str, float]:
         for info in request.get_profiling_info():
             means.setdefault(info.node_name, []).append(info.real_time.total_seconds() * 1e6)
     if compiled.get_property("NUM_STREAMS") > 1:  # Each counts its own inferences.
-        return {name: own[-1] for name, own in means.items()}
-    return {name: usual_us(own, _WARM_UP) for name, own in means.items()}
+        return {name: samples[-1] for name, samples in means.items()}
+    return {name: usual_us(samples, _WARM_UP) for name, samples in means.items()}
 
 
 def usual_us(means: Sequence[float], warm_up: int) -> float:

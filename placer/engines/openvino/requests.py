@@ -62,5 +62,7 @@ def infer(request: Any) -> None:
 def reason(error: Exception) -> str:
     """OpenVINO's message in one line, without the places in its sources."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(("Exception from", "Check '"))]
-    return " ".join(told or lines)
+    sentences = [
+        line for line in lines if line and not line.startswith(("Exception from", "Check '"))
+    ]
+    return " ".join(sentences or lines)

@@ -32,9 +32,9 @@ def read_plan(runtime: Any, tags: Tags, times: Mapping[str, float], source: str)
     homes = assign_nodes(operations, tags)
     layers = []
     for op in operations:
-        own = [n for n in sorted(homes) if homes[n] == op.name and not is_pair(tags, n)]
-        own = own or [n for n in op.nodes if op.kind in RECURRENT_KINDS]
-        names = [tags.nodes[number].name for number in own]
+        numbers = [n for n in sorted(homes) if homes[n] == op.name and not is_pair(tags, n)]
+        numbers = numbers or [n for n in op.nodes if op.kind in RECURRENT_KINDS]
+        names = [tags.nodes[number].name for number in numbers]
         layers.append(_layer(op, names, _kind(op, bool(names)), times.get(op.name)))
     for number, node in enumerate(tags.nodes):
         if number not in homes and not is_pair(tags, number):

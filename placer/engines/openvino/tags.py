@@ -46,31 +46,31 @@ class Tags:
     @cached_property
     def settled(self) -> frozenset[int]:
         """The nodes that read constants and shapes alone: computed before the model runs."""
-        known, found = {"", *self.constants}, set()
+        known, constant_nodes = {"", *self.constants}, set()
         for number, node in enumerate(self.nodes):
             if node.op_type in _SHAPES or (node.input and known.issuperset(node.input)):
                 known.update(node.output)
-                found.add(number)
-        return frozenset(found)
+                constant_nodes.add(number)
+        return frozenset(constant_nodes)
 
     @cached_property
     def _numbers(self) -> dict[str, tuple[list[int], list[int]]]:
         """By tensor the numbers of the nodes that write and that read it."""
-        found: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        numbers_of: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for number, node in enumerate(self.nodes):
             for tensor in filter(None, node.output):
-                found[tensor][0].append(number)
+                numbers_of[tensor][0].append(number)
             for tensor in filter(None, node.input):
-                found[tensor][1].append(number)
-        return found
+                numbers_of[tensor][1].append(number)
+        return numbers_of
 
     def sources(self, number: int) -> set[str]:
         """The tensors that a node reads, before idle nodes."""
-        found = set[str]()
+        tensors = set[str]()
         for tensor in filter(None, self.nodes[number].input):
             idle = self.idle.intersection(self._numbers[tensor][0])
-            found |= {t for n in idle for t in self.sources(n)} if idle else {tensor}
-        return found
+            tensors |= {t for n in idle for t in self.sources(n)} if idle else {tensor}
+        return tensors
 
     def producers(self, number: int) -> set[int]:
         """The nodes that write what a node reads, past idle ones."""
@@ -78,9 +78,9 @@ class Tags:
 
     def readers(self, number: int) -> set[int]:
         """The nodes that read what a node writes, past idle ones."""
-        found = {n for tensor in self.nodes[number].output for n in self._numbers[tensor][1]}
-        behind = {n for idle in found & self.idle for n in self.readers(idle)}
-        return found - self.idle | behind
+        reading = {n for tensor in self.nodes[number].output for n in self._numbers[tensor][1]}
+        behind = {n for idle in reading & self.idle for n in self.readers(idle)}
+        return reading - self.idle | behind
 
     def find(self, names: str) -> tuple[int, ...]:
         """The numbers of nodes that ``names``, separated by commas, speak of; each once."""
@@ -137,15 +137,15 @@ def _outputs(model: Any, declared: list[str]) -> tuple[str, ...]:
 def _operations(ends: list[Any], border: set[str], taken: Mapping[str, int]) -> list[Any]:
     """What lies between tensors called as in ``border`` and the output ports ``ends``."""
     waiting = [port.get_node() for port in ends]
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     while waiting:
         op = waiting.pop()
         name = op.get_name()
-        if name in found or name in taken or op.get_type_name() in ("Parameter", "Constant"):
+        if name in by_name or name in taken or op.get_type_name() in ("Parameter", "Constant"):
             continue
-        found[name] = op
+        by_name[name] = op
         for port in op.inputs():
             source = port.get_source_output()
             if border.isdisjoint(source.get_names()):
                 waiting.append(source.get_node())
-    return list(found.values())
+    return list(by_name.values())

@@ -29,7 +29,7 @@ class BuildCache:
     def __init__(
         self, folder: Path, builder: str, gpu: str, shapes: Mapping[str, ShapeRange]
     ) -> None:
-        given = sorted((name, found.text) for name, found in shapes.items())
+        given = sorted((name, shape_range.text) for name, shape_range in shapes.items())
         self._folder = folder
         self._settings = f"{builder} {gpu} {given}"
 

@@ -95,10 +95,10 @@ class Execution:
         return InputType(shape, self._dtype(name).name)
 
     def _dtype(self, name: str) -> np.dtype[Any]:
-        found: np.dtype[Any] = np.dtype(
+        dtype: np.dtype[Any] = np.dtype(
             _numpy_type(self._library, self._engine.get_tensor_dtype(name))
         )
-        return found
+        return dtype
 
     def serialized(self) -> bytes:
         """The engine as it is kept in a file; RunError if TensorRT cannot serialize it."""

@@ -76,8 +76,10 @@ def add_profile(
     profile = builder.create_optimization_profile()
     for tensor in dynamic:
         ones = tuple(max(int(d), 1) for d in tensor.shape)
-        found = shapes.get(tensor.name, ShapeRange.fixed(ones))
-        profile.set_shape(tensor.name, found.minimum, found.optimum, found.maximum)
+        shape_range = shapes.get(tensor.name, ShapeRange.fixed(ones))
+        profile.set_shape(
+            tensor.name, shape_range.minimum, shape_range.optimum, shape_range.maximum
+        )
     for name in settling:
         found_values = values[name]
         profile.set_shape_input(

@@ -68,8 +68,8 @@ class Imported:
     @property
     def is_float8(self) -> bool:
         """Whether all activations that it quantizes are FP8."""
-        found = [source.is_float8 for source in self.activations.values()]
-        return bool(found) and all(found)
+        are_float8 = [source.is_float8 for source in self.activations.values()]
+        return bool(are_float8) and all(are_float8)
 
     def ranges(self, scheme: Scheme) -> Ranges:
         """Range by float tensor for ``scheme``.
@@ -77,32 +77,34 @@ class Imported:
         Where symmetric int8 held nothing below zero, it begins there under a scheme with zero
         points: steps become half as large, and a Q with the lowest zero point takes a Relu along.
         """
-        found = {name: scale.range(scheme) for name, scale in self.activations.items()}
+        by_tensor = {name: scale.range(scheme) for name, scale in self.activations.items()}
         if scheme.symmetric:
-            return found
-        return {k: r._replace(low=0.0) if k in self.non_negative else r for k, r in found.items()}
+            return by_tensor
+        return {
+            k: r._replace(low=0.0) if k in self.non_negative else r for k, r in by_tensor.items()
+        }
 
     def summary(self, path: Path, scheme: Scheme, keep: bool) -> str:
         """One sentence for the user; ``keep``: whether the scales are used."""
-        found = f"{path} is quantized already ({self.source}) and was taken apart"
+        opening = f"{path} is quantized already ({self.source}) and was taken apart"
         if not keep:
-            return f"{found}; its scales are not used"
+            return f"{opening}; its scales are not used"
         losses = self.losses(scheme)
         worst = f", at worst {losses[0].decibel:.1f} dB more noise" if losses else ""
         return (
-            f"{found}: {len(self.activations)} scales of activations kept, {len(losses)} of them "
+            f"{opening}: {len(self.activations)} scales of activations kept, {len(losses)} of them "
             f"coarser in this scheme{worst}; {len(self.notes)} remarks, shown by placer import"
         )
 
     def losses(self, scheme: Scheme) -> tuple[Loss, ...]:
         """Tensors whose quantization step grows under ``scheme``, the worst first."""
-        found, ranges = [], self.ranges(scheme)
+        lost, ranges = [], self.ranges(scheme)
         for tensor, source in self.activations.items():
             growth = _step(ranges[tensor], scheme) / source.scale
             stays = scheme.is_float8 or (source.is_float8 and scheme.has_float8)
             if not stays and growth > 1 + 1e-6:
-                found.append(Loss(tensor, source, growth))
-        return tuple(sorted(found, key=lambda loss: -loss.step_growth))
+                lost.append(Loss(tensor, source, growth))
+        return tuple(sorted(lost, key=lambda loss: -loss.step_growth))
 
     def weight_scale(
         self, tensor: str, axis: int | None, shape: tuple[int, ...]
@@ -111,16 +113,16 @@ class Imported:
 
         None if the source has none, or none that fits INT8: FP8 goes further than 127 steps.
         """
-        found = self.weights.get(tensor)
-        if found is None or found.is_float8:
+        weight = self.weights.get(tensor)
+        if weight is None or weight.is_float8:
             return None
         if axis is None:
-            return found.scale.reshape(()) if found.scale.size == 1 else None
-        if found.scale.size == 1:
-            return np.full(shape[axis], found.scale.item())
+            return weight.scale.reshape(()) if weight.scale.size == 1 else None
+        if weight.scale.size == 1:
+            return np.full(shape[axis], weight.scale.item())
         axis = axis % len(shape)
-        fits = found.axis == axis and found.scale.shape == (shape[axis],)
-        return found.scale if fits else None
+        fits = weight.axis == axis and weight.scale.shape == (shape[axis],)
+        return weight.scale if fits else None
 
     def restricted(self, graph: Graph) -> Imported:
         """What of this still holds in ``graph``, the normalised float model; the rest is noted.

@@ -102,12 +102,12 @@ class Records:
                 "the largest is kept"
             )
         point = int(zero_point[min(largest, zero_point.size - 1)])
-        found = ActivationScale(float(scale[largest]), point, info.lowest, info.highest, name)
-        before = self.activations.get(info.tensor, found)
-        if before != found:
+        activation = ActivationScale(float(scale[largest]), point, info.lowest, info.highest, name)
+        before = self.activations.get(info.tensor, activation)
+        if before != activation:
             self.notes.append(f"'{info.tensor}' has several scales: the largest range is kept")
-            found = max(before, found, key=lambda s: s.amax)
-        self.activations[info.tensor] = found
+            activation = max(before, activation, key=lambda s: s.amax)
+        self.activations[info.tensor] = activation
 
     def add_weight(
         self,

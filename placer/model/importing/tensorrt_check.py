@@ -145,19 +145,19 @@ class _Check:
             fix = "give activations one scale"
             yield self._finding(node, "undocumented", reason, fix)
 
-    def _check_axis(self, node: NodeProto, found: int) -> Iterator[Finding]:
+    def _check_axis(self, node: NodeProto, count_of_scales: int) -> Iterator[Finding]:
         """Scales of a constant are to lie along the channels of the operator that reads it."""
         constant = self._constants.get(node.input[0])
-        if constant is None or found == 1 or integer(node, "block_size", 0):
+        if constant is None or count_of_scales == 1 or integer(node, "block_size", 0):
             return
         axis, rank = integer(node, "axis", 1), len(constant.dims)
         place = axis % rank if -rank <= axis < rank else None
         reader, channels = self._weighted(node, rank)
-        if place is None or found != constant.dims[place]:
+        if place is None or count_of_scales != constant.dims[place]:
             count = 0 if place is None else constant.dims[place]
-            fits = channels is not None and found == constant.dims[channels]
+            fits = channels is not None and count_of_scales == constant.dims[channels]
             fix = f"set its attribute axis to {channels}" if fits else "export it again"
-            reason = f"it has {found} scales for {count} channels of axis {axis}"
+            reason = f"it has {count_of_scales} scales for {count} channels of axis {axis}"
             by_values = node.op_type in QUANTIZE  # Float ones, which need no scale.
             yield self._finding(node, "refused", reason, fix, imported=by_values)
         elif reader is not None and channels not in (None, place):

@@ -208,15 +208,15 @@ def _data(model: Path, given: str | None, inputs: Sequence[ValueInfoProto]) -> _
             function_of(given)  # Says what is wrong with it.
             return _Data((given,), (), None)
         return _Data((given,), (), _seen(given, inputs).has_labels)
-    found = {}
+    labelled = {}
     for path in sorted(model.parent.iterdir()):
         seen = _NO_DATA if path.name[0] == "." else _seen(str(path), inputs)
         if seen.fits:
-            found[str(path)] = seen.has_labels
-    evaluation = tuple(source for source in found if _EVALUATION.search(Path(source).name))
-    calibration = tuple(source for source in found if source not in evaluation)
+            labelled[str(path)] = seen.has_labels
+    evaluation = tuple(source for source in labelled if _EVALUATION.search(Path(source).name))
+    calibration = tuple(source for source in labelled if source not in evaluation)
     judged = next(iter((*evaluation, *calibration)), None)
-    return _Data(calibration, evaluation, False if judged is None else found[judged])
+    return _Data(calibration, evaluation, False if judged is None else labelled[judged])
 
 
 @dataclass(frozen=True)

@@ -346,17 +346,17 @@ class RequestOption:
 def options() -> Mapping[str, RequestOption]:
     """Every option by its keyword, in the order of ``Request``."""
     hints = get_type_hints(Request, localns={"Override": object}, include_extras=True)
-    found = {}
+    by_keyword = {}
     for one in fields(Request):
         hint = hints[one.name]
         if get_origin(hint) is Annotated:
             kind, option = get_args(hint)
             keyword = option.keyword or one.name
             flag = f"--{option.flag or keyword.replace('_', '-')}"
-            found[keyword] = RequestOption(
+            by_keyword[keyword] = RequestOption(
                 one.name, keyword, flag, option, kind, one.default, _choices(kind)
             )
-    return found
+    return by_keyword
 
 
 def _choices(kind: Any) -> tuple[str, ...]:

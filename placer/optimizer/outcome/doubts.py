@@ -89,11 +89,11 @@ def doubt_sentence(task: Task, final: Final[TrialRecord]) -> str | None:
 
 def no_difference_sentence(task: Task, final: Final[TrialRecord]) -> str:
     """Why the float model is the result."""
-    found = _compared(task, final)
+    comparison = _compared(task, final)
     if final.inconclusive:
         return (
             "the rounds in which the fastest candidate was confirmed disagree so much that nothing "
-            f"can be said: {found}, also when measured again; the float model is "
+            f"can be said: {comparison}, also when measured again; the float model is "
             "kept; run the same command on a quiet machine"
         )
     if task.request.objective == "throughput":
@@ -101,7 +101,7 @@ def no_difference_sentence(task: Task, final: Final[TrialRecord]) -> str:
     else:
         does = "is estimated to take" if task.engine.estimated else "takes"
     return (
-        f"the fastest candidate that meets the gates {does} {found}, which is no clear "
+        f"the fastest candidate that meets the gates {does} {comparison}, which is no clear "
         "gain; the float model is the result"
     )
 

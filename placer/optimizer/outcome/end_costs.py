@@ -72,9 +72,9 @@ def lighter(preset: Preset) -> list[Preset]:
 
 def affordable(task: Task, costs: TrialCosts, candidates: int, seconds: float) -> Preset:
     """The preset whose end of a run takes at most ``seconds``, or else the one that takes least."""
-    found = lighter(task.preset)
-    fitting = (p for p in found if end_seconds(p, costs, candidates, task) <= seconds)
-    return next(fitting, found[-1])
+    presets = lighter(task.preset)
+    fitting = (p for p in presets if end_seconds(p, costs, candidates, task) <= seconds)
+    return next(fitting, presets[-1])
 
 
 def kept_for_the_end(task: Task, costs: TrialCosts, candidates: int) -> float:

@@ -138,14 +138,14 @@ def confirm_all(
     conditions = conditions_of(engine)
     rest = range(1 + len(copies), len(models))
     least = LEAST_ESTIMATED_GAIN if engine.estimated else 0.0
-    found = []
+    finals = []
     for column, finalist in enumerate(finalists, start=1):
-        own = seconds[:, [0, column, *rest]]
-        ratio = paired_ratio(own[:, 1], own[:, 0])
+        in_turn = seconds[:, [0, column, *rest]]
+        ratio = paired_ratio(in_turn[:, 1], in_turn[:, 0])
         compiled = finalist.copies[0]
         disagrees = absurd[column - 1]
-        found.append(Final(finalist.entry, compiled, own, ratio, conditions, disagrees, least))
-    return found
+        finals.append(Final(finalist.entry, compiled, in_turn, ratio, conditions, disagrees, least))
+    return finals
 
 
 def _measure(
@@ -190,17 +190,17 @@ def compiled_finalists(
 
     Raises RunError if all fail.
     """
-    found = []
+    finalists = []
     for record in records:
         try:
             placement = task.space.placement(record.choices)
             compiled = setup.candidates.compile_copies(placement, copies)
-            found.append(Finalist(record, compiled))
+            finalists.append(Finalist(record, compiled))
         except RunError as error:
             log.warning("trial %d is no finalist: %s", record.number, error)
-    if not found:
+    if not finalists:
         raise RunError("the engine failed on every finalist; their reasons are in placer.log")
-    return found
+    return finalists
 
 
 def copies_of(task: Task, finalists: int) -> int:

@@ -111,8 +111,8 @@ def missed_sentence(
 def _chosen(task: Task) -> str:
     """What is said of rows that can be swapped, which no built-in metric allows for."""
     rows = chosen_rows(task.model.graph)
-    own = [gate for gate in task.gates if gate.metric in METRICS]
-    if rows is None or rows.sources or not own:
+    on_metrics = [gate for gate in task.gates if gate.metric in METRICS]
+    if rows is None or rows.sources or not on_metrics:
         return ""
     return (
         f"; layers work on rows that {' and '.join(rows.operators)} chose, which may only be in "

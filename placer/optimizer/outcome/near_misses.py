@@ -71,7 +71,7 @@ def near_misses(task: Task, records: Sequence[TrialRecord]) -> list[tuple[TrialR
     held = [r for r in by_latency(records) if r.placement_id not in FLOAT_IDS]
     best = min((r.ratio for r in held if r.ratio is not None), default=math.inf)
     slowest = min(1.0, best / (1 + max(WORTH, EstimateError.of(task.engine).ratio)))
-    found = []
+    misses = []
     for record in records:
         measured, is_float = record.measurement, record.placement_id in FLOAT_IDS
         if measured is None or record.noise is None or is_float or not limit > 0:
@@ -81,8 +81,8 @@ def near_misses(task: Task, records: Sequence[TrialRecord]) -> list[tuple[TrialR
         is_slow = measured.ratio.median >= slowest
         misses_other = any(gate.violation > 0 for gate in measured.gates)
         if record.violation > 0 and not is_slow and not misses_other and lacks <= MOST_DB:
-            found.append((record, lacks))
-    return sorted(found, key=lambda pair: pair[0].ratio or 0.0)
+            misses.append((record, lacks))
+    return sorted(misses, key=lambda pair: pair[0].ratio or 0.0)
 
 
 def recovered_near_miss(

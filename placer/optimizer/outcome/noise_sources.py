@@ -65,39 +65,41 @@ class NoiseSources:
         those for which no time is left; a rule whose groups are not all known keeps its place.
         """
         rules = self._rules(choices)
-        told = 0
+        measured = 0
 
         def measure(name: str, groups: Sequence[Group]) -> NoiseSourcePart | None:
-            nonlocal told
-            told += 1
+            nonlocal measured
+            measured += 1
             if progress is not None:
-                progress(min(told, most), most)
+                progress(min(measured, most), most)
             return self._part(name, groups, choices)
 
-        found: dict[str, NoiseSourcePart] = {}
+        by_rule: dict[str, NoiseSourcePart] = {}
         with suppress(OutOfTime):
-            for rule, own in list(rules.items())[:most]:
-                part = measure(rule, own)
+            for rule, groups_of_rule in list(rules.items())[:most]:
+                part = measure(rule, groups_of_rule)
                 if part is not None:
-                    found[rule] = part
+                    by_rule[rule] = part
         rows: list[NoiseSourcePart] = []
-        for rule, part in sorted(found.items(), key=lambda pair: -_worst(pair[1])):
+        for rule, part in sorted(by_rule.items(), key=lambda pair: -_worst(pair[1])):
             groups = rules[rule]
-            if 1 < len(groups) <= most - told:
+            if 1 < len(groups) <= most - measured:
                 with suppress(OutOfTime):
                     parts = [measure(group.name, [group]) for group in groups]
-                    rows += [own for own in parts if own is not None]
+                    rows += [
+                        groups_of_rule for groups_of_rule in parts if groups_of_rule is not None
+                    ]
                     continue
             rows.append(part)
         return sorted(rows, key=lambda row: -_worst(row))
 
     def _rules(self, choices: Choices) -> dict[str, list[Group]]:
         """Groups of which the placement quantizes anything, by rule."""
-        found: dict[str, list[Group]] = {}
+        groups_of: dict[str, list[Group]] = {}
         for group in self.space.groups:
             if any(self._quantizes(group, layout) for layout in _layouts(group, choices)):
-                found.setdefault(group.sites[0].match.rule.id, []).append(group)
-        return found
+                groups_of.setdefault(group.sites[0].match.rule.id, []).append(group)
+        return groups_of
 
     def _quantizes(self, group: Group, layout: str) -> bool:
         return bool(group.sites[0].layouts[layout].quantize)
@@ -117,11 +119,11 @@ class NoiseSources:
                 self.left_out.append(name)
                 raise OutOfTime
             try:
-                found = self.measure(placement)
+                noise_of = self.measure(placement)
             except RunError as error:
                 log.info("%s alone is refused: %s", name, error)
                 return None
-            noises = {part: finite(noise) for part, noise in found.items()}
+            noises = {part: finite(noise) for part, noise in noise_of.items()}
             self.study.set_attribute(key, noises)
         return NoiseSourcePart(
             name=name,
@@ -173,11 +175,11 @@ def noise_sources(
     pack = task.pack.fingerprint
     sources = NoiseSources(task.space, setup.noise.by_part, study, pack, deadline)
     try:
-        found = sources.find(entry.choices, most, observer.progress)
+        parts = sources.find(entry.choices, most, observer.progress)
     except KeyboardInterrupt:
         dealt_with()
         observer.warn(INTERRUPTED)
         return []
     if sources.left_out:
         observer.warn(LATE)
-    return found
+    return parts

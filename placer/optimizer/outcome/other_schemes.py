@@ -54,9 +54,7 @@ def in_other_schemes(
     best = [r for r in by_latency(records) if r.placement_id not in FLOAT_IDS]
     near = [record for record, _ in near_misses(task, records)]
     wanted = [*near[:MOST], *best[: task.preset.finalists]]
-    return [
-        found for name in task.schemes[1:] for found in _met(task, setup, name, wanted, observer)
-    ]
+    return [one for name in task.schemes[1:] for one in _met(task, setup, name, wanted, observer)]
 
 
 def _met(
@@ -66,9 +64,9 @@ def _met(
     records: Sequence[TrialRecord],
     observer: Observer,
 ) -> Iterator[InScheme]:
-    own = in_scheme(task, name)
-    ranges = _ranges(own, setup)
-    candidates = candidates_of(own, task.model, ranges)
+    changed_task = in_scheme(task, name)
+    ranges = _ranges(changed_task, setup)
+    candidates = candidates_of(changed_task, task.model, ranges)
     changed = replace(
         setup,
         candidates=candidates,
@@ -83,9 +81,9 @@ def _met(
                 f"the time limit left no time for more trials in scheme {told_scheme(name)}"
             )
             return
-        if meets_gates(own, changed, record, candidates):
+        if meets_gates(changed_task, changed, record, candidates):
             observer.stage(f"trial {record.number} meets the gates in scheme {told_scheme(name)}")
-            yield InScheme(name, record, own, changed)
+            yield InScheme(name, record, changed_task, changed)
 
 
 def _ranges(task: Task, setup: TrialSetup) -> Ranges:
@@ -96,11 +94,11 @@ def _ranges(task: Task, setup: TrialSetup) -> Ranges:
 
 
 def compiled_in_schemes(
-    found: Sequence[InScheme], copies: int
+    candidates: Sequence[InScheme], copies: int
 ) -> list[tuple[Finalist[TrialRecord], InScheme]]:
     """Each as it is raced; what fails now, an engine having crashed, is left out."""
     made = []
-    for one in found:
+    for one in candidates:
         try:
             made.append((one.finalist(copies), one))
         except RunError as error:

@@ -39,11 +39,11 @@ def tie_with_default(task: Task, records: Sequence[TrialRecord]) -> Tie | None:
     every other candidate beyond doubt.
     """
     error = EstimateError.of(task.engine).ratio
-    found = by_latency(records)
+    ranked = by_latency(records)
     placement = task.space.placement(task.space.defaults).id
-    default = next((r for r in found if r.placement_id == placement), None)
+    default = next((r for r in ranked if r.placement_id == placement), None)
     if not error or default is None or not default.ratio:
         return None
-    fastest = found[0]
+    fastest = ranked[0]
     gain = default.ratio / (fastest.ratio or default.ratio)
     return Tie(default, fastest, error) if 1 < gain <= 1 + error else None

@@ -53,11 +53,11 @@ def chosen(
     left, first = list(records), None
     rescaled = in_other_schemes(task, setup, records, observer)
     for _ in range(task.preset.finalists * max(1, len(task.schemes))):
-        found, scheme = _final(task, left, setup, near, rescaled, observer)
+        best, scheme = _final(task, left, setup, near, rescaled, observer)
         final, written = (
-            written_and_judged(task, setup, folder, found, near, observer)
+            written_and_judged(task, setup, folder, best, near, observer)
             if scheme is None
-            else written_and_judged(scheme.task, scheme.setup, folder, found, None, observer)
+            else written_and_judged(scheme.task, scheme.setup, folder, best, None, observer)
         )
         if not isinstance(written, Rejected):
             is_other = first is not None and (final is None or not final.is_faster)
@@ -80,17 +80,17 @@ def written_and_judged(
     task: Task,
     setup: TrialSetup,
     folder: OutputFolder,
-    found: Final[TrialRecord] | Rejected | None,
+    final: Final[TrialRecord] | Rejected | None,
     near: NearMiss | None,
     observer: Observer,
 ) -> Chosen:
-    """``found`` and what is on disk of it, or why it is no result."""
-    if not isinstance(found, Final):
-        return None, found
-    written = write_and_judge(task, setup, folder, found, observer, near)
+    """``final`` and what is on disk of it, or why it is no result."""
+    if not isinstance(final, Final):
+        return None, final
+    written = write_and_judge(task, setup, folder, final, observer, near)
     if isinstance(written, Written):
-        return found, written
-    return None, replace(written, number=found.entry.number if found.is_faster else None)
+        return final, written
+    return None, replace(written, number=final.entry.number if final.is_faster else None)
 
 
 def _final(
@@ -157,11 +157,13 @@ def _finalists(
     Raises RunError if all of ``best`` fail, or, if these race ``alone``, ``near`` and there is
     nothing else.
     """
-    found = []
+    recovered = []
     if near is not None:
         try:
-            found.append(near.finalist(task, copies))
+            recovered.append(near.finalist(task, copies))
         except RunError as error:
             log.warning("trial %d is no finalist: %s", near.record.number, error)
-    others = compiled_finalists(task, setup, best, copies) if best or (alone and not found) else []
-    return [*others, *found]
+    others = (
+        compiled_finalists(task, setup, best, copies) if best or (alone and not recovered) else []
+    )
+    return [*others, *recovered]

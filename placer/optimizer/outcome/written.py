@@ -75,13 +75,13 @@ def write_and_judge(
     if not steps:
         return plain
     if near is not None and near.record.number == final.entry.number:
-        found = near.recovered
+        recovery = near.recovered
     else:
         until = recovery_ends(task, setup, [final.entry])
-        found = recover(task, setup, placement, steps, observer, until)
-    part = found.part
-    if found.candidates is not None:
-        recovered = _write(task, setup, folder, final, found.candidates)
+        recovery = recover(task, setup, placement, steps, observer, until)
+    part = recovery.part
+    if recovery.candidates is not None:
+        recovered = _write(task, setup, folder, final, recovery.candidates)
         part = _judged(part, plain, recovered)
         if part.kept and isinstance(recovered, Written):
             return replace(recovered, recovery=part)
@@ -157,13 +157,13 @@ def _judge(
         return Written(gates, evaluation, None)
     source = Source.of(task.model)
     samples = inputs_of(task.model, task.evaluation_data)
-    found = None if source is None else source.compared(run, samples)
-    if found is None:
+    comparison = None if source is None else source.compared(run, samples)
+    if comparison is None:
         return Written(gates, evaluation, None)
     least = GateValue(
-        Gate("sqnr", ">=", MIN_SQNR_DB), found.sqnr, "all outputs, against the quantized file"
+        Gate("sqnr", ">=", MIN_SQNR_DB), comparison.sqnr, "all outputs, against the quantized file"
     )
-    return Written((*gates, least), evaluation, found.sqnr)
+    return Written((*gates, least), evaluation, comparison.sqnr)
 
 
 def _placement_text(task: Task, ranges: Ranges, placement: Placement) -> str:

@@ -52,10 +52,10 @@ def bodies_run(
     inputs, evaluated = _by_path(model, evaluation, warn)
     both = bodies_that_run(model, calibration) & evaluated
     idle = {name: scope for name, scope in graph.scopes.items() if scope not in both}
-    told = _sentence(graph, idle) if idle else ""
-    if told:
-        warn(told)
-    return BodiesRun(graph, inputs, frozenset(idle), told)
+    sentence = _sentence(graph, idle) if idle else ""
+    if sentence:
+        warn(sentence)
+    return BodiesRun(graph, inputs, frozenset(idle), sentence)
 
 
 def _sentence(graph: Graph, idle: Mapping[str, Scope]) -> str:
@@ -70,22 +70,22 @@ def _sentence(graph: Graph, idle: Mapping[str, Scope]) -> str:
 
 def _by_path(model: Model, data: Dataset, warn: Callable[[str], None]) -> tuple[Tensors, Ran]:
     """A sample of each path with the share of those that take it, and all bodies that run."""
-    found: dict[Ran, list[_Sample]] = defaultdict(list)
+    by_ran: dict[Ran, list[_Sample]] = defaultdict(list)
     for number, (_, runs) in enumerate(runs_of_bodies(model, data)):
-        found[frozenset(runs)].append(_Sample(runs.total(), number))
-    total = sum(map(len, found.values()))
-    kept = sorted(found.values(), key=len, reverse=True)[:MOST_PATHS]
+        by_ran[frozenset(runs)].append(_Sample(runs.total(), number))
+    total = sum(map(len, by_ran.values()))
+    kept = sorted(by_ran.values(), key=len, reverse=True)[:MOST_PATHS]
     covered = sum(map(len, kept))
-    if len(kept) < len(found):
+    if len(kept) < len(by_ran):
         warn(
-            f"latency is that of the {MOST_PATHS} most frequent of {len(found)} combinations of "
+            f"latency is that of the {MOST_PATHS} most frequent of {len(by_ran)} combinations of "
             f"bodies that run, which {covered / total:.0%} of the samples have"
         )
     shares = {_typical(samples): len(samples) / covered for samples in kept}
     chosen = zip(sorted(shares), data.choose(sorted(shares)), strict=True)
     inputs = {number: sample.inputs for number, sample in chosen}
     paths = [ExecutionPath(inputs[number], share) for number, share in shares.items()]
-    return ExecutionPaths(paths), frozenset[Scope]().union(*found)
+    return ExecutionPaths(paths), frozenset[Scope]().union(*by_ran)
 
 
 class _Sample(NamedTuple):

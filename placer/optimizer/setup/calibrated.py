@@ -181,12 +181,12 @@ def _shortened(task: Task, data: SplitCalibration) -> list[str]:
 def _until(end: float, progress: Progress) -> Progress:
     """``progress``, which raises OutOfTime after ``end``, a ``time.monotonic`` time."""
 
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         progress(done, total)
         if done < total and time.monotonic() >= end:
             raise OutOfTime
 
-    return told
+    return report
 
 
 def _ranges(task: Task, whole: Calibration, choice: Choice | None, single: str) -> Ranges:
@@ -248,10 +248,10 @@ def _intact(
         nonlocal tried
         one = Simulation(inserter, task.space.placement(choices), _known(folds))
         alone = CrossFit(one, one, folds)
-        found = alone.noises(alone.everywhere(method), [0])
+        noise_of = alone.noises(alone.everywhere(method), [0])
         tried += 1
         progress(tried, len(task.space.groups))
-        return max(found.values(), default=0.0)
+        return max(noise_of.values(), default=0.0)
 
     return intact_choices(task.space, noise)
 
@@ -268,7 +268,11 @@ def _fold(
         progress(0, 1)
     return Fold(
         ranges={
-            name: {tensor: own for tensor, own in ranges.items() if tensor not in pinned}
+            name: {
+                tensor: value_range
+                for tensor, value_range in ranges.items()
+                if tensor not in pinned
+            }
             for name, ranges in by_method.items()
         },
         fixed={**known, **pinned},

@@ -127,12 +127,12 @@ class Candidates:
         """
         if not self.engine.verified:
             return
-        own = frozenset(self.model.graph.outputs)
+        outputs_of_model = frozenset(self.model.graph.outputs)
         if self._judged is None:
-            self._compare(placement, compiled.run, inputs, own)
+            self._compare(placement, compiled.run, inputs, outputs_of_model)
             return
         outputs = self._judged.outputs
-        self._compare(placement, compiled.run, inputs, own & outputs)
+        self._compare(placement, compiled.run, inputs, outputs_of_model & outputs)
         twin = self._judged.candidates
         twin._compare(placement, self._judged.run_of(placement), inputs, outputs)
 
@@ -165,11 +165,11 @@ class Candidates:
         return HalfPrecisionModel(self.build(placement), self.model.base_dir, threads=1)
 
 
-def _with_further_outputs(own: Run, twin: Run) -> Run:
-    """All outputs of ``own``, which is measured or written, and those that ``twin`` adds."""
+def _with_further_outputs(candidate: Run, twin: Run) -> Run:
+    """All outputs of ``candidate``, which is measured or written, and those that ``twin`` adds."""
 
     def run(inputs: Tensors) -> Tensors:
-        return {**twin(inputs), **own(inputs)}
+        return {**twin(inputs), **candidate(inputs)}
 
     return run
 

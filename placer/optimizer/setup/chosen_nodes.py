@@ -34,10 +34,10 @@ def chosen_sites(
     if by_pack and request.force:
         by_pack -= selected_nodes(graph, request.force, "force")
     floats |= by_pack
-    found = sites
+    chosen = sites
     if floats:
-        found = restricted(sites, graph, floats)
-        kept = _count(found)
+        chosen = restricted(sites, graph, floats)
+        kept = _count(chosen)
         if not kept and _count(sites):
             raise InputError(
                 "`exclude` and `only` leave no site that could be quantized; relax them"
@@ -46,8 +46,8 @@ def chosen_sites(
         asks = f"as pack {pack.name_and_version} has it" if by_pack else "as asked"
         observer.stage(f"{len(sites) - kept} of {len(sites)} sites stay float, {asks}")
     if not request.force:
-        return found, {}
-    return _forced_sites(found, graph, request, floats, observer)
+        return chosen, {}
+    return _forced_sites(chosen, graph, request, floats, observer)
 
 
 def _count(sites: tuple[Site, ...]) -> int:
@@ -69,18 +69,18 @@ def _forced_sites(
             f"`force` names node '{both[0]}', which `exclude` or `only` leaves float; name it in "
             "one of them"
         )
-    found = forced(sites, graph, wanted)
+    choice = forced(sites, graph, wanted)
     for pattern in request.force:
         named = selected_nodes(graph, [pattern], "force")
-        if found.nodes.isdisjoint(named):
+        if choice.nodes.isdisjoint(named):
             raise InputError(
                 f"`force` '{pattern}': {_why_undecided(named, graph)}, so none can be forced; "
                 "leave it out"
             )
     observer.stage(
-        f"{len(found.nodes)} of {len(wanted)} named nodes quantized in every proposal, as asked"
+        f"{len(choice.nodes)} of {len(wanted)} named nodes quantized in every proposal, as asked"
     )
-    return found.sites, found.edges
+    return choice.sites, choice.edges
 
 
 def _why_undecided(named: frozenset[str], graph: Graph) -> str:
@@ -94,8 +94,8 @@ def check_forced(space: Space, needed: Needed) -> None:
     """Raise InputError where a placement that may be proposed leaves a forced site float."""
     for choices in (space.least, space.defaults, space.everything):
         edges = space.placement(choices).edges
-        for name, own in needed.items():
-            missing = sorted(own - edges)
+        for name, needed_edges in needed.items():
+            missing = sorted(needed_edges - edges)
             if missing:
                 raise InputError(
                     f"`force`: site {name} cannot quantize {missing[0]}, which another site keeps "

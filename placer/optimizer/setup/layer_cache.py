@@ -44,16 +44,16 @@ class LayerCosts:
             if connection is not None:
                 query = "SELECT signature, microseconds FROM costs WHERE engine = ?"
                 rows = connection.execute(query, (self.engine,)).fetchall()
-        found = {
+        costs = {
             signature: time
             for signature, time in rows
             if isinstance(signature, str) and isinstance(time, float) and 0 <= time < math.inf
         }
-        if len(found) < len(rows):
+        if len(costs) < len(rows):
             log.warning(
-                "%d layer costs in %s are damaged and not used", len(rows) - len(found), self.path
+                "%d layer costs in %s are damaged and not used", len(rows) - len(costs), self.path
             )
-        return found
+        return costs
 
     def add(self, times: Sequence[tuple[str, float]]) -> None:
         """Keep measured times, signature id and microseconds, and drop damaged rows."""

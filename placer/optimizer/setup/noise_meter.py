@@ -55,8 +55,8 @@ class FewSamples:
         """Noise power on all samples, as estimated from these, by part of an output."""
         signals = self.evaluator.signals
         return {
-            part: GroupSums(signals[part], error=float(self.weights @ own[:, 0])).noise
-            for part, own in self.evaluator.by_sample(run).items()
+            part: GroupSums(signals[part], error=float(self.weights @ rows[:, 0])).noise
+            for part, rows in self.evaluator.by_sample(run).items()
         }
 
 
@@ -66,7 +66,7 @@ def sizes_of(sums: Mapping[str, np.ndarray], count: int) -> np.ndarray:
     ``sums``: error and signal power of each sample, shape (samples, 2), by part of an output.
     """
     least = np.finfo(float).tiny
-    shares = [_finite(own[:, 0]) / max(own[:, 1].sum(), least) for own in sums.values()]
+    shares = [_finite(rows[:, 0]) / max(rows[:, 1].sum(), least) for rows in sums.values()]
     sizes: np.ndarray = np.max([np.zeros(count), *shares], axis=0)
     return sizes
 
@@ -89,8 +89,8 @@ def draw(sizes: np.ndarray, count: int, start: float = START) -> tuple[np.ndarra
     chances = _chances(sizes, count)
     order = np.argsort(-chances, kind="stable")
     ticks = start + np.arange(count)
-    found = np.searchsorted(np.cumsum(chances[order]), ticks).clip(max=len(sizes) - 1)
-    chosen = np.sort(order[found])
+    places = np.searchsorted(np.cumsum(chances[order]), ticks).clip(max=len(sizes) - 1)
+    chosen = np.sort(order[places])
     return chosen, 1 / chances[chosen]
 
 

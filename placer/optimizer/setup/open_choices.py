@@ -92,15 +92,15 @@ def settle(
     if len(contenders) == 1:
         return contenders[0].request, ()
     times = _times(contenders)
-    fastest = [min(own) for own in times]
+    fastest = [min(times_of_one) for times_of_one in times]
     best = contenders[fastest.index(min(fastest))]
-    told = ", ".join(
+    listed = ", ".join(
         f"{contender.name} {_told(seconds, request)}"
         for contender, seconds in zip(contenders, fastest, strict=True)
     )
     observer.stage(
         f"{best.name} is the fastest here (the faster of float model and default placement that "
-        f"meets the gates: {told})"
+        f"meets the gates: {listed})"
     )
     bases = _bases(best.request, contenders, times)
     if not bases:
@@ -116,12 +116,12 @@ def _bases(
 
     One in which the float model misses a gate, or is refused, is none.
     """
-    found = [
-        (own[0], contender.request.base)
-        for contender, own in zip(contenders, times, strict=True)
+    timed = [
+        (times_of_one[0], contender.request.base)
+        for contender, times_of_one in zip(contenders, times, strict=True)
         if contender.request.engine == chosen.engine and contender.has_float
     ]
-    bases = [parse_base(base) for _, base in sorted(found, key=itemgetter(0)) if base is not None]
+    bases = [parse_base(base) for _, base in sorted(timed, key=itemgetter(0)) if base is not None]
     return tuple(bases) if len(bases) > 1 and chosen.base in bases else ()
 
 
@@ -182,25 +182,25 @@ def _contenders(
 
     Once one is found, no other is looked at that would end after its part of the time limit.
     """
-    found: list[_Contender] = []
+    contenders: list[_Contender] = []
     reasons: list[PlacerError] = []
     observer.stage("comparing " + " and ".join(dict.fromkeys(c.engine for c in choices)))
     longest = 0.0
     for number, choice in enumerate(choices):
         start = time.monotonic()
-        if found and start + longest >= limit.after(_SHARE_OF_TIME):
+        if contenders and start + longest >= limit.after(_SHARE_OF_TIME):
             left = ", ".join(_name(other) for other in choices[number:])
             observer.warn(f"the time limit left no time to compare {left}")
             break
         try:
-            found.append(_contender(choice, schemes))
+            contenders.append(_contender(choice, schemes))
         except PlacerError as error:
             log.info("%s, base %s, is left out: %s", choice.engine, choice.base, error)
             reasons.append(error)
         longest = max(longest, time.monotonic() - start)
-    if not found:
+    if not contenders:
         raise reasons[0]
-    return found
+    return contenders
 
 
 def _contender(request: Request, schemes: Schemes) -> _Contender:
@@ -212,26 +212,26 @@ def _contender(request: Request, schemes: Schemes) -> _Contender:
     candidates = candidates_before_trials(task, ranges)
     reference = OnnxRuntimeModel(model.proto, model.base_dir, request.threads).run
     evaluator = evaluator_of(task, reference)
-    found: dict[str, Compiled] = {}
+    compiled_of: dict[str, Compiled] = {}
     for placement in (EMPTY, task.space.placement(task.space.defaults)):
         try:
             compiled = candidates.compile(placement)
             candidates.verify(placement, compiled, task.inputs)
             exact = placement == EMPTY and request.base in (None, "float")
             if exact or evaluator.evaluate(candidates.judged_run(placement, compiled)).passed:
-                found[placement.id] = compiled
+                compiled_of[placement.id] = compiled
         except RunError as error:
             log.info("%s refuses a candidate: %s", task.engine.name, error)
-    if not found:
+    if not compiled_of:
         raise RunError(f"engine {task.engine.name} runs nothing that meets the gates")
-    return _Contender(request, task, list(found.values()), EMPTY.id in found)
+    return _Contender(request, task, list(compiled_of.values()), EMPTY.id in compiled_of)
 
 
 def _times(contenders: Sequence[_Contender]) -> list[list[float]]:
     """Seconds of the models of each, measured in turn."""
     seconds: list[list[np.ndarray]] = [[] for _ in contenders]
     for _ in range(_BLOCKS):
-        for contender, own in zip(contenders, seconds, strict=True):
+        for contender, rounds in zip(contenders, seconds, strict=True):
             task = contender.task
-            own.append(task.engine.measure(contender.compiled, task.inputs, _ROUNDS))
-    return [np.median(np.vstack(own), axis=0).tolist() for own in seconds]
+            rounds.append(task.engine.measure(contender.compiled, task.inputs, _ROUNDS))
+    return [np.median(np.vstack(rounds), axis=0).tolist() for rounds in seconds]

@@ -78,15 +78,15 @@ def settle_schemes(request: Request, observer: Observer) -> Schemes:
         )
     # The default placement of a scheme that offers more formats to single sites is in its own.
     alternatives = task.pack.manifest.alternatives
-    names = sorted(n for n, own in alternatives.items() if not own.scheme.formats)
+    names = sorted(n for n, alternative in alternatives.items() if not alternative.scheme.formats)
     if not names:
         raise InputError(f"`scheme` auto: pack '{task.pack.manifest.name}' has one scheme only")
     observer.stage(f"comparing scheme {' and '.join(map(told_scheme, (None, *names)))}")
-    found = list(_built(task, [None, *names], observer))
-    if not found:
+    built = list(_built(task, [None, *names], observer))
+    if not built:
         return (None,)
-    best = _best(task, found, observer)
-    return (best.name, *(one.name for one in found if one is not best))
+    best = _best(task, built, observer)
+    return (best.name, *(one.name for one in built if one is not best))
 
 
 def told_scheme(name: str | None) -> str:
@@ -103,9 +103,9 @@ def _built(task: Task, names: list[str | None], observer: Observer) -> Iterator[
     evaluator = Evaluator(judged.graph, (), task.evaluation_data, reference)
     placement = task.space.placement(task.space.defaults)
     for name in names:
-        own = in_scheme(task, name)
-        ranges = ranges_of(own, calibration, METHODS[0])
-        candidates = candidates_before_trials(own, ranges)
+        scheme_task = in_scheme(task, name)
+        ranges = ranges_of(scheme_task, calibration, METHODS[0])
+        candidates = candidates_before_trials(scheme_task, ranges)
         try:
             compiled = candidates.compile(placement)
             sqnr = evaluator.evaluate(candidates.judged_run(placement, compiled)).sqnr
@@ -131,21 +131,23 @@ def in_scheme(task: Task, name: str | None) -> Task:
     return replace(task, pack=pack)
 
 
-def _best(task: Task, found: list[_Built], observer: Observer) -> _Built:
+def _best(task: Task, built: list[_Built], observer: Observer) -> _Built:
     """The fastest, by interleaved rounds; the most accurate of those that are equally fast."""
     preset = task.preset
-    compiled = [one.compiled for one in found]
+    compiled = [one.compiled for one in built]
     rounds = preset.race_rounds * preset.races
     seconds = task.engine.measure(compiled, task.inputs, rounds)
-    kept = [found[i] for i in still_in(seconds)]
+    kept = [built[i] for i in still_in(seconds)]
     best = max(kept, key=lambda one: one.sqnr)
-    column = found.index(best)
-    ratios = [paired_ratio(seconds[:, column], seconds[:, i]) for i in range(len(found))]
-    told = "".join(
+    column = built.index(best)
+    ratios = [paired_ratio(seconds[:, column], seconds[:, i]) for i in range(len(built))]
+    others_text = "".join(
         f"; {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of the time that it takes in "
         f"scheme {other.told}, at {other.sqnr:.1f} dB"
-        for other, ratio in zip(found, ratios, strict=True)
+        for other, ratio in zip(built, ratios, strict=True)
         if other is not best
     )
-    observer.stage(f"scheme {best.told}: the default placement is at {best.sqnr:.1f} dB{told}")
+    observer.stage(
+        f"scheme {best.told}: the default placement is at {best.sqnr:.1f} dB{others_text}"
+    )
     return best

@@ -73,8 +73,8 @@ def prepare(
 
     request = _with_shapes_of_data(request, observer)
     engine, pack, why = engine_for(request, first_device(request), bases, schemes)
-    told = f": {why}" if why else ""
-    observer.stage(f"engine {engine.name} {engine.version} on {engine.device}{told}")
+    reason = f": {why}" if why else ""
+    observer.stage(f"engine {engine.name} {engine.version} on {engine.device}{reason}")
     check_engine(request, engine, pack, warn)
     if "implicit" in beats:
         implicit_engine(engine)
@@ -93,19 +93,19 @@ def prepare(
     scheme = pack.manifest.scheme
     if scheme.has_float8:
         model = with_opset(model, FLOAT8_OPSET)
-    found = find_sites(model.graph, pack.rules, target_of(engine), scheme.formats)
-    sites = quantizable_sites(found, model, pack, warn)
+    all_sites = find_sites(model.graph, pack.rules, target_of(engine), scheme.formats)
+    sites = quantizable_sites(all_sites, model, pack, warn)
     sites = scalable_sites(sites, model, (calibration_data, evaluation_data), warn)
     ran = bodies_run(model, calibration_data, evaluation_data, warn)
     sites = ran.sites(sites)
     sites, needed = chosen_sites(sites, model.graph, pack, request, observer)
-    told = _told_of_bodies(model, calibration_data, evaluation_data)
-    space = space_of(sites, model, pack, told or ran.told or "there is nothing to do")
+    reason = _told_of_bodies(model, calibration_data, evaluation_data)
+    space = space_of(sites, model, pack, reason or ran.told or "there is nothing to do")
     check_forced(space, needed)
     pins = pins_of(request, sites, model, pack)
     space = replace(space, per_tensor=pins.per_tensor, bases=tuple(bases))
-    if told:
-        warn(told)
+    if reason:
+        warn(reason)
     return Task(
         request=request,
         preset=preset,
@@ -188,10 +188,10 @@ def _with_shapes_of_data(request: Request, observer: Observer) -> Request:
     source = request.data or request.evaluation_data
     if source is None:
         return request
-    found = shapes_of_data(request.model, request.shape_ranges, source)
-    for name, shape in found.items():
+    of_data = shapes_of_data(request.model, request.shape_ranges, source)
+    for name, shape in of_data.items():
         observer.stage(f"shape {name}={'x'.join(map(str, shape))}, as the data has it")
-    fixed = {name: ShapeRange.fixed(shape) for name, shape in found.items()}
+    fixed = {name: ShapeRange.fixed(shape) for name, shape in of_data.items()}
     return replace(request, shape_ranges={**request.shape_ranges, **fixed})
 
 
@@ -238,8 +238,8 @@ def _told_of_bodies(model: Model, *datasets: Dataset) -> str:
 
 def _only_values(names: Iterable[str], *datasets: Dataset) -> dict[str, float]:
     """Those inputs of ``names`` that hold the same value in all samples, with it."""
-    found: dict[str, set[float]] = {}
+    values_of: dict[str, set[float]] = {}
     for name in () if datasets[0].synthetic else names:
         arrays = (sample.inputs[name] for dataset in datasets for sample in dataset)
-        found[name] = {float(one) for array in arrays for one in array.flat}
-    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+        values_of[name] = {float(one) for array in arrays for one in array.flat}
+    return {name: values.pop() for name, values in values_of.items() if len(values) == 1}

@@ -45,7 +45,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "model": model.fingerprint,
         "input shapes": {
             **{name: list(shape) for name, shape in model.input_shapes.items()},
-            **{name: found.text for name, found in task.shape_ranges.items()},
+            **{name: shape_range.text for name, shape_range in task.shape_ranges.items()},
         },
         # Before the pack, which is another one in another scheme.
         _SCHEME: _OR.join(name or _OWN for name in task.schemes) or None,
@@ -105,8 +105,8 @@ def bases_begun(settings: object) -> tuple[Base, ...]:
 
 def schemes_begun(settings: object) -> Schemes:
     """The schemes that a study with these ``settings`` decides between; see ``Task``."""
-    found = settings.get(_SCHEME) if isinstance(settings, Mapping) else None
-    names = found.split(_OR) if isinstance(found, str) else []
+    text = settings.get(_SCHEME) if isinstance(settings, Mapping) else None
+    names = text.split(_OR) if isinstance(text, str) else []
     return tuple(None if name == _OWN else name for name in names)
 
 
@@ -155,10 +155,10 @@ def apart_from_others(request: Request, observer: Observer) -> Request:
     if request.output is not None or request.storage is not None:
         return request
     other = (_kept(request, STUDY_NAME) or {}).get(_MODEL_FILE)
-    own = request.model.resolve()
-    if not isinstance(other, str) or Path(other) == own or not Path(other).is_file():
+    model_path = request.model.resolve()
+    if not isinstance(other, str) or Path(other) == model_path or not Path(other).is_file():
         return request
-    mark = hashlib.sha256(str(own).encode()).hexdigest()[:8]
+    mark = hashlib.sha256(str(model_path).encode()).hexdigest()[:8]
     output = Path(f"{request.model.stem}-{mark}{SUFFIX}")
     observer.stage(f"{request.output_folder} is about {other}; these results go to {output}")
     return replace(request, output=output)

@@ -88,7 +88,9 @@ class Task:
         if "shape-ranges" not in abilities_of(self.engine):
             return {}
         ranges = self.request.shape_ranges
-        return {name: found for name, found in ranges.items() if not found.is_fixed}
+        return {
+            name: shape_range for name, shape_range in ranges.items() if not shape_range.is_fixed
+        }
 
     @property
     def budget(self) -> int | None:

@@ -64,8 +64,8 @@ def _choices_of_result(path: Path, space: Space, scheme: Scheme) -> dict[str, st
     }
     choices, known = dict(space.defaults), 0
     for group in space.groups:
-        told = layouts.get(group.sites[0].signature, "")
-        names = _names(told, result.scheme, scheme)
+        names_text = layouts.get(group.sites[0].signature, "")
+        names = _names(names_text, result.scheme, scheme)
         layout = next((name for name in names if name in group.offered), None)
         if layout is not None:
             choices[group.name] = layout

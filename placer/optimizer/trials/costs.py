@@ -40,20 +40,20 @@ class TrialCosts:
     @staticmethod
     def of(records: Sequence[TrialRecord], setup: TrialSetup, task: Task) -> TrialCosts:
         """By the last trials; before there is one that was measured, by the float model."""
-        found = [r for r in records if r.measurement is not None and r.seconds > 0][-RECENT:]
-        if not found:
+        recent = [r for r in records if r.measurement is not None and r.seconds > 0][-RECENT:]
+        if not recent:
             return TrialCosts.of_float(setup, task)
         rivals = 2 + len(setup.latency_baselines.measured)
         measured = (
-            median(r.measurement.seconds for r in found if r.measurement is not None) / rivals
+            median(r.measurement.seconds for r in recent if r.measurement is not None) / rivals
         )
         warm_up = min(_WARM_UP_S, measured)
-        judged = [r.judgement.seconds for r in found if r.judgement is not None]
+        judged = [r.judgement.seconds for r in recent if r.judgement is not None]
         rest = [
             record.seconds
             - (record.measurement.seconds if record.measurement is not None else 0.0)
             - (record.judgement.seconds if record.judgement is not None else 0.0)
-            for record in found
+            for record in recent
         ]
         build = max(0.0, median(rest))
         return TrialCosts(
@@ -62,7 +62,7 @@ class TrialCosts:
             warm_up=warm_up,
             round=(measured - warm_up) / task.preset.rounds,
             judge=median(judged) if judged else 0.0,
-            trial=max(record.seconds for record in found),
+            trial=max(record.seconds for record in recent),
         )
 
     @staticmethod
@@ -73,8 +73,8 @@ class TrialCosts:
         if task.engine.estimated:
             return TrialCosts(build, _rebuild(build, task), 0.0, 0.0, judge, build + judge)
         # A short model is called once before each interval (``placer.engines.rounds``).
-        found = TrialCosts(build, build, _WARM_UP_S, 2 * run, judge, 0.0)
-        return replace(found, trial=build + found.measure(2, task.preset.rounds) + judge)
+        costs = TrialCosts(build, build, _WARM_UP_S, 2 * run, judge, 0.0)
+        return replace(costs, trial=build + costs.measure(2, task.preset.rounds) + judge)
 
 
 def _rebuild(build: float, task: Task) -> float:

@@ -69,9 +69,9 @@ class ProfiledLayers:
         if self._hidden:
             return {}
         times = attribute(predicted, plan, model)
-        found = {model.signatures[number].id: time for number, time in times.items()}
-        self._seen.update(found.keys())
-        return found
+        time_of = {model.signatures[number].id: time for number, time in times.items()}
+        self._seen.update(time_of.keys())
+        return time_of
 
     def _predict(self, placement: Placement) -> tuple[LayerModel, PredictedLayers]:
         base = self._task.base_of(placement)
@@ -107,15 +107,15 @@ def keep_layers(
     """Keep the times of layers that ``records``, of the landscape's precision, have measured."""
     if costs is None:
         return
-    found: list[tuple[str, float]] = []
+    times: list[tuple[str, float]] = []
     for record in records:
         measurement = record.measurement
         if measurement is not None and measurement.layers:
             seen = observe(landscape, record.choices, measurement)
             float_us = 1e3 * measurement.latency.median_ms / measurement.ratio.median
             signatures = landscape.layers.signatures
-            found += [(signatures[n].id, share * float_us) for n, share in seen.layers.items()]
-    costs.add(found)
+            times += [(signatures[n].id, share * float_us) for n, share in seen.layers.items()]
+    costs.add(times)
 
 
 def layer_costs(task: Task, base: Base) -> LayerCosts | None:

@@ -44,8 +44,10 @@ def predictor_of(
 
     ``ranges``: what candidates are quantized with; see ``make_predictor``.
     """
-    own = "float" if task.engine.remainder == "kept" else base or task.base
-    return make_predictor(task.model.graph, task.pack, target_of(task.engine), own, ranges=ranges)
+    base_type = "float" if task.engine.remainder == "kept" else base or task.base
+    return make_predictor(
+        task.model.graph, task.pack, target_of(task.engine), base_type, ranges=ranges
+    )
 
 
 def make_landscapes(task: Task) -> dict[Base, Landscape]:
@@ -115,15 +117,15 @@ def make_proposer(
 
 def _in_base(start: Proposal, space: Space) -> Proposal:
     """``start`` in the base precision of ``space``, if that says one."""
-    own = {BASE: space.bases[0]} if space.bases else {}
-    return replace(start, choices={**start.choices, **own})
+    base_choice = {BASE: space.bases[0]} if space.bases else {}
+    return replace(start, choices={**start.choices, **base_choice})
 
 
 def _warm_starts(task: Task, study: Study) -> tuple[Proposal, ...]:
     """Those of the request, or what the study began with: its files may be elsewhere."""
     if task.warm_starts:
-        found = [[own.kind, dict(own.choices)] for own in task.warm_starts]
-        study.set_attribute("warm starts", found)
+        starts = [[start.kind, dict(start.choices)] for start in task.warm_starts]
+        study.set_attribute("warm starts", starts)
         return task.warm_starts
     kept = study.attribute("warm starts", list[tuple[str, dict[str, str]]]) or ()
     return tuple(Proposal(*pair) for pair in kept)

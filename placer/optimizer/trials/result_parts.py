@@ -82,10 +82,10 @@ def measured_throughput(per_inference: LatencyPart, inputs: Tensors) -> Throughp
 
 def measured_parts(task: Task, seconds: np.ndarray) -> tuple[LatencyPart | None, ThroughputPart]:
     """What ``seconds`` of one model tell; no latency where the objective is throughput."""
-    found = EstimateError.of(task.engine).widened(latency(seconds))
+    estimate = EstimateError.of(task.engine).widened(latency(seconds))
     if task.request.objective == "throughput":
-        return None, measured_throughput(found, task.inputs)
-    return found, throughput_part(found, task.inputs)
+        return None, measured_throughput(estimate, task.inputs)
+    return estimate, throughput_part(estimate, task.inputs)
 
 
 def throttling_warnings(

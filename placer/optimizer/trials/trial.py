@@ -172,11 +172,11 @@ def blame(message: str, placement: Placement, sites: Sequence[Site]) -> str:
         return message
     tensor = match["tensor"]
     edges = {edge for edge in placement.edges if edge.tensor == tensor}
-    found = {
+    rules = {
         f"{site.match.rule.id} at '{site.match.anchor.name}'": None
         for site in sites
         if any(layout.quantize & edges for layout in site.layouts.values())
     }
-    if not found:
+    if not rules:
         return message
-    return f"{message}; the pair is there by rule {' and '.join(found)}"
+    return f"{message}; the pair is there by rule {' and '.join(rules)}"

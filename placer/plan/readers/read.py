@@ -97,7 +97,7 @@ def _log_plan(text: str, path: Path) -> Plan | None:
 
 def _separate_objects(text: str) -> list[Any]:
     """The inspector's JSON of single layers, where a script printed one after the other."""
-    decoder, found, position = json.JSONDecoder(strict=False), list[Any](), text.find("{")
+    decoder, objects, position = json.JSONDecoder(strict=False), list[Any](), text.find("{")
     while position >= 0:
         try:
             entry, position = decoder.raw_decode(text, position)
@@ -105,9 +105,9 @@ def _separate_objects(text: str) -> list[Any]:
             return []
         if "Name" not in entry or "LayerType" not in entry:
             return []
-        found.append(entry)
+        objects.append(entry)
         position = text.find("{", position)
-    return found
+    return objects
 
 
 def _json(text: str, path: Path) -> Any:

@@ -31,8 +31,8 @@ def inspector_plan(document: Mapping[str, Any], source: str) -> Plan:
 
 def inspector_name(document: Mapping[str, Any]) -> str:
     version = {"Bindings": " 8 to 10", "I/O Tensors": " 11"}
-    found = [text for field, text in version.items() if field in document]
-    return f"TensorRT{found[0] if found else ''} inspector"
+    versions = [text for field, text in version.items() if field in document]
+    return f"TensorRT{versions[0] if versions else ''} inspector"
 
 
 # Synchronisation between streams, constants and shapes computed on the host run nothing.

@@ -28,10 +28,10 @@ def printed_entries(text: str) -> tuple[Entry | str, ...]:
     return ()
 
 
-def _engines(found: Iterator[Entry | str | None]) -> Iterator[list[Entry | str]]:
+def _engines(entries: Iterator[Entry | str | None]) -> Iterator[list[Entry | str]]:
     """Split at None, where the next engine's listing starts."""
     engine: list[Entry | str] = []
-    for entry in found:
+    for entry in entries:
         if entry is None:
             yield engine
             engine = []
@@ -69,13 +69,13 @@ def _information(text: str) -> Iterator[Entry | None]:
                 yield None
             continue
         read, _, rest = line[match.end() :].partition("Outputs: [")
-        fields = {name: found[1] for name, p in _FIELDS.items() if (found := p.search(rest))}
+        fields = {name: field[1] for name, p in _FIELDS.items() if (field := p.search(rest))}
         yield _entry(match["name"], match["op"], _tensors(read), _tensors(rest), **fields)
 
 
 def _tensors(section: str) -> list[dict[str, str]]:
-    found = _TENSOR.finditer(section)
-    return [{"Name": match["name"], "Format/Datatype": match["phrase"]} for match in found]
+    matches = _TENSOR.finditer(section)
+    return [{"Name": match["name"], "Format/Datatype": match["phrase"]} for match in matches]
 
 
 def _lines(text: str) -> list[str]:
@@ -102,8 +102,8 @@ def _summary(text: str) -> Iterator[Entry | None]:
 
 
 def _sized(section: str) -> list[dict[str, str]]:
-    found = _SIZED.finditer(section)
-    return [{"Name": match["name"], "Format/Datatype": match["dtype"]} for match in found]
+    matches = _SIZED.finditer(section)
+    return [{"Name": match["name"], "Format/Datatype": match["dtype"]} for match in matches]
 
 
 # --- polygraphy -----------------------------------------------------------------------------
@@ -128,9 +128,10 @@ def _polygraphy(text: str) -> Iterator[Entry | None]:
 
 
 def _described(section: str) -> list[dict[str, str]]:
-    found = _DESCRIBED.finditer(section)
+    matches = _DESCRIBED.finditer(section)
     return [
-        {"Name": match["name"].strip(), "Format/Datatype": _type(match["facts"])} for match in found
+        {"Name": match["name"].strip(), "Format/Datatype": _type(match["facts"])}
+        for match in matches
     ]
 
 

@@ -87,11 +87,11 @@ def _split_at_top(text: str, separators: tuple[str, ...]) -> list[str]:
     parts, start, depth, position = [], 0, 0, 0
     while position < len(text):
         depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(text[position], 0)
-        found = next((s for s in separators if text.startswith(s, position)), "")
-        if found and depth <= 0:
+        separator = next((s for s in separators if text.startswith(s, position)), "")
+        if separator and depth <= 0:
             parts.append(text[start:position])
-            start = position + len(found)
-        position += len(found) or 1
+            start = position + len(separator)
+        position += len(separator) or 1
     return [*parts, text[start:]]
 
 

@@ -58,7 +58,7 @@ def printed_times(text: str) -> list[tuple[str, float]]:
             inside, times = True, []
             continue
         rest = _PREFIX.sub("", line)
-        row = next((found for p in _ROWS if inside and (found := p.search(rest))), None)
+        row = next((row_match for p in _ROWS if inside and (row_match := p.search(rest))), None)
         if row is None:
             continue
         if row["name"] == "Total":

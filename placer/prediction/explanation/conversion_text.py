@@ -37,10 +37,10 @@ def _remedy(remedy: Remedy) -> str:
 def _quantized(change: Change) -> Iterator[str]:
     """What ``change`` quantizes, anew or in another format than before."""
     added, other, formats = change.added, change.reformatted, change.formats
-    for edges, own in ((added, ""), (other, " in the scheme's own format")):
+    for edges, format_text in ((added, ""), (other, " in the scheme's own format")):
         plain = tuple(edge for edge in edges if edge not in formats)
         if plain:
-            yield f"quantize {_edges(plain)}{own}"
+            yield f"quantize {_edges(plain)}{format_text}"
     for chosen in sorted({formats[edge] for edge in (*added, *other) if edge in formats}):
         same = tuple(edge for edge in (*added, *other) if formats.get(edge) == chosen)
         yield f"quantize {_edges(same)} to {chosen}"

@@ -110,8 +110,8 @@ class Explainer:
         """Explain ``placement``, which must be of the explainer's graph."""
         prediction = self._predictor.predict(placement)
         remedies = Remedies(self._graph, self.sites, self._predictor, self._estimator, prediction)
-        found = remedies.find()
-        _apply_best(remedies, found)
+        remedy_of = remedies.find()
+        _apply_best(remedies, remedy_of)
         improved = remedies.prediction
         left = {predicted.layer.name for predicted in improved.layers}
         plan = self._estimator.estimate(prediction)
@@ -119,7 +119,7 @@ class Explainer:
             decisions=tuple(Decision(s, chosen_layout(s, placement)) for s in self.sites),
             overlaps=self._overlaps,
             plan=plan,
-            conversions=tuple(self._conversions(prediction, plan, found, left)),
+            conversions=tuple(self._conversions(prediction, plan, remedy_of, left)),
             total_us=self._estimator.total_us(prediction),
             float_us=self._estimator.total_us(self._predictor.predict(EMPTY, prediction)),
             improved=improved.placement,
@@ -137,13 +137,13 @@ class Explainer:
     ) -> Iterator[StandaloneConversion]:
         """Those of ``prediction``, the costliest first; ``left``: layers that no remedy removes."""
         layers = self._estimator.layers(prediction)
-        found = [
+        timed = [
             (predicted, layer.time_us or 0.0)
             for predicted, layer in zip(layers, plan.layers, strict=True)
             if is_conversion(predicted)
         ]
-        found.sort(key=lambda item: -item[1])
-        for predicted, us in found:
+        timed.sort(key=lambda item: -item[1])
+        for predicted, us in timed:
             name = predicted.layer.name
             remedy = remedies.get((name, predicted.ordinal))
             yield StandaloneConversion(
@@ -157,13 +157,13 @@ class Explainer:
             )
 
 
-def _apply_best(remedies: Remedies, found: Mapping[tuple[str, int], Remedy]) -> None:
-    """Apply the remedy that saves most until none helps; ``found``: the first ones."""
+def _apply_best(remedies: Remedies, remedy_of: Mapping[tuple[str, int], Remedy]) -> None:
+    """Apply the remedy that saves most until none helps; ``remedy_of``: the first ones."""
     for _ in range(MAX_REMEDIES):
-        if not found:
+        if not remedy_of:
             break
-        remedies.apply(max(found.values(), key=lambda remedy: remedy.saves_us))
-        found = remedies.find()
+        remedies.apply(max(remedy_of.values(), key=lambda remedy: remedy.saves_us))
+        remedy_of = remedies.find()
 
 
 def chosen_layout(site: Site, placement: Placement) -> str:
@@ -195,15 +195,15 @@ def _has_format(layout: ResolvedLayout, placement: Placement) -> bool:
 
     Edges into other nodes have those of their sites; layouts with ``requires`` follow others.
     """
-    own = layout.own or layout.quantize
-    return bool(layout.requires) or all(placement.formats.get(e) == layout.format for e in own)
+    edges = layout.own or layout.quantize
+    return bool(layout.requires) or all(placement.formats.get(e) == layout.format for e in edges)
 
 
 def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> str:
     """One sentence on why a conversion stays a layer of its own."""
     tensor = predicted.layer.inputs[0].tensor
     served = _names(predicted.edges)
-    if not any(predicted is own for own in prediction.layers):
+    if not any(predicted is other for other in prediction.layers):
         return (
             f"the engine moves '{tensor}', which is read in float by {served}, and rounds it again"
         )
@@ -222,10 +222,10 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> s
     floats = [edge for edge in readers if edge not in prediction.form.scales]
     if floats:
         return f"'{tensor}' is read in float by {_names(floats)}, so its producer writes float"
-    found = {prediction.form.scales[edge] for edge in readers}
-    if len({scale.format for scale in found}) > 1:
+    scales = {prediction.form.scales[edge] for edge in readers}
+    if len({scale.format for scale in scales}) > 1:
         return f"the readers of '{tensor}' have unequal formats, so its producer writes float"
-    if len(found) > 1:
+    if len(scales) > 1:
         return f"the readers of '{tensor}' have unequal scales, so its producer writes float"
     return f"'{graph.producer[tensor].name}' ({graph.producer[tensor].op}) computes in float"
 

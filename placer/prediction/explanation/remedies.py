@@ -87,13 +87,13 @@ class Remedies:
 
     def find(self) -> dict[tuple[str, int], Remedy]:
         """The remedies of the costliest conversions, by name and ordinal, where there are any."""
-        conversions = (conversion for own in self._costly.values() for conversion in own)
-        found = {}
+        conversions = (conversion for costly in self._costly.values() for conversion in costly)
+        remedy_of = {}
         for conversion in heapq.nsmallest(MAX_REMEDIES, conversions):
             remedy = self._remedy(conversion.layer)
             if remedy is not None:
-                found[conversion.layer.layer.name, conversion.layer.ordinal] = remedy
-        return found
+                remedy_of[conversion.layer.layer.name, conversion.layer.ordinal] = remedy
+        return remedy_of
 
     def apply(self, remedy: Remedy) -> None:
         """Go on with the remedy's placement."""
@@ -120,13 +120,13 @@ class Remedies:
         for position, step in new.items():
             self._names.update(_names(step))
             times = self._estimator.step_us(step)
-            found = [
+            costly = [
                 Costly(-us, position, order, layer)
                 for order, (layer, us) in enumerate(zip(step.layers, times, strict=True))
                 if is_conversion(layer)
             ]
-            if found:
-                self._costly[position] = found
+            if costly:
+                self._costly[position] = costly
 
     def _remedy(self, conversion: PredictedLayer) -> Remedy | None:
         """The change around the tensor that removes the conversion and saves most."""

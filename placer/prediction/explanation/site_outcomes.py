@@ -31,7 +31,7 @@ def compare_sites(
     Only nodes that compute layers of both plans name count; sites without any are left out.
     """
     mine, theirs = _by_node(predicted), _by_node(actual)
-    found = []
+    outcomes = []
     for decision in decisions:
         names = [n.name for n in decision.site.match.nodes.values()]
         known = [name for name in names if name in mine and name in theirs]
@@ -39,8 +39,8 @@ def compare_sites(
             left = tuple(dict.fromkeys(mine[name] for name in known))
             right = tuple(dict.fromkeys(theirs[name] for name in known))
             agrees = _shape_of(left, set(known)) == _shape_of(right, set(known))
-            found.append(SiteOutcome(decision, left, right, agrees))
-    return tuple(found)
+            outcomes.append(SiteOutcome(decision, left, right, agrees))
+    return tuple(outcomes)
 
 
 def _by_node(plan: Plan) -> dict[str, Layer]:

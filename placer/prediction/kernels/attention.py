@@ -42,7 +42,7 @@ def attentions(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node
     and values that are repeated for several heads of queries. ``float32``: tensors that have that
     type in a narrower engine: what replaces rows of such scores is none of an attention.
     """
-    found = {}
+    nodes_of = {}
     for softmax in graph.nodes:
         if softmax.op != "Softmax" or _is_of_one_head(graph, softmax):
             continue
@@ -58,8 +58,8 @@ def attentions(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node
             repeated = (*_repeated(graph, scores.inputs[1]), *_repeated(graph, mix.inputs[1]))
             masks = (mask for node in before[1:] for mask in _masks(graph, node))
             scales = _scales(graph, scores, masked=len(before) > 1)
-            found[scores.name] = (scores, *scales, *repeated, *masks, *before[1:], *behind)
-    return found
+            nodes_of[scores.name] = (scores, *scales, *repeated, *masks, *before[1:], *behind)
+    return nodes_of
 
 
 def _scales(graph: Graph, scores: Node, masked: bool) -> Iterator[Node]:
@@ -140,33 +140,33 @@ def _scored(graph: Graph, node: Node) -> tuple[Node, ...]:
     Products of two activations that are added to each other are none of an attention; beside one
     of learned queries or positions it is the other one's.
     """
-    found: list[tuple[Node, ...]] = []
+    chains: list[tuple[Node, ...]] = []
     for tensor in node.inputs:
         made = graph.producer.get(tensor)
         if made is None or len(graph.edges_of(tensor)) > 1:
             continue
         if made.op == "MatMul":
-            found.append((made,))
+            chains.append((made,))
         elif made.op in (*_FLAT, *_MASKS) and (before := _scored(graph, made)):
-            found.append((*before, made))
-    of_two = [nodes for nodes in found if weight_input(graph, nodes[0]) is None]
-    found = of_two or found
-    return found[0] if len(found) == 1 else ()
+            chains.append((*before, made))
+    of_two = [nodes for nodes in chains if weight_input(graph, nodes[0]) is None]
+    chains = of_two or chains
+    return chains[0] if len(chains) == 1 else ()
 
 
 def _weighted(graph: Graph, softmax: Node, cleans: bool) -> list[Node]:
     """``softmax``, what views and ``cleans`` what it makes, and the product that reads that."""
-    found = [softmax]
-    while found[-1].op != "MatMul":
-        readers = readers_of(graph, found[-1].outputs[0])
+    chain = [softmax]
+    while chain[-1].op != "MatMul":
+        readers = readers_of(graph, chain[-1].outputs[0])
         cleaned = _cleaned(graph, readers) if cleans else []
         if cleaned:
-            found += cleaned
+            chain += cleaned
         elif len(readers) == 1 and readers[0].op in (*_FLAT, "MatMul"):
-            found.append(readers[0])
+            chain.append(readers[0])
         else:
             break
-    return found
+    return chain
 
 
 def _cleaned(graph: Graph, readers: Sequence[Node]) -> list[Node]:

@@ -36,24 +36,24 @@ def sums_channels(unit: Unit) -> bool:
     return unit.role == "reduce" and unit.node.op in CONVS
 
 
-def sums_apart(own: Sequence[Unit], writer: Unit, unit: Unit) -> bool:
-    """Whether another kernel than ``writer``'s, ``own``, sums the few channels that it writes.
+def sums_apart(kernel: Sequence[Unit], writer: Unit, unit: Unit) -> bool:
+    """Whether another kernel than ``writer``'s, ``kernel``, sums the few channels that it writes.
 
     So it is behind an INT8 Conv with an activation that is computed in parts.
     """
-    scales = any(other.role == "pointwise" and not other.works for other in own)
+    scales = any(other.role == "pointwise" and not other.works for other in kernel)
     return sums_channels(unit) and scales and writer.node.op in _IN_PARTS
 
 
-def leaves_as_row(graph: Graph, own: Sequence[Unit], cast: Unit) -> bool:
+def leaves_as_row(graph: Graph, kernel: Sequence[Unit], cast: Unit) -> bool:
     """Whether a map of one channel or one place that such a Conv made is cast apart.
 
-    ``own``: the units of the kernel that makes it; ``cast``: what makes it a graph output.
+    ``kernel``: the units of the kernel that makes it; ``cast``: what makes it a graph output.
     """
     shape = graph.type_of(cast.reads[0][0].tensor).shape or ()
     row = len(shape) == 4 and 1 in (shape[1], shape[2] * shape[3])
-    sums = any(unit.role == "reduce" for unit in own)
-    return row and not sums and any(map(_is_written_out, own))
+    sums = any(unit.role == "reduce" for unit in kernel)
+    return row and not sums and any(map(_is_written_out, kernel))
 
 
 def _is_written_out(unit: Unit) -> bool:

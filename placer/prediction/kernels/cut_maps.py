@@ -25,27 +25,29 @@ class CutMaps:
         ordered: list[Unit] = []
         for unit in list(self._groups.units):
             ordered.append(unit)
-            own = self._groups.of(unit)
-            if any(is_padded(self._graph, other) for other in own):
+            kernel = self._groups.of(unit)
+            if any(is_padded(self._graph, other) for other in kernel):
                 for tensor in unit.outputs:
-                    ordered += self._cut(tensor, unit, own)
+                    ordered += self._cut(tensor, unit, kernel)
         self._groups.reorder(ordered)
 
-    def _cut(self, tensor: str, unit: Unit, own: Sequence[Unit]) -> list[Unit]:
+    def _cut(self, tensor: str, unit: Unit, kernel: Sequence[Unit]) -> list[Unit]:
         readers = [
             (edge, reader)
             for edge, reader in unit.readers
             if edge.tensor == tensor
-            and reader not in own
+            and reader not in kernel
             and not any(u.node.op == "ConvTranspose" for u in self._groups.of(reader) if u.works)
         ]
         if not readers:
             return []
         leaves = len(readers) == 1 and readers[0][1].role == "cast"
-        if leaves and len(_named(own)) == len(own):  # Another kernel cuts it, see ``KernelLayers``.
+        if leaves and len(_named(kernel)) == len(
+            kernel
+        ):  # Another kernel cuts it, see ``KernelLayers``.
             self._groups.merge(unit.group, readers[0][1].group)
             return []
-        cut = Unit(0, unit.node, "move", False, (tensor,), names=_named(own))
+        cut = Unit(0, unit.node, "move", False, (tensor,), names=_named(kernel))
         self._groups.start(cut)
         for edge, reader in readers:
             self._made.relink(reader, edge, cut)
@@ -55,9 +57,9 @@ class CutMaps:
         return [cut]
 
 
-def _named(own: Sequence[Unit]) -> tuple[Node, ...]:
+def _named(kernel: Sequence[Unit]) -> tuple[Node, ...]:
     """What the cut is named after: the kernel, or what it adds to another map and what follows."""
-    ordered = sorted(own, key=lambda unit: unit.index)
+    ordered = sorted(kernel, key=lambda unit: unit.index)
     added = [i for i, unit in enumerate(ordered) if len(unit.reads) > 1]
     return tuple(unit.node for unit in ordered[max(added, default=0) :])
 

@@ -158,7 +158,7 @@ class Epilogues:
         if product.node.op not in CONVS or passed_on:
             return []
         shape = self._graph.type_of(product.node.outputs[0]).shape
-        done, found = [product, *chain], list[Unit]()
+        done, beside = [product, *chain], list[Unit]()
         for unit in self._units[product.index + 1 :]:
             if unit.role != "pointwise" or unit in done or not self._may_end(product, unit):
                 continue
@@ -169,10 +169,10 @@ class Epilogues:
             if quantized or self._graph.type_of(unit.outputs[0]).shape != shape:
                 continue
             done.append(unit)
-            found.append(unit)
+            beside.append(unit)
         outputs = sum(self._leaves(unit, done) for unit in done)
-        taken_along = any(self._is_pulled(unit, False) for unit in found)
-        return None if taken_along or outputs > _OUTPUTS else found
+        taken_along = any(self._is_pulled(unit, False) for unit in beside)
+        return None if taken_along or outputs > _OUTPUTS else beside
 
     def _comes_later(self, other: Unit, product: Unit, unit: Unit) -> bool:
         """Whether ``other`` is known after ``product`` only: another product, or what reads it.
@@ -205,17 +205,17 @@ class Epilogues:
 
     def _prepared(self, region: Sequence[Unit]) -> list[Unit]:
         """What of a region the kernel of a Conv does that nothing is generated for."""
-        found: list[Unit] = []
+        epilogue: list[Unit] = []
         if region[0].node.op not in CONVS or region[0].grouped:
-            return found
+            return epilogue
         for unit in region[1:3]:
-            sums = unit.node.op == "Add" and not found and len(unit.reads) > 1
-            active = unit.node.op in ACTIVATIONS and all(u.node.op == "Add" for u in found)
-            done = [region[0], *found, unit]
+            sums = unit.node.op == "Add" and not epilogue and len(unit.reads) > 1
+            active = unit.node.op in ACTIVATIONS and all(u.node.op == "Add" for u in epilogue)
+            done = [region[0], *epilogue, unit]
             if not (sums or active) or [u for u in done if self._leaves(u, done)] != [unit]:
                 break
-            found.append(unit)
-        return found
+            epilogue.append(unit)
+        return epilogue
 
     def _is_pulled(self, unit: Unit, casts_apart: bool) -> bool:
         """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q.
@@ -286,11 +286,11 @@ class Epilogues:
 
     def _joined_by(self, readers: Sequence[Unit]) -> set[int]:
         """Those of ``readers`` that join floats in place, by index, and what joins them again."""
-        found: set[int] = set()
+        joined: set[int] = set()
         for reader in readers:
             if self._joins_floats(reader):
-                found |= {reader.index, *self._joined_by([r for _, r in reader.readers])}
-        return found
+                joined |= {reader.index, *self._joined_by([r for _, r in reader.readers])}
+        return joined
 
     def _is_shuffled(self, product: Unit, unit: Unit) -> bool:
         """Whether the channels of a Conv of groups are shuffled next, or get a dimension more.

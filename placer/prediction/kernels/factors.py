@@ -27,17 +27,17 @@ def factors(
 
     ``is_attention``: whether a product is part of an attention in one kernel.
     """
-    found: dict[str, Node] = {}
+    product_of: dict[str, Node] = {}
     ends = {gelu.nodes[-1].name for gelu in gelus(graph)}
     for node in reversed(graph.nodes):
         if number(graph, node) is None or node.name in ends:
             continue
-        product = _product(graph, form, node, found)
+        product = _product(graph, form, node, product_of)
         given = (Edge(tensor, node.name, i) for i, tensor in enumerate(node.inputs))
         quantized = any(edge in form.scales for edge in given) or _is_scaled(graph, form, node)
         if product is not None and not quantized and not is_attention(product):
-            found[node.name] = product
-    return found
+            product_of[node.name] = product
+    return product_of
 
 
 @kept

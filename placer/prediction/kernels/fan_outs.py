@@ -37,13 +37,13 @@ class FanOut:
 @kept
 def fan_outs(graph: Graph) -> dict[str, FanOut]:
     """By name of the product: joint queries, keys and values, taken apart behind it."""
-    found = {}
+    fan_out_of = {}
     for node in graph.nodes:
         if node.op == "MatMul" and weight_input(graph, node) is not None:
             fan_out = _fan_out(graph, node)
             if fan_out is not None:
-                found[node.name] = fan_out
-    return found
+                fan_out_of[node.name] = fan_out
+    return fan_out_of
 
 
 def _fan_out(graph: Graph, product: Node) -> FanOut | None:

@@ -25,12 +25,12 @@ def float32_tensors(graph: Graph) -> frozenset[str]:
     A mask is one of a number beyond FP16's: whether it is ever used, ranges tell, which a
     prediction does not know; it is taken to be.
     """
-    found = {t for node in graph.nodes if _casts_for_power(graph, node) for t in node.inputs}
+    powered = {t for node in graph.nodes if _casts_for_power(graph, node) for t in node.inputs}
     wide: set[str] = set()
     for node in graph.nodes:
         if node.op in _PASSES and _is_wide(graph, node, wide):
             wide.update(node.outputs)
-    return frozenset(found | wide)
+    return frozenset(powered | wide)
 
 
 def _is_wide(graph: Graph, node: Node, wide: set[str]) -> bool:

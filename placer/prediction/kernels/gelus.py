@@ -31,7 +31,7 @@ class Gelu:
 @kept
 def gelus(graph: Graph) -> tuple[Gelu, ...]:
     """The GELUs of ``graph`` whose parts nothing else reads."""
-    found = []
+    functions = []
     for node in graph.nodes:
         inner = _inner(graph, node)
         outer = _outer(graph, node, inner[0]) if inner is not None else ()
@@ -43,8 +43,8 @@ def gelus(graph: Graph) -> tuple[Gelu, ...]:
         if not set(inside) & set(graph.outputs) and all(
             reader.name in names for tensor in inside for reader in readers_of(graph, tensor)
         ):
-            found.append(Gelu(inner[0], nodes))
-    return tuple(found)
+            functions.append(Gelu(inner[0], nodes))
+    return tuple(functions)
 
 
 def constant(graph: Graph, node: Node) -> float | None:

@@ -83,21 +83,21 @@ class Generated:
         return writer if adds else None
 
     def _may_wait(self, unit: Unit, later: Sequence[Unit]) -> bool:
-        own = self._groups.of(unit)
-        if unit in later or len(own) == 1 or set(unit.outputs) & set(self._graph.outputs):
+        kernel = self._groups.of(unit)
+        if unit in later or len(kernel) == 1 or set(unit.outputs) & set(self._graph.outputs):
             return False
-        if not all(other.generated for other in (*own, *later)):
+        if not all(other.generated for other in (*kernel, *later)):
             return False
         if any(self._is_written_out_product(reader) for _, reader in unit.readers):
             return False
         if self._reads_twice(unit):
             return False
-        if self._groups.have_other_path(own, later):
+        if self._groups.have_other_path(kernel, later):
             return True
         convs = [other for other in later if reads_channels(self._graph, other)]
         if any(self._groups.depends(other, unit) for other in convs):
             return False
-        return any(writer in own for other in convs for _, writer in other.reads)
+        return any(writer in kernel for other in convs for _, writer in other.reads)
 
     def _reads_twice(self, unit: Unit) -> bool:
         """Whether what stays is read by ``unit``, and there or in what it alone reads once more.
@@ -107,35 +107,35 @@ class Generated:
         """
         if unit.node.op == "Mul" and any(w and w.node.op in _GATES for _, w in unit.reads):
             return False
-        own, waiting = self._groups.of(unit), [unit]
+        kernel, waiting = self._groups.of(unit), [unit]
         for other in waiting:
             waiting += [
                 writer
                 for writer in dict.fromkeys(w for _, w in other.reads)
-                if writer in own
+                if writer in kernel
                 and writer not in waiting
                 and all(reader in waiting for _, reader in writer.readers)
                 and not set(writer.outputs) & set(self._graph.outputs)
             ]
-        read = [e.tensor for u in waiting for e, w in u.reads if w in own and w not in waiting]
+        read = [e.tensor for u in waiting for e, w in u.reads if w in kernel and w not in waiting]
         return any(read.count(edge.tensor) > 1 for edge, _ in unit.reads)
 
     def _may_join(self, writer: Unit, unit: Unit) -> bool:
-        own = self._groups.of(writer)
-        if not all(u.generated for u in own) or writer.group == unit.group:
+        kernel = self._groups.of(writer)
+        if not all(u.generated for u in kernel) or writer.group == unit.group:
             return False
-        if unit.alone or any(u.alone for u in own) or self._is_left_to_readers(writer, unit):
+        if unit.alone or any(u.alone for u in kernel) or self._is_left_to_readers(writer, unit):
             return False
         large = self._sums.is_of_large_map(unit)
         turned = self._sums.ends_turned(writer, unit) or self._turned.is_map(writer, unit)
         if (large and turned) or self._turned.ends(writer, unit):
             return False
-        if self._is_joined_later(own, unit) or self._is_joined(writer, unit):
+        if self._is_joined_later(kernel, unit) or self._is_joined(writer, unit):
             return False
         moved = unit.node.op in VIEWS or (
             unit.node.op == "Transpose" and keeps_all(self._graph, unit.node)
         )
-        if moved and any(u.role == "reduce" for u in own):
+        if moved and any(u.role == "reduce" for u in kernel):
             sums = [
                 r
                 for _, r in unit.readers
@@ -145,13 +145,13 @@ class Generated:
                 return False
         if self.is_in_place(writer) or self.is_in_place(unit):
             return False
-        if self._is_written_out_product(unit) and not all(map(self._is_of_inputs, own)):
+        if self._is_written_out_product(unit) and not all(map(self._is_of_inputs, kernel)):
             return False
         if any(edge.input_index == NORMED for edge, _ in unit.reads):
             return False
-        if unit.pads_integers and any(self._turns_tokens(other) for other in own):
+        if unit.pads_integers and any(self._turns_tokens(other) for other in kernel):
             return False
-        if unit.pads_floats and any(other.role == "reduce" for other in own):
+        if unit.pads_floats and any(other.role == "reduce" for other in kernel):
             return False
         views = unit.node.op in VIEWS and any(e in self._form.scales for e, _ in unit.readers)
         if views and self._sums.multiplies_row(unit):
@@ -183,7 +183,7 @@ class Generated:
             return False
         return all(w is None or (w.generated and self._is_of_inputs(w)) for _, w in unit.reads)
 
-    def _is_joined_later(self, own: Sequence[Unit], unit: Unit) -> bool:
+    def _is_joined_later(self, kernel: Sequence[Unit], unit: Unit) -> bool:
         """Whether a later part of a Concat is made in the kernel that ``unit`` would be part of.
 
         A kernel writes one part of what is joined in place at most.
@@ -191,7 +191,7 @@ class Generated:
         joined = [reader for _, reader in unit.readers if self.is_in_place(reader)]
         parts = [part for reader in joined for _, part in reader.reads if part is not None]
         return any(
-            part.index > unit.index and part.generated and any(w in own for _, w in part.reads)
+            part.index > unit.index and part.generated and any(w in kernel for _, w in part.reads)
             for part in parts
         )
 
@@ -220,21 +220,21 @@ class Generated:
 
     def _may_fuse(self, writer: Unit, unit: Unit) -> bool:
         """Whether what is generated of both may be one kernel."""
-        own, theirs = self._groups.of(writer), self._groups.of(unit)
-        if not all(u.generated for u in (*own, *theirs)):
+        kernel, theirs = self._groups.of(writer), self._groups.of(unit)
+        if not all(u.generated for u in (*kernel, *theirs)):
             return False
-        both = (*own, *theirs)
+        both = (*kernel, *theirs)
         if any(reads_channels_of(self._graph, u, both) for u in both):
             return False
-        if unit.role == "cast" and leaves_as_row(self._graph, own, unit):
+        if unit.role == "cast" and leaves_as_row(self._graph, kernel, unit):
             return False
-        if sums_apart(own, writer, unit) or (resizes(writer) and self._sums_map(unit)):
+        if sums_apart(kernel, writer, unit) or (resizes(writer) and self._sums_map(unit)):
             return False
         if sum(resizes(u) for u in both) > 1:
             return False
-        if len(self._reductions(both)) > 1 or self._groups.have_other_path(own, theirs):
+        if len(self._reductions(both)) > 1 or self._groups.have_other_path(kernel, theirs):
             return False
-        return not self._sums.end(own, writer, unit, self._groups.depends)
+        return not self._sums.end(kernel, writer, unit, self._groups.depends)
 
     def _sums_map(self, unit: Unit) -> bool:
         """Whether it sums over places, which a kernel that resizes a map does not do."""
@@ -242,12 +242,12 @@ class Generated:
 
     def _reductions(self, units: Sequence[Unit]) -> set[Reduction]:
         """Over what ``units`` sum; products of one row are one sum."""
-        found: dict[object, Reduction] = {}
+        reductions: dict[object, Reduction] = {}
         for unit in units:
             if unit.role == "reduce":
                 row = unit.reads[0][0].tensor if self._sums.is_row_product(unit) else unit
-                found.setdefault(row, reduction(self._graph, unit.node))
-        return set(found.values())
+                reductions.setdefault(row, reduction(self._graph, unit.node))
+        return set(reductions.values())
 
     def is_in_place(self, unit: Unit) -> bool:
         """Whether a Concat is nothing but what is written into one tensor in the first place."""
@@ -308,8 +308,8 @@ class Generated:
 
     def _reads_floats(self, unit: Unit) -> bool:
         """Whether its kernel reads what prepared ones have written, and no sums to be scaled."""
-        own = self._groups.of(unit)
-        read = [w for other in own for _, w in other.reads if w is not None and w not in own]
+        kernel = self._groups.of(unit)
+        read = [w for other in kernel for _, w in other.reads if w is not None and w not in kernel]
         return any(not w.generated for w in read) and not any(w.leaves_sums for w in read)
 
     def _is_scaled(self, writer: Unit | None) -> bool:

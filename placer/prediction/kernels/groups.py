@@ -42,9 +42,9 @@ class Groups:
 
     def split(self, number: int) -> None:
         """Let units of a kernel that nothing in it joins any more be kernels of their own."""
-        own = self.by_number[number]
-        read = [{unit.index, *(w.index for _, w in unit.reads if w in own)} for unit in own]
-        self.by_number[number], *others = ([own[i] for i in part] for part in connected(read))
+        units = self.by_number[number]
+        read = [{unit.index, *(w.index for _, w in unit.reads if w in units)} for unit in units]
+        self.by_number[number], *others = ([units[i] for i in part] for part in connected(read))
         for part in others:
             self._start(part)
 

@@ -16,17 +16,17 @@ def epilogue_of_norm(made: Units, norm: Unit) -> Sequence[Unit]:
         return []
     ops = [reader.node.op for reader in readers]
     if ops == ["Relu"]:
-        found = readers
-        if not whole and any(_is_float_product(r) for _, r in found[0].readers):
+        epilogue = readers
+        if not whole and any(_is_float_product(r) for _, r in epilogue[0].readers):
             return []
     elif whole and sorted(ops) == ["Mul", "Sigmoid"]:
-        found = sorted(readers, key=lambda unit: unit.index)
-        if [w for _, w in found[1].reads if w not in (norm, found[0])]:
+        epilogue = sorted(readers, key=lambda unit: unit.index)
+        if [w for _, w in epilogue[1].reads if w not in (norm, epilogue[0])]:
             return []
     else:
         return []
-    casts = any(reader.role == "cast" for _, reader in found[-1].readers)
-    return [] if whole and casts else found
+    casts = any(reader.role == "cast" for _, reader in epilogue[-1].readers)
+    return [] if whole and casts else epilogue
 
 
 def _is_float_product(unit: Unit) -> bool:

@@ -155,11 +155,11 @@ class NormUnits:
 
     def _group_norms(self) -> Mapping[str, GroupNorm]:
         """Those without a pair inside."""
-        found = group_norms(self._graph)
-        inside = {id(n): self._inside(n) for n in found.values()}
+        norm_of = group_norms(self._graph)
+        inside = {id(n): self._inside(n) for n in norm_of.values()}
         return {
             name: norm
-            for name, norm in found.items()
+            for name, norm in norm_of.items()
             if not any(edge in self._form.scales for edge in inside[id(norm)])
         }
 

@@ -36,13 +36,13 @@ class GroupNorm:
 @kept
 def group_norms(graph: Graph) -> Mapping[str, GroupNorm]:
     """The GroupNorms that the builder knows as such, by name of each node."""
-    found: dict[str, GroupNorm] = {}
+    norm_of: dict[str, GroupNorm] = {}
     for node in graph.nodes:
         if node.op == "InstanceNormalization":
             norm = _group_norm(graph, node)
             if norm is not None:
-                found |= dict.fromkeys((n.name for n in norm.nodes), norm)
-    return found
+                norm_of |= dict.fromkeys((n.name for n in norm.nodes), norm)
+    return norm_of
 
 
 @kept

@@ -117,8 +117,8 @@ class KernelPredictor:
         layers = KernelLayers(units, kernels, self._base, self._integer).layers()
         steps = {i: self._step(layer) for i, layer in enumerate(layers)}
         count = max(len(steps), len(near.steps) if near else 0)
-        own = NormalForm(self._of_model(form.scales), self._of_model(form.second))
-        return Prediction(placement, given, own, steps, {}, tuple(range(count)))
+        form_of_model = NormalForm(self._of_model(form.scales), self._of_model(form.second))
+        return Prediction(placement, given, form_of_model, steps, {}, tuple(range(count)))
 
     def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:
         """See ``Predictor.vary``; every kernel is predicted anew."""

@@ -34,16 +34,18 @@ class Sums:
     def __init__(self, graph: Graph, form: NormalForm, rows: Rows) -> None:
         self._graph, self._form, self._rows = graph, form, rows
 
-    def end(self, own: Sequence[Unit], writer: Unit, unit: Unit, depends: Depends) -> bool:
-        """Whether ``unit`` is in another kernel than ``own``, which it reads, since that sums.
+    def end(self, kernel: Sequence[Unit], writer: Unit, unit: Unit, depends: Depends) -> bool:
+        """Whether ``unit`` is in another kernel than ``kernel``, which it reads, since that sums.
 
-        ``writer``: the unit of ``own`` that it reads; all sums of both are alike.
+        ``writer``: the unit of ``kernel`` that it reads; all sums of both are alike.
         """
-        summed = [u for u in own if u.role == "reduce" and depends(unit, u)]
-        if sum(self.is_row_product(u) for u in own) > 1 and any(map(self.is_row_product, summed)):
+        summed = [u for u in kernel if u.role == "reduce" and depends(unit, u)]
+        if sum(self.is_row_product(u) for u in kernel) > 1 and any(
+            map(self.is_row_product, summed)
+        ):
             return True
         if any(self._ends_row(u) for u in summed):
-            if any(self._is_repeated(u, own) for u in summed):
+            if any(self._is_repeated(u, kernel) for u in summed):
                 return True
             return not (unit.role == "pointwise" and self._feeds_row_product(unit))
         if not summed:
@@ -52,7 +54,7 @@ class Sums:
             return unit.role == "reduce" or self._is_spread_over_map(unit)
         if any(self._ends_mean(u, unit) for u in summed):
             return True
-        both = [reduction(self._graph, u.node) for u in (*own, unit) if u.role == "reduce"]
+        both = [reduction(self._graph, u.node) for u in (*kernel, unit) if u.role == "reduce"]
         if any(s.is_shared for s in both) or any(self._is_outgrown(u, unit) for u in summed):
             return True
         if any(self._is_turned_back(u, unit) or self._is_moved_behind(u, unit) for u in summed):
@@ -183,7 +185,7 @@ class Sums:
     def _ends_row(self, unit: Unit) -> bool:
         return self.is_row_product(unit) and reduction(self._graph, unit.node).ends_kernel
 
-    def _is_repeated(self, product: Unit, own: Sequence[Unit]) -> bool:
+    def _is_repeated(self, product: Unit, kernel: Sequence[Unit]) -> bool:
         """Whether a row is multiplied by a square weight where it is computed.
 
         The next product's kernel then computes its row as well (20 small graphs).
@@ -193,7 +195,7 @@ class Sums:
         row = product.reads[0][1]
         while row is not None and row.node.op in VIEWS and row.reads:
             row = row.reads[0][1]
-        return square and row in own and row is not None and row.role == "pointwise"
+        return square and row in kernel and row is not None and row.role == "pointwise"
 
     def _feeds_row_product(self, unit: Unit) -> bool:
         """Whether only products of a single row read it: the first one's kernel adds its bias."""

@@ -38,12 +38,12 @@ class Turned:
 
     def is_map(self, writer: Unit, unit: Unit) -> bool:
         """Whether one node alone makes a float map for ``unit``, whose kernel turns a large one."""
-        own = self._groups.of(writer)
+        kernel = self._groups.of(writer)
         shape = self._graph.type_of(unit.node.inputs[0]).shape or ()
-        if len(own) > 1 or len(shape) != _MAP_RANK:
+        if len(kernel) > 1 or len(shape) != _MAP_RANK:
             return False
         if any(
-            u.role == "reduce" or w.leaves_sums for u in own for _, w in u.reads if w is not None
+            u.role == "reduce" or w.leaves_sums for u in kernel for _, w in u.reads if w is not None
         ):
             return False
         floats = not any(edge in self._form.scales for edge, _ in unit.reads)
@@ -54,10 +54,10 @@ class Turned:
 
         Maps that are resized, and large ones that are added to others (70 small graphs).
         """
-        own, order = self._groups.of(turned), list(turned.node.attributes.get("perm", ()))
-        if order not in (SWAPPED, TO_MAP) or any(u.node.op in NORMS for u in own):
+        kernel, order = self._groups.of(turned), list(turned.node.attributes.get("perm", ()))
+        if order not in (SWAPPED, TO_MAP) or any(u.node.op in NORMS for u in kernel):
             return False
-        if any(w is not None and w.leaves_sums for u in own for _, w in u.reads):
+        if any(w is not None and w.leaves_sums for u in kernel for _, w in u.reads):
             return False
         reads = unit
         if unit.node.op == "Reshape" and len(unit.readers) == 1:
@@ -90,15 +90,15 @@ class Turned:
 
         Generated kernels have turned it for its means; that a prepared one writes is as it was.
         """
-        own = self._groups.of(writer)
-        if unit.node.op != "Mul" or not any(map(sums_few, own)):
+        kernel = self._groups.of(writer)
+        if unit.node.op != "Mul" or not any(map(sums_few, kernel)):
             return False
         scales = self._form.scales
         if not any(r.role == "product" and e not in scales for e, r in unit.readers):
             return False
         return any(
             other is not None
-            and other not in own
+            and other not in kernel
             and edge not in scales
             and is_large(self._graph, edge.tensor)
             and any(
@@ -118,8 +118,8 @@ class Turned:
 
     def _ends_with(self, unit: Unit) -> bool:
         """Whether a kernel that turns a large map ends with ``unit``: Relu, or quantizes."""
-        found = [unit]
-        for other in found:
-            found += [r for _, r in other.readers if r.role == "pointwise" and r not in found]
-        quantized = any(edge in self._form.scales for u in found for edge, _ in u.readers)
+        behind = [unit]
+        for other in behind:
+            behind += [r for _, r in other.readers if r.role == "pointwise" and r not in behind]
+        quantized = any(edge in self._form.scales for u in behind for edge, _ in u.readers)
         return unit.node.op == "Relu" or quantized

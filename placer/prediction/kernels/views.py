@@ -29,14 +29,14 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
     Tokens that nothing else reads, or that are ``quantized`` for the Conv, are transposed by the
     kernel that writes them; but those of a norm, as rows of a map, are read as they are.
     """
-    found: set[str] = set()
+    free: set[str] = set()
     norms = group_norms(graph)
     for node in graph.nodes:
         if _turns_to_map(graph, node, quantized) and _norm_before(graph, node) is not None:
             if not any(edge in quantized for edge in graph.edges_of(node.outputs[0])):
-                found.add(node.name)
+                free.add(node.name)
             continue
-        found.update(_rows_of_map(graph, node, quantized, norms))
+        free.update(_rows_of_map(graph, node, quantized, norms))
         if node.op != "Transpose" or list(node.attributes.get("perm", ())) != SWAPPED:
             continue
         before = graph.producer.get(node.inputs[0])
@@ -44,7 +44,7 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
         if before is not None and flattened and only_reader(graph, before) is node:
             if are_multiplied(graph, node.outputs[0]):
                 continue
-            found |= {before.name, node.name}
+            free |= {before.name, node.name}
         after = only_reader(graph, node)
         if after is None or after.op != "Reshape":
             continue
@@ -52,8 +52,8 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
             continue
         read = graph.edges_of(after.outputs[0])
         if _are_convs(graph, after) and not any(edge in quantized for edge in read):
-            found |= {node.name, after.name}
-    return frozenset(found)
+            free |= {node.name, after.name}
+    return frozenset(free)
 
 
 def _rows_of_map(

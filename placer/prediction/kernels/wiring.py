@@ -137,5 +137,5 @@ class UnitGraph:
 
 @kept
 def _edges(graph: Graph, node: Node) -> tuple[Edge, ...]:
-    found = (Edge(tensor, node.name, i) for i, tensor in enumerate(node.inputs) if tensor)
-    return tuple(edge for edge in found if edge.tensor not in graph.initializers)
+    edges = (Edge(tensor, node.name, i) for i, tensor in enumerate(node.inputs) if tensor)
+    return tuple(edge for edge in edges if edge.tensor not in graph.initializers)

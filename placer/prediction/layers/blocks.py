@@ -36,8 +36,8 @@ def reads_image(main: Node | None, graph: Graph) -> bool:
 
 
 def _groups(node: Node) -> int:
-    found = node.attributes.get("group", 1)
-    return found if isinstance(found, int) else 1
+    groups = node.attributes.get("group", 1)
+    return groups if isinstance(groups, int) else 1
 
 
 def goes_on_in_blocks(main: Node, tensors: Iterable[str], graph: Graph) -> bool:
@@ -55,8 +55,8 @@ def goes_on_in_blocks(main: Node, tensors: Iterable[str], graph: Graph) -> bool:
 
 def _resizes_in_blocks(resize: Node) -> bool:
     """Whether the kernel for blocks has the Resize's rule for where pixels come from."""
-    found = resize.attributes.get("coordinate_transformation_mode", "half_pixel")
+    transformation = resize.attributes.get("coordinate_transformation_mode", "half_pixel")
     if resize.attributes.get("mode", "nearest") == "linear":
-        return found in ("align_corners", "asymmetric", "half_pixel")
+        return transformation in ("align_corners", "asymmetric", "half_pixel")
     rounding = resize.attributes.get("nearest_mode", "round_prefer_floor")
-    return (found, rounding) == ("asymmetric", "floor")
+    return (transformation, rounding) == ("asymmetric", "floor")

@@ -142,7 +142,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
     if demanded:
         demanded = tuple([e for e in demanded if e.node in names and e not in inner])
     like = _edges(match, [fusion.float_like], graph) if fusion.float_like else ()
-    told = _edges(match, [fusion.later_input] if fusion.later_input else [], graph)
+    later_edges = _edges(match, [fusion.later_input] if fusion.later_input else [], graph)
     return Claim(
         match=match,
         layout=offer.layout,
@@ -156,7 +156,8 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         + _blocked(match, fusion, graph)
         + (() if fusion.reads == ANY else tuple([e for e in inner if e not in absorbed])),
         like=like[0] if like else None,
-        input_index=_by_input(offer, told, graph) * max((e.input_index for e in told), default=0),
+        input_index=_by_input(offer, later_edges, graph)
+        * max((e.input_index for e in later_edges), default=0),
         goes_first=offer.goes_first,
         passed=frozenset(node.name for name in fusion.passes for node in match.row(name)),
         sums=_sums(match, fusion, graph),
@@ -166,15 +167,15 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
 def _sums(match: Match, fusion: Fusion, graph: Graph) -> tuple[tuple[Edge, Edge], ...]:
     """The edges of ``past_sum`` that lead to sums, each with that of the other operand."""
     edges = _edges(match, [fusion.past_sum], graph) if fusion.past_sum else ()
-    found = [(e, graph.edges_into(graph.by_name[e.node])) for e in edges if e.node]
-    return tuple((e, own[1 - e.input_index]) for e, own in found if len(own) == 2)
+    inputs_of = [(e, graph.edges_into(graph.by_name[e.node])) for e in edges if e.node]
+    return tuple((e, inputs[1 - e.input_index]) for e, inputs in inputs_of if len(inputs) == 2)
 
 
-def _by_input(offer: _Offer, told: Sequence[Edge], graph: Graph) -> int:
+def _by_input(offer: _Offer, later_edges: Sequence[Edge], graph: Graph) -> int:
     """``offer.by_input``, the other way where the file has a norm behind each input."""
     if offer.by_input < 1 or not offer.fusion.earlier_input_if_normalized:
         return offer.by_input
-    norms = [t in graph.normalized for e in told for t in graph.by_name[e.node].inputs]
+    norms = [t in graph.normalized for e in later_edges for t in graph.by_name[e.node].inputs]
     return -1 if norms and all(norms) else 1
 
 

@@ -27,9 +27,9 @@ def find_composite(graph: Graph, readers: Sequence[Edge]) -> Composite | None:
     if len(readers) != 2 or any(edge.is_graph_output for edge in readers):
         return None
     for first, second in (readers, readers[::-1]):
-        found = _from(graph, graph.by_name[first.node], graph.by_name[second.node])
-        if found is not None:
-            kind, nodes = found
+        composite = _from(graph, graph.by_name[first.node], graph.by_name[second.node])
+        if composite is not None:
+            kind, nodes = composite
             inside = tuple(_edges_between(graph, nodes))
             return Composite(kind, nodes, (first, second, *inside))
     return None
@@ -54,7 +54,7 @@ def _from(graph: Graph, node: Node, other: Node) -> tuple[str, tuple[Node, ...]]
         return None
     behind = [scale] if scale is not None and kind == "Gelu" else []
     before = [half] if half is not None else []
-    return kind, (*sorted([*before, *row], key=lambda found: found.index), product, *behind)
+    return kind, (*sorted([*before, *row], key=lambda member: member.index), product, *behind)
 
 
 def _row(graph: Graph, node: Node, product: Node) -> list[Node] | None:
@@ -106,9 +106,9 @@ def _near(value: float | None, expected: float) -> bool:
 def _constant(graph: Graph, node: Node) -> float | None:
     """The only element of the constant operand of a node; None without such an operand."""
     for tensor in node.inputs:
-        found = graph.initializers.get(tensor)
-        if found is not None and math.prod(found.dims) == 1:
-            return float(numpy_helper.to_array(found).item())
+        initializer = graph.initializers.get(tensor)
+        if initializer is not None and math.prod(initializer.dims) == 1:
+            return float(numpy_helper.to_array(initializer).item())
     return None
 
 

@@ -62,11 +62,11 @@ def followers(candidate: LayerCandidate) -> Iterator[Follower]:
             readers = graph.edges_of(movers[-1].outputs[0])
         if fusion.merges and not has_moved:
             return  # What reads it as it is merges with it.
-        found = _next(graph, readers, fusion.takes, has_moved)
-        if found is None or (has_moved and not _may_move(graph, found)):
+        follower = _next(graph, readers, fusion.takes, has_moved)
+        if follower is None or (has_moved and not _may_move(graph, follower)):
             return
-        yield Follower(found.nodes, found.kind, (*path, *found.bare), tuple(movers))
-        readers = graph.edges_of(found.nodes[-1].outputs[0])
+        yield Follower(follower.nodes, follower.kind, (*path, *follower.bare), tuple(movers))
+        readers = graph.edges_of(follower.nodes[-1].outputs[0])
 
 
 def last_mover(candidate: LayerCandidate) -> Node | None:
@@ -107,10 +107,10 @@ def _next(graph: Graph, readers: Sequence[Edge], takes: Followers, shares: bool)
         if readers[0].input_index and node.op not in _EITHER_SIDE:
             return None
         return Follower((node,), node.op, (readers[0],))
-    found = find_composite(graph, readers)
-    if found is None or found.kind not in takes.op:
+    composite = find_composite(graph, readers)
+    if composite is None or composite.kind not in takes.op:
         return None
-    return Follower(found.nodes, found.kind, found.edges)
+    return Follower(composite.nodes, composite.kind, composite.edges)
 
 
 def _may_move(graph: Graph, follower: Follower) -> bool:
@@ -157,10 +157,10 @@ def _is_own(graph: Graph, constant: str) -> bool:
 
 def _is_per_channel(graph: Graph, tensor: str, shape: Sequence[int], axis: int) -> bool:
     """Whether a constant has one value, or one for each channel, of a tensor of ``shape``."""
-    own = tuple(graph.initializers[tensor].dims)
-    padded = (1,) * (len(shape) - len(own)) + own
+    constant_shape = tuple(graph.initializers[tensor].dims)
+    padded = (1,) * (len(shape) - len(constant_shape)) + constant_shape
     channels = axis % len(shape) if shape else 0
-    return len(own) <= len(shape) and all(
+    return len(constant_shape) <= len(shape) and all(
         size == 1 or (place == channels and size == shape[place])
         for place, size in enumerate(padded)
     )

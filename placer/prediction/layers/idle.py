@@ -51,8 +51,8 @@ class WithoutIdle:
             return placement
         moved = set[ScaleGroup]()
         for chosen in {group.format for group in touched}:
-            own = [group.edges for group in touched if group.format == chosen]
-            sets = [{x for e in edges for x in self.moved.get(e, (e,))} for edges in own]
+            edge_sets = [group.edges for group in touched if group.format == chosen]
+            sets = [{x for e in edges for x in self.moved.get(e, (e,))} for edges in edge_sets]
             moved.update(ScaleGroup(edges, chosen) for edges in _joined(sets))
         weights = (x for e in placement.per_tensor for x in self.moved.get(e, (e,)))
         groups = placement.groups.difference(touched).union(moved)
@@ -114,8 +114,8 @@ def equal_nodes(graph: Graph) -> Mapping[str, str]:
         for node in graph.nodes
     ]
     names = [node.name for node in graph.nodes]
-    found = equal_calls(calls, graph.initializers)
-    return {names[place]: names[other] for place, other in found.items()}
+    equal_of = equal_calls(calls, graph.initializers)
+    return {names[place]: names[other] for place, other in equal_of.items()}
 
 
 def ranges_before(graph: Graph, ranges: Ranges, equal: Mapping[str, str] | None = None) -> Ranges:
@@ -124,17 +124,17 @@ def ranges_before(graph: Graph, ranges: Ranges, equal: Mapping[str, str] | None 
     What idle nodes read has that of what they write, and what a node writes that of what an
     ``equal`` one does, as a pair behind such a node has moved.
     """
-    found = dict(ranges)
+    known = dict(ranges)
     for node in reversed(graph.nodes):
         data = _handed_on(graph, node)
-        if data is not None and node.outputs[0] in found:
-            found.setdefault(data, found[node.outputs[0]])
+        if data is not None and node.outputs[0] in known:
+            known.setdefault(data, known[node.outputs[0]])
         if equal and node.name in equal:
             kept = graph.by_name[equal[node.name]]
             for tensor, same in zip(node.outputs, kept.outputs, strict=True):
-                if tensor in found:
-                    found.setdefault(same, found[tensor])
-    return found
+                if tensor in known:
+                    known.setdefault(same, known[tensor])
+    return known
 
 
 def _moves(

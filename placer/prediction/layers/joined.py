@@ -67,8 +67,8 @@ def _places(node: Node, graph: Graph, inner: set[str]) -> Iterator[_Place]:
 
 def _moves(node: Node, places: Sequence[_Place]) -> Mapping[Edge, tuple[Edge, ...]]:
     """By edge into the Concats that are one the edges into that one, where these are others."""
-    found: dict[Edge, tuple[Edge, ...]] = {}
+    ends_of: dict[Edge, tuple[Edge, ...]] = {}
     for index, (first, behind) in enumerate(places):
         for edge in (first, *behind):
-            found[edge] = (*found.get(edge, ()), Edge(first.tensor, node.name, index))
-    return {edge: ends for edge, ends in found.items() if ends != (edge,)}
+            ends_of[edge] = (*ends_of.get(edge, ()), Edge(first.tensor, node.name, index))
+    return {edge: ends for edge, ends in ends_of.items() if ends != (edge,)}

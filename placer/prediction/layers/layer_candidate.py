@@ -79,15 +79,15 @@ class LayerCandidate:
     def _scales_of(self, tensor: str, form: NormalForm) -> Written:
         """Those that its readers need, floats first."""
         edges = (edge for edge in self.readers if edge.tensor == tensor)
-        found = dict.fromkeys(form.scales.get(edge) for edge in edges)
-        return tuple(sorted(found, key=lambda scale: scale is not None))
+        scales = dict.fromkeys(form.scales.get(edge) for edge in edges)
+        return tuple(sorted(scales, key=lambda scale: scale is not None))
 
     def _output_scale(self, form: NormalForm) -> Scale | None:
         if self.claim is None or self.claim.fusion.outputs == FLOAT:
             return None
         if self.claim.fusion.outputs == "same":
-            found = {form.last(edge) for edge in self.claim.demanded}
-            return next(iter(found)) if found else None
+            scales = {form.last(edge) for edge in self.claim.demanded}
+            return next(iter(scales)) if scales else None
         return self._readers_scale(form)
 
     def rounds(self, form: NormalForm) -> bool:
@@ -126,15 +126,17 @@ class LayerCandidate:
         """
         if claim.fusion.inputs == FLOAT:
             return True
-        found = self._formats(claim, form)
+        formats = self._formats(claim, form)
         stored = (form.scales.get(edge) for edge in self._constants)
-        known = found.union(scale.format for scale in stored if scale is not None)
+        known = formats.union(scale.format for scale in stored if scale is not None)
         if not known.isdisjoint(MOVED_FORMATS) and any(n.op not in _MOVING for n in claim.nodes):
             return False
-        if found <= {None}:
+        if formats <= {None}:
             return True
         layout = claim.match.rule.layouts[claim.layout]
-        return len(found) == 1 and all(one is not None and layout.has_format(one) for one in found)
+        return len(formats) == 1 and all(
+            one is not None and layout.has_format(one) for one in formats
+        )
 
     @staticmethod
     def _formats(claim: Claim, form: NormalForm) -> set[Format | None]:
@@ -149,8 +151,8 @@ class LayerCandidate:
         if fusion.readers_quantized is not None and self._readers_scale(form) is None:
             return False
         if fusion.readers_quantized == "as-read":
-            found = {form.last(edge) for edge in claim.demanded}
-            return found == {scales.get(edge) for edge in self.readers}
+            demanded = {form.last(edge) for edge in claim.demanded}
+            return demanded == {scales.get(edge) for edge in self.readers}
         if fusion.readers_agree and len({scales.get(edge) for edge in self.readers}) > 1:
             return False
         if claim.fusion.outputs == "same":
@@ -163,8 +165,8 @@ class LayerCandidate:
         None also where Q is apart, and where that is in another format than what the layer reads,
         which no kernel is known to write.
         """
-        found = {form.scales.get(edge) for edge in self.readers}
-        scale = next(iter(found)) if len(found) == 1 else None
+        scales = {form.scales.get(edge) for edge in self.readers}
+        scale = next(iter(scales)) if len(scales) == 1 else None
         if scale is not None and scale.apart:
             return None
         if scale is None or self.claim is None:

@@ -23,21 +23,21 @@ class Led:
 
 
 def find_led(
-    found: Mapping[int, LayerCandidate],
+    candidates: Mapping[int, LayerCandidate],
     form: NormalForm,
     has_zero_point: Callable[[Scale], bool],
 ) -> list[Led]:
-    """The layers of ``found`` that take others along, each with these.
+    """The layers of ``candidates`` that take others along, each with these.
 
     Past a pair without a zero point, too, since its Q and DQ are one FakeQuantize, unless what
     follows becomes part of DQ: a scale does, and a shift that no Q takes along (plans of OpenVINO
     2026.4.1).
     """
     groups = []
-    for candidate in found.values():
+    for candidate in candidates.values():
         taken, graph = list[Follower](), candidate.graph
         for follower in followers(candidate):
-            others = [found.get(node.index) for node in follower.nodes]
+            others = [candidates.get(node.index) for node in follower.nodes]
             inside = [form.scales[edge] for edge in follower.bare if edge in form.scales]
             if any(map(has_zero_point, inside)) and _keeps_zero_point(follower, form, graph):
                 break
@@ -49,15 +49,15 @@ def find_led(
                 break
             taken.append(follower)
         # The engine moves scales and shifts on, as it does with those of a pair.
-        last = found[taken[-1].nodes[-1].index] if taken else candidate
+        last = candidates[taken[-1].nodes[-1].index] if taken else candidate
         if _disagree(last, form):
             while taken and taken[-1].is_affine:
                 taken.pop()
         if taken:
-            own = [found[node.index] for follower in taken for node in follower.nodes]
+            followed = [candidates[node.index] for follower in taken for node in follower.nodes]
             movers = [mover for follower in taken for mover in follower.movers]
             last_own = last_mover(candidate)
-            groups.append(Led((candidate, *own), (*filter(None, [last_own]), *movers)))
+            groups.append(Led((candidate, *followed), (*filter(None, [last_own]), *movers)))
     return groups
 
 

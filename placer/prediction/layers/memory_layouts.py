@@ -147,14 +147,14 @@ def _pair(dequantize: PredictedLayer) -> tuple[PredictedLayer, PredictedLayer]:
 
 def _leading(layers: Sequence[PredictedLayer], graph: Graph) -> frozenset[Edge]:
     """Edges from which a Transpose, or layers to push one through and then a Transpose, read."""
-    found: set[Edge] = set()
+    leading: set[Edge] = set()
     for predicted in reversed(layers):
         reads = _reads(predicted, graph)
         if _is_integer_conv(predicted, reads) or _main_op(predicted) == "Transpose":
-            found.update(predicted.edges[:1])
-        elif _is_pushed(predicted, reads, graph) and _leads(predicted, found, graph):
-            found.update(predicted.edges)
-    return frozenset(found)
+            leading.update(predicted.edges[:1])
+        elif _is_pushed(predicted, reads, graph) and _leads(predicted, leading, graph):
+            leading.update(predicted.edges)
+    return frozenset(leading)
 
 
 def _leads(predicted: PredictedLayer, leading: Container[Edge], graph: Graph) -> bool:
@@ -215,8 +215,8 @@ class _Draft:
         """A Transpose of the model that is none where the channels are moved; None: it is one."""
         if _main_op(predicted) != "Transpose" or len(predicted.nodes) != 1 or not reads:
             return None
-        found, written = predicted.nodes[0].attributes.get("perm"), self._written(reads[0])
-        order = tuple(found) if isinstance(found, list | tuple) else ()
+        permutation, written = predicted.nodes[0].attributes.get("perm"), self._written(reads[0])
+        order = tuple(permutation) if isinstance(permutation, list | tuple) else ()
         if written != ROW_MAJOR and order == self._order(reads[0].tensor):
             move = None if written != BLOCKED else self._moved(reads[0], ROW_MAJOR)
             return LaidOut(ROW_MAJOR, () if move is None else (move,), gone=True)
@@ -305,8 +305,8 @@ class _Draft:
         if layout in there:
             return None
         there.append(layout)
-        own = there[0] == LAST and read.edge in self.there and not is_quantized(read.dtype)
-        return Move(read.tensor, read.dtype, layout, read.edge if own else None)
+        is_shared = there[0] == LAST and read.edge in self.there and not is_quantized(read.dtype)
+        return Move(read.tensor, read.dtype, layout, read.edge if is_shared else None)
 
     def _there(self, read: _Read) -> list[MemoryLayout]:
         if read.edge in self.there and not is_quantized(read.dtype):

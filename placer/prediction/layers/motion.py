@@ -179,15 +179,15 @@ def _forward(passage: Passage, scales: dict[Edge, Scale]) -> bool:
 
 def _common(edges: Sequence[Edge], scales: Mapping[Edge, Scale]) -> Scale | None:
     """The scale that all ``edges`` have, None if they differ or one is float."""
-    found = {scales.get(edge) for edge in edges}
-    return next(iter(found)) if len(found) == 1 else None
+    distinct = {scales.get(edge) for edge in edges}
+    return next(iter(distinct)) if len(distinct) == 1 else None
 
 
 def _joint(edges: Sequence[Edge], scales: Mapping[Edge, Scale]) -> Scale | None:
     """What stands for the scales of all ``edges``, None if one is float or formats differ."""
-    found = [scales[edge] for edge in edges if edge in scales]
-    formats = {scale.format for scale in found}
-    if len(found) < len(edges) or len(formats) > 1:
+    present = [scales[edge] for edge in edges if edge in scales]
+    formats = {scale.format for scale in present}
+    if len(present) < len(edges) or len(formats) > 1:
         return None
-    tensors = frozenset[str]().union(*(scale.tensors for scale in found))
+    tensors = frozenset[str]().union(*(scale.tensors for scale in present))
     return Scale(tensors, next(iter(formats), None))

@@ -101,36 +101,41 @@ class Operand:
 
     def _is_apart(self, form: NormalForm) -> bool:
         """Whether a kernel that takes no Q along is quantized by a layer of its own."""
-        own = self.kernel
-        return own.kind == "linear" and own.is_bare and own.rank > _ROWS and own.is_int8(form)
+        kernel = self.kernel
+        return (
+            kernel.kind == "linear"
+            and kernel.is_bare
+            and kernel.rank > _ROWS
+            and kernel.is_int8(form)
+        )
 
     def _of_linear(self, form: NormalForm, both: bool) -> bool | None:
-        own, other = self.kernel.is_int8(form), self.other_kernel
+        is_int8, other = self.kernel.is_int8(form), self.other_kernel
         if not both:
             return True if self._is_apart(form) else None
         if other.kind == "conv":
-            return not (own and self.kernel.is_bare)
+            return not (is_int8 and self.kernel.is_bare)
         if other.kind in ("pointwise", "other"):
             return True if self._is_apart(form) else None
-        if own != other.is_int8(form):
-            return own
-        if own and self.kernel.is_bare != other.is_bare:
+        if is_int8 != other.is_int8(form):
+            return is_int8
+        if is_int8 and self.kernel.is_bare != other.is_bare:
             return self.kernel.is_bare
         return self.edge.input_index == 1
 
 
 def find_operands(graph: Graph, nodes: Iterable[Node]) -> Mapping[Edge, Operand]:
     """The operands of those of ``nodes`` that add or multiply two tensors of one shape."""
-    found = {}
+    operand_of = {}
     for node in nodes:
         edges = [e for e in graph.edges_into(node) if e.tensor not in graph.initializers]
         if node.op not in _TWO or len(edges) != 2 or edges[0].tensor == edges[1].tensor:
             continue
         for edge, other in (edges, edges[::-1]):
-            own, theirs = (_kernel(e.tensor, graph) for e in (edge, other))
+            kernel, theirs = (_kernel(e.tensor, graph) for e in (edge, other))
             beside = tuple([e for e in graph.edges_of(edge.tensor) if e != edge])
-            found[edge] = Operand(edge, other, node.op, own, theirs, beside)
-    return found
+            operand_of[edge] = Operand(edge, other, node.op, kernel, theirs, beside)
+    return operand_of
 
 
 def _kernel(tensor: str, graph: Graph) -> Kernel:

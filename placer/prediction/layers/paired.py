@@ -69,7 +69,7 @@ def _decide(
     second: tuple[Scale | None, ...],
 ) -> Decided:
     form = NormalForm(_given(asked.edges, scales), _given(asked.linked, second))
-    found: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
+    decided: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
     shifts = target.has_zero_point
     candidates = region.candidates(form, shifts or _always)
     shifts = shifts or _never
@@ -83,7 +83,7 @@ def _decide(
         found_rounded = NO_ROUNDED
         if target.rounds_alone:
             found_rounded = rounded(candidate, form, region.takers, verdicts, shifts)
-        found[position] = paired(
+        decided[position] = paired(
             candidate,
             chains,
             written,
@@ -95,7 +95,7 @@ def _decide(
             moved.get(candidate.nodes[0].name) if candidate.nodes else None,
             _chained(target, candidate, form),
         )
-    return found
+    return decided
 
 
 def _chained(target: BuildTarget, candidate: LayerCandidate, form: NormalForm) -> Scale | None:
@@ -104,14 +104,14 @@ def _chained(target: BuildTarget, candidate: LayerCandidate, form: NormalForm) -
         return None
     if candidate.claim is None or candidate.claim.fusion.inputs == FLOAT:
         return None
-    found = {form.second.get(edge) for edge in candidate.readers}
+    scales = {form.second.get(edge) for edge in candidate.readers}
     is_conv = len(candidate.writes) == 1 and any(node.op == "Conv" for node in candidate.nodes)
-    return found.pop() if is_conv and len(found) == 1 else None
+    return scales.pop() if is_conv and len(scales) == 1 else None
 
 
 def _moved(candidates: Iterable[LayerCandidate], form: NormalForm) -> Mapping[str, Scale]:
     """Of nodes that move what a layer computes, nodes of which stand behind them, its Q's scale."""
-    found = {}
+    scale_of_node = {}
     for candidate in candidates:
         claim, graph = candidate.claim, candidate.graph
         if claim is not None and claim.movers:
@@ -119,8 +119,8 @@ def _moved(candidates: Iterable[LayerCandidate], form: NormalForm) -> Mapping[st
             scale = scales.pop() if len(scales) == 1 else None
             last = max(map(graph.by_name.__getitem__, claim.movers), key=lambda node: node.index)
             if scale is not None and last.op == "Transpose":
-                found.update(dict.fromkeys(claim.movers, scale))
-    return found
+                scale_of_node.update(dict.fromkeys(claim.movers, scale))
+    return scale_of_node
 
 
 def _verdicts(
@@ -176,7 +176,7 @@ def _constants(
     that a kernel reads in float all the same, as that of ConvTranspose does (ONNX Runtime's
     weight_bias_quantization.cc).
     """
-    claim, found = candidate.claim, list[Edge]()
+    claim, edges_read = candidate.claim, list[Edge]()
     if target.behaviour.constants == "folded":
         return ()
     if claim is not None and claim.demanded and claim.fusion.inputs != FLOAT:
@@ -192,8 +192,8 @@ def _constants(
             is_quantized = edges[1] in form.scales or edges[1] in paired
             if is_quantized and (requantized or target.stores_biases):
                 paired += [edge for edge in constants if edge.input_index == _BIAS]
-        found += dict.fromkeys(paired)
-    return tuple(found)
+        edges_read += dict.fromkeys(paired)
+    return tuple(edges_read)
 
 
 def _is_requantized(node: Node, graph: Graph, form: NormalForm) -> bool:

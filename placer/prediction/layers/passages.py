@@ -32,28 +32,28 @@ class Link:
     @cached_property
     def _leading_to(self) -> Mapping[Edge, Sequence[Edge]]:
         """By edge behind a passage those before it."""
-        found: dict[Edge, list[Edge]] = {}
+        before: dict[Edge, list[Edge]] = {}
         for passage in self.passages:
             for edge in passage.after:
-                found.setdefault(edge, []).extend(passage.before)
-        return found
+                before.setdefault(edge, []).extend(passage.before)
+        return before
 
     @cached_property
     def _behind(self) -> Mapping[str, Sequence[Edge]]:
         """By tensor the edges behind the passages that read it."""
-        found: dict[str, list[Edge]] = {}
+        behind: dict[str, list[Edge]] = {}
         for passage in self.passages:
             for tensor in dict.fromkeys(edge.tensor for edge in passage.before):
-                found.setdefault(tensor, []).extend(passage.after)
-        return found
+                behind.setdefault(tensor, []).extend(passage.after)
+        return behind
 
     @cached_property
     def _beside(self) -> Mapping[str, Sequence[Edge]]:
         """By tensor its edges."""
-        found: dict[str, list[Edge]] = {}
+        beside: dict[str, list[Edge]] = {}
         for edge in self.edges:
-            found.setdefault(edge.tensor, []).append(edge)
-        return found
+            beside.setdefault(edge.tensor, []).append(edge)
+        return beside
 
     def with_apart(self, form: NormalForm, given: Container[Edge]) -> NormalForm:
         """``form`` with the scales told apart of what Q that moved quantizes by itself.
@@ -75,35 +75,35 @@ class Link:
         write is read. Pairs of one scale that stand apart quantize apart. ``given``: the edges
         that had a pair before motion.
         """
-        found = self._leading_to_signed(form, given)
-        waiting = list(found)
+        places = self._leading_to_signed(form, given)
+        waiting = list(places)
         while waiting:
             for other in self._also_read(waiting.pop(), form, given):
-                if other not in found:
-                    found.add(other)
+                if other not in places:
+                    places.add(other)
                     waiting.append(other)
-        if not found:
+        if not places:
             return form
-        arriving = {edge for edge, is_last in found if not is_last or edge not in form.second}
-        second = {edge for edge, is_last in found if is_last}
+        arriving = {edge for edge, is_last in places if not is_last or edge not in form.second}
+        second = {edge for edge, is_last in places if is_last}
         return NormalForm(_signed(form.scales, arriving), _signed(form.second, second))
 
     def _leading_to_signed(self, form: NormalForm, given: Container[Edge]) -> set[_Place]:
-        waiting, found = list(self.signed), set[_Place]()
+        waiting, places = list(self.signed), set[_Place]()
         while waiting:
             edge = waiting.pop()
             scale = form.last(edge)
-            if scale is None or (edge, True) in found:
+            if scale is None or (edge, True) in places:
                 continue
-            found.add((edge, True))
+            places.add((edge, True))
             for before in self._leading_to.get(edge, ()):
-                own = form.last(before)
-                if own is None or not own.tensors <= scale.tensors:
+                last_scale = form.last(before)
+                if last_scale is None or not last_scale.tensors <= scale.tensors:
                     continue
                 # Q of a given pair is what writes the integers, unless it moved on.
-                if edge not in given or (own == scale and before not in given):
+                if edge not in given or (last_scale == scale and before not in given):
                     waiting.append(before)
-        return found
+        return places
 
     def _also_read(
         self, place: _Place, form: NormalForm, given: Container[Edge]
@@ -123,13 +123,13 @@ class Link:
 
 def find_passages(matches: Matches, rules: Iterable[Rule]) -> tuple[Passage, ...]:
     """The nodes of a graph that rules let Q and DQ pass, in node order."""
-    found = [
+    by_place = [
         (match.anchor.index, _passage(match, motion, matches.graph))
         for rule in rules
         if (motion := rule.motion) is not None
         for match in matches.of(rule)
     ]
-    return tuple(passage for _, passage in sorted(found, key=lambda item: item[0]))
+    return tuple(passage for _, passage in sorted(by_place, key=lambda item: item[0]))
 
 
 def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
@@ -164,8 +164,8 @@ def _apart(edges: Sequence[Edge], graph: Graph) -> Sequence[Edge]:
 
     What else is quantized there is in compiled kernels, which have constants of their own.
     """
-    found = [edge for edge in edges if _is_of_product(edge.tensor, graph)]
-    return found if len(found) > 1 else ()
+    of_products = [edge for edge in edges if _is_of_product(edge.tensor, graph)]
+    return of_products if len(of_products) > 1 else ()
 
 
 def _is_of_product(tensor: str, graph: Graph) -> bool:
@@ -190,24 +190,24 @@ def find_links(
     """
     places = [{e.tensor for e in (*p.before, *p.after)} for p in passages]
     alone = sorted({edge.tensor for edge in signed})
-    found = []
+    links = []
     for part in connected([*places, *([tensor] for tensor in alone)]):
-        own = tuple(passages[i] for i in part if i < len(passages))
+        linked = tuple(passages[i] for i in part if i < len(passages))
         tensors = {t for i in part if i < len(passages) for t in places[i]}
         tensors |= {alone[i - len(passages)] for i in part if i >= len(passages)}
         edges = frozenset(edge for tensor in tensors for edge in graph.edges_of(tensor))
-        found.append(Link(own, edges, edges & signed))
-    return tuple(found)
+        links.append(Link(linked, edges, edges & signed))
+    return tuple(links)
 
 
 def linked_nodes(links: Iterable[Link], graph: Graph) -> tuple[frozenset[str], ...]:
     """Of each link the names of the nodes that write or read its tensors."""
-    found = []
+    node_sets = []
     for link in links:
         writers = (graph.producer.get(edge.tensor) for edge in link.edges)
         readers = {edge.node for edge in link.edges if not edge.is_graph_output}
-        found.append(frozenset(readers | {node.name for node in writers if node is not None}))
-    return tuple(found)
+        node_sets.append(frozenset(readers | {node.name for node in writers if node is not None}))
+    return tuple(node_sets)
 
 
 def find_signed(matches: Matches, rules: Iterable[Rule]) -> frozenset[Edge]:

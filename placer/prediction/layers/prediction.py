@@ -44,15 +44,15 @@ class Prediction:
     @cached_property
     def layers(self) -> tuple[PredictedLayer, ...]:
         """The layers in execution order."""
-        found: list[PredictedLayer] = []
+        built: list[PredictedLayer] = []
         made: dict[Conversion, int] = {}
         for _, step in sorted(self.steps.items(), key=itemgetter(0)):
-            made.update({c: i for i, c in enumerate(step.conversions, start=len(found))})
-            found += step.layers
+            made.update({c: i for i, c in enumerate(step.conversions, start=len(built))})
+            built += step.layers
             for conversion, edge in step.served:
-                known = found[made[conversion]]
-                found[made[conversion]] = replace(known, edges=(*known.edges, edge))
-        return tuple(found)
+                known = built[made[conversion]]
+                built[made[conversion]] = replace(known, edges=(*known.edges, edge))
+        return tuple(built)
 
     @cached_property
     def all_layers(self) -> tuple[PredictedLayer, ...]:

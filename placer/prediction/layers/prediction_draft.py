@@ -64,11 +64,13 @@ class StepsDraft:
         self.steps.put(position, new)
         formats = {} if new is None else new.formats
         before = {} if old is None else old.formats
-        found = [
-            self._update(t, position, own) for t, own in formats.items() if before.get(t) != own
+        concerned = [
+            self._update(t, position, written)
+            for t, written in formats.items()
+            if before.get(t) != written
         ]
-        found += [self._update(t, position, None) for t in before if t not in formats]
-        return [later for later in found if later is not None]
+        concerned += [self._update(t, position, None) for t in before if t not in formats]
+        return [later for later in concerned if later is not None]
 
     def _update(self, tensor: str, position: int, formats: TensorFormats | None) -> int | None:
         """Put ``formats`` into the history of ``tensor``; the next position if that changes it."""
@@ -78,8 +80,8 @@ class StepsDraft:
         rest = history[start:]
         if rest and rest[0][0] == position:
             rest = rest[1:]
-        own = ((position, formats),) if formats is not None else ()
-        updated = self._histories[tensor] = (*history[:start], *own, *rest)
+        entry = ((position, formats),) if formats is not None else ()
+        updated = self._histories[tensor] = (*history[:start], *entry, *rest)
         if rest and behind(updated, position) != behind(known, position):
             return rest[0][0]
         return None

@@ -149,7 +149,7 @@ class Predictor:
                 rule = "" if candidate.claim is None else candidate.claim.match.rule.id
                 for place, node in enumerate(candidate.nodes):
                     roles[node.name].append((rule, place, len(candidate.nodes)))
-        return Told({name: tuple(own) for name, own in roles.items()}, self._target.told_of)
+        return Told({name: tuple(role) for name, role in roles.items()}, self._target.told_of)
 
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:
         """Predict the plan of ``placement``, which must be of the predictor's graph.
@@ -161,7 +161,7 @@ class Predictor:
         edges = self._move(draft, self._left.change(draft.near.placement, placement))
         draft.form = NormalForm(draft.scales.merged(), draft.second.merged())
         regions = self._concerned(edges) if near else self._regions
-        self._rebuild(draft.built, [self._decisions.of(own, draft.form) for own in regions])
+        self._rebuild(draft.built, [self._decisions.of(region, draft.form) for region in regions])
         return Prediction(
             placement,
             draft.given.merged(),
@@ -183,7 +183,7 @@ class Predictor:
         if self._left.touches(change):
             change = self._left.change(near.placement, near.placement.changed(change))
         regions = self._concerned(self._move(draft, change))
-        return self.rebuilt(near, [self._decisions.of(own, draft.form) for own in regions])
+        return self.rebuilt(near, [self._decisions.of(region, draft.form) for region in regions])
 
     @property
     def regions(self) -> Sequence[Region]:
@@ -219,10 +219,10 @@ class Predictor:
             second.update(form.second)
         return self._decisions.of(region, NormalForm(scales, second))
 
-    def rebuilt(self, near: Prediction, found: Iterable[Decided]) -> Mapping[int, Step | None]:
+    def rebuilt(self, near: Prediction, decisions: Iterable[Decided]) -> Mapping[int, Step | None]:
         """See ``vary``; ``found``: what is decided otherwise than in ``near``."""
         draft = StepsDraft(near)
-        self._rebuild(draft, found)
+        self._rebuild(draft, decisions)
         return draft.changed
 
     def _concerned(self, edges: Iterable[Edge]) -> set[Region]:
@@ -252,11 +252,11 @@ class Predictor:
     @cached_property
     def _looking_at(self) -> Mapping[Edge, Sequence[Region]]:
         """The regions with a claim that depends on the pair of an edge, wherever that is."""
-        found: dict[Edge, list[Region]] = {}
+        regions_of: dict[Edge, list[Region]] = {}
         for region in self._regions:
             for edge in region.outside:
-                found.setdefault(edge, []).append(region)
-        return found
+                regions_of.setdefault(edge, []).append(region)
+        return regions_of
 
     def _move(self, draft: PredictionDraft, change: Change) -> set[Edge]:
         """Change scales and form; returns the edges that the form has other scales at."""
@@ -285,21 +285,21 @@ class Predictor:
 
     def _moved(self, link: Link, given: Mapping[Edge, Scale]) -> NormalForm:
         """Where the ``given`` pairs on the edges of ``link`` move."""
-        own = {e: given[e] for e in link.edges if e in given}
-        form = move_pairs(own, link.passages)
+        of_link = {e: given[e] for e in link.edges if e in given}
+        form = move_pairs(of_link, link.passages)
         if self._requantizes is not None:
-            again = (e for e in repeated(own, link.passages) if self._requantizes(own[e]))
-            twice = {edge: own[edge] for edge in again} | dict(form.second)
+            again = (e for e in repeated(of_link, link.passages) if self._requantizes(of_link[e]))
+            twice = {edge: of_link[edge] for edge in again} | dict(form.second)
             form = NormalForm(form.scales, twice)
-        return link.with_apart(link.with_signs(form, own), own)
+        return link.with_apart(link.with_signs(form, of_link), of_link)
 
-    def _rebuild(self, draft: StepsDraft, found: Iterable[Decided]) -> None:
+    def _rebuild(self, draft: StepsDraft, decisions: Iterable[Decided]) -> None:
         """Give ``draft`` its steps, which outside the regions that ``found`` is of differ from
         those it was made from only by what there is of the tensors that they read.
         """
         due: dict[int, PairedCandidate | None] = {}
         before = draft.near.steps
-        for decided in found:
+        for decided in decisions:
             for position, paired in decided.items():
                 old = before.get(position)
                 # The same candidate with the same pairs is looked at only if what it reads differs.

@@ -50,25 +50,27 @@ class Region:
     def outside(self) -> frozenset[Edge]:
         """What else it depends on than the pairs on edges into and out of its nodes."""
         claims = [candidate.claim for candidate in self.claimed if candidate.claim is not None]
-        found = [edge for claim in claims for edge in (*claim.absorbed, *claim.bare)]
-        found += [edge for claim in claims for _, others in claim.beside for edge in others]
-        found += [edge for claim in claims for edges in claim.sums for edge in edges]
+        looked_at = [edge for claim in claims for edge in (*claim.absorbed, *claim.bare)]
+        looked_at += [edge for claim in claims for _, others in claim.beside for edge in others]
+        looked_at += [edge for claim in claims for edges in claim.sums for edge in edges]
         takers = [taker for takers in self.takers.values() for taker in takers]
-        found += [edge for taker in takers for edge in (*taker.paired, *taker.bare)]
-        found += [edge for operand in self.operands.values() for edge in operand.edges]
+        looked_at += [edge for taker in takers for edge in (*taker.paired, *taker.bare)]
+        looked_at += [edge for operand in self.operands.values() for edge in operand.edges]
         for candidate in self.alone:
-            found += [e for node in candidate.nodes for e in behind_clamp(node, candidate.graph)]
-        return frozenset(found)
+            looked_at += [
+                e for node in candidate.nodes for e in behind_clamp(node, candidate.graph)
+            ]
+        return frozenset(looked_at)
 
     @property
     def edges(self) -> tuple[Edge, ...]:
         """What it depends on: the pairs on edges into and out of its nodes, and outside."""
-        found = [edge for candidate in self.alone for edge in candidate.reads]
+        edges_read = [edge for candidate in self.alone for edge in candidate.reads]
         for candidate in self.alone:
             for node in candidate.nodes:
-                found += candidate.graph.edges_into(node)
-            found += candidate.readers
-        return tuple(dict.fromkeys([*found, *sorted(self.outside)]))
+                edges_read += candidate.graph.edges_into(node)
+            edges_read += candidate.readers
+        return tuple(dict.fromkeys([*edges_read, *sorted(self.outside)]))
 
     @property
     def spans(self) -> tuple[frozenset[str], ...]:
@@ -93,46 +95,46 @@ class Region:
         self, form: NormalForm, has_zero_point: Callable[[Scale], bool]
     ) -> dict[int, LayerCandidate]:
         """What the engine builds, by position."""
-        found = self._chosen(form)
-        apart = taken_apart(found, form) | behind_sums(found, form)
+        chosen = self._chosen(form)
+        apart = taken_apart(chosen, form) | behind_sums(chosen, form)
         if apart:
-            found = self._chosen(form, apart)
-        for group in groups_of(self.claimed, found, form):
+            chosen = self._chosen(form, apart)
+        for group in groups_of(self.claimed, chosen, form):
             for candidate in group:
-                del found[candidate.position]
+                del chosen[candidate.position]
             whole = self._whole(group)
-            found[whole.position] = whole
-        for led in find_led(found, form, has_zero_point):
+            chosen[whole.position] = whole
+        for led in find_led(chosen, form, has_zero_point):
             for candidate in led.group:
-                del found[candidate.position]
+                del chosen[candidate.position]
             whole = self._whole(led.group, led.movers)
-            found[whole.position] = whole
+            chosen[whole.position] = whole
             left = {node.index for part in led.group for node in part.nodes}.intersection(
                 mover.index for mover in led.movers
             )
-            found.update((own.position, own) for own in self.alone if own.position in left)
-        for group in _groups(found, form, self.operands):
+            chosen.update((lone.position, lone) for lone in self.alone if lone.position in left)
+        for group in _groups(chosen, form, self.operands):
             for candidate in group:
-                del found[candidate.position]
+                del chosen[candidate.position]
             whole = self._whole(group)
-            found[whole.position] = whole
-        return found
+            chosen[whole.position] = whole
+        return chosen
 
     def _chosen(
         self, form: NormalForm, apart: Container[LayerCandidate] = ()
     ) -> dict[int, LayerCandidate]:
         """The layers that take their nodes first, by position, but those ``apart``."""
         taken: set[int] = set()
-        found: dict[int, LayerCandidate] = {}
+        chosen: dict[int, LayerCandidate] = {}
         for candidate in self.claimed:
-            own = [node.index for node in candidate.nodes]
-            if taken.isdisjoint(own) and candidate not in apart and candidate.is_met(form):
-                taken.update(own)
-                found[candidate.position] = candidate
+            indices = [node.index for node in candidate.nodes]
+            if taken.isdisjoint(indices) and candidate not in apart and candidate.is_met(form):
+                taken.update(indices)
+                chosen[candidate.position] = candidate
         for candidate in self.alone:
             if candidate.position not in taken:
-                found[candidate.position] = candidate
-        return found
+                chosen[candidate.position] = candidate
+        return chosen
 
     def _whole(
         self, group: Sequence[LayerCandidate], movers: Sequence[Node] = ()
@@ -187,32 +189,32 @@ def find_regions(
     ]
     candidates = [*claimed, *alone]
     places = [[n.index for n in b.nodes] or [b.position] for b in candidates]
-    found = []
+    regions = []
     for region in connected([*places, *_neighbours(claimed), *filter(None, map(_reach, claimed))]):
-        own = [candidates[i] for i in region if i < len(candidates)]
-        alone_here = tuple(candidate for candidate in own if candidate.claim is None)
+        members = [candidates[i] for i in region if i < len(candidates)]
+        alone_here = tuple(candidate for candidate in members if candidate.claim is None)
         readers = dict.fromkeys(edge for candidate in alone_here for edge in candidate.readers)
         reads = dict.fromkeys(edge for candidate in alone_here for edge in candidate.reads)
-        found.append(
+        regions.append(
             Region(
-                tuple(candidate for candidate in own if candidate.claim is not None),
+                tuple(candidate for candidate in members if candidate.claim is not None),
                 alone_here,
                 {edge: takers[edge] for edge in readers if edge in takers},
                 {edge: operands[edge] for edge in (*readers, *reads) if edge in operands},
             )
         )
-    return tuple(found)
+    return tuple(regions)
 
 
 def _with_beside(claim: Claim, shared: Mapping[Edge, tuple[Edge, ...]]) -> Claim:
-    found = tuple((edge, shared[edge]) for edge in claim.demanded if edge in shared)
-    return replace(claim, beside=found) if found else claim
+    beside = tuple((edge, shared[edge]) for edge in claim.demanded if edge in shared)
+    return replace(claim, beside=beside) if beside else claim
 
 
 def _reach(candidate: LayerCandidate) -> tuple[int, ...]:
     """The indices of the nodes that the layer takes along and past, with that of its own last."""
-    found = tuple([node.index for part in followers(candidate) for node in part.with_movers])
-    return (candidate.position, *found) if found else ()
+    positions = tuple([node.index for part in followers(candidate) for node in part.with_movers])
+    return (candidate.position, *positions) if positions else ()
 
 
 def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
@@ -243,24 +245,24 @@ def _writers(candidate: LayerCandidate) -> list[int]:
 
 
 def _groups(
-    found: Mapping[int, LayerCandidate], form: NormalForm, operands: Mapping[Edge, Operand]
+    candidates: Mapping[int, LayerCandidate], form: NormalForm, operands: Mapping[Edge, Operand]
 ) -> list[tuple[LayerCandidate, ...]]:
-    """The layers of ``found``, by position, that are one: in the order of their nodes."""
+    """The layers of ``candidates``, by position, that are one: in the order of their nodes."""
     groups: dict[int, tuple[LayerCandidate, ...]] = {}
-    for position in sorted(found):
-        candidate = found[position]
+    for position in sorted(candidates):
+        candidate = candidates[position]
         if not merges(candidate):
             continue
-        own: tuple[LayerCandidate, ...] = (candidate,)
-        groups[position] = own
+        current: tuple[LayerCandidate, ...] = (candidate,)
+        groups[position] = current
         for writer in _writers(candidate):
-            other = groups.get(writer, own)
-            if other is own or _rule(other[0]) != _rule(candidate):
+            other = groups.get(writer, current)
+            if other is current or _rule(other[0]) != _rule(candidate):
                 continue
-            joined = tuple(sorted((*other, *own), key=lambda part: part.position))
+            joined = tuple(sorted((*other, *current), key=lambda part: part.position))
             if _is_one(joined, form, operands):
-                own = joined
-                groups.update((part.position, own) for part in own)
+                current = joined
+                groups.update((part.position, current) for part in current)
     return [group for group in dict.fromkeys(groups.values()) if len(group) > 1]
 
 
@@ -293,8 +295,8 @@ def _merged(group: Sequence[LayerCandidate], movers: Sequence[Node]) -> LayerCan
     nodes = tuple([n for part in group for n in part.nodes if n not in movers])
     claim = group[0].claim
     claims = [part.claim for part in group if part.claim is not None]
-    demanded = tuple([edge for own in claims for edge in own.demanded])
-    names = {name for own in claims for name in own.movers} | {node.name for node in movers}
+    demanded = tuple([edge for one in claims for edge in one.demanded])
+    names = {name for one in claims for name in one.movers} | {node.name for node in movers}
     later = sorted(map(group[0].graph.by_name.__getitem__, names), key=attrgetter("index"))
     return LayerCandidate(
         # What joins reads one tensor, and readers of its first part may come before the last.

@@ -22,13 +22,13 @@ def in_a_row(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
                 yield positions[before], candidate.position
 
 
-def behind_sums(found: Mapping[int, LayerCandidate], form: NormalForm) -> set[LayerCandidate]:
+def behind_sums(candidates: Mapping[int, LayerCandidate], form: NormalForm) -> set[LayerCandidate]:
     """The layers of ``found``, by position, whose scale does not pass the sum behind it."""
     passed, left = set[str](), set[LayerCandidate]()
-    for position in sorted(found):
-        sums = list(_sums(found[position], form))
+    for position in sorted(candidates):
+        sums = list(_sums(candidates[position], form))
         if any(before in passed for _, before in sums):
-            left.add(found[position])
+            left.add(candidates[position])
         else:
             passed.update(sum_ for sum_, _ in sums)
     return left

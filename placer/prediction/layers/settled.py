@@ -54,7 +54,7 @@ def without_settled_nodes(graph: Graph, keeps_open: bool = False) -> Graph:
 
 def _settled(graph: Graph, not_known: Set[str]) -> list[Node]:
     known = {name for name, tensor in graph.initializers.items() if not is_external(tensor)}
-    found = []
+    settled = []
     for node in graph.nodes:
         if node.op in ("Shape", "Size") and graph.type_of(node.inputs[0]).shape is not None:
             is_settled = node.inputs[0] not in not_known
@@ -64,8 +64,8 @@ def _settled(graph: Graph, not_known: Set[str]) -> list[Node]:
         leaves = any(t in graph.outputs for t in node.outputs)
         if is_settled and not leaves and max(sizes, default=0) <= _MAX_ELEMENTS:
             known.update(node.outputs)
-            found.append(node)
-    return found
+            settled.append(node)
+    return settled
 
 
 def _is_pure(node: Node) -> bool:

@@ -28,20 +28,20 @@ def joins_first(candidate: LayerCandidate) -> bool:
 
 def joined(claimed: Sequence[LayerCandidate]) -> list[list[int]]:
     """The positions of the layers that join if they read their tensor alike."""
-    found: dict[Key, set[int]] = {}
+    positions_of: dict[Key, set[int]] = {}
     for candidate in claimed:
         if joins(candidate) and (key := _key(candidate)) is not None:
-            found.setdefault(key, set()).add(candidate.position)
-    return [sorted(positions) for positions in found.values() if len(positions) > 1]
+            positions_of.setdefault(key, set()).add(candidate.position)
+    return [sorted(positions) for positions in positions_of.values() if len(positions) > 1]
 
 
 def groups_of(
-    claimed: Sequence[LayerCandidate], found: Mapping[int, LayerCandidate], form: NormalForm
+    claimed: Sequence[LayerCandidate], candidates: Mapping[int, LayerCandidate], form: NormalForm
 ) -> list[tuple[LayerCandidate, ...]]:
-    """The layers of ``found``, by position, that join because they read one tensor."""
+    """The layers of ``candidates``, by position, that join because they read one tensor."""
     groups = []
     for positions in joined(claimed):
-        present = [found[p] for p in positions if p in found and joins(found[p])]
+        present = [candidates[p] for p in positions if p in candidates and joins(candidates[p])]
         for group in _alike(present, form):
             # Convs and products join whichever can; of others, such as Slices, all or none.
             if len(group) == len(positions) or (len(group) > 1 and _multiplies(group[0])):
@@ -53,7 +53,7 @@ def _alike(
     candidates: Sequence[LayerCandidate], form: NormalForm
 ) -> Iterable[list[LayerCandidate]]:
     """Those that read their tensor in one scale and, of products, write integers or all floats."""
-    found: dict[tuple[object, ...], list[LayerCandidate]] = {}
+    candidates_of: dict[tuple[object, ...], list[LayerCandidate]] = {}
     for candidate in candidates:
         read = frozenset(form.chain(edge) for edge in candidate.reads)
         written: object = ()
@@ -61,14 +61,14 @@ def _alike(
             written = [[s is None for s in scales] for scales in candidate.output_scales(form)]
         key = _key(candidate), read, str(written)
         if len(read) == 1:
-            found.setdefault(key, []).append(candidate)
-    return found.values()
+            candidates_of.setdefault(key, []).append(candidate)
+    return candidates_of.values()
 
 
-def taken_apart(found: Mapping[int, LayerCandidate], form: NormalForm) -> set[LayerCandidate]:
+def taken_apart(candidates: Mapping[int, LayerCandidate], form: NormalForm) -> set[LayerCandidate]:
     """Layers whose first node joins that of another layer, so that they are not built."""
     partners: dict[tuple[object, ...], list[LayerCandidate]] = {}
-    for candidate in found.values():
+    for candidate in candidates.values():
         if joins_first(candidate) or (joins(candidate) and len(candidate.nodes) == 1):
             key = _window(candidate.nodes[0], candidate.graph)
             if key is not None:
@@ -94,7 +94,7 @@ def _key(candidate: LayerCandidate) -> Key | None:
 def _behind(nodes: Sequence[Node]) -> list[object]:
     """The operators behind a layer's first, with their attributes."""
     attributes = (sorted(a.SerializeToString() for a in n.proto.attribute) for n in nodes[1:])
-    return [(n.op, *found) for n, found in zip(nodes[1:], attributes, strict=True)]
+    return [(n.op, *values) for n, values in zip(nodes[1:], attributes, strict=True)]
 
 
 def _multiplies(candidate: LayerCandidate) -> bool:

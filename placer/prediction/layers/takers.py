@@ -50,18 +50,18 @@ def find_takers(
     ``stored``: graph inputs and outputs that are integers outside.
     """
     outside = (edge for tensor in stored for edge in graph.edges_of(tensor))
-    found = {edge: [Taker()] for edge in outside if edge.is_graph_output}
+    takers_of = {edge: [Taker()] for edge in outside if edge.is_graph_output}
     for claim in claims:
         if claim.fusion.reads == ANY:
             for edge in (e for node in claim.nodes for e in graph.edges_into(node)):
-                found.setdefault(edge, []).append(Taker())
+                takers_of.setdefault(edge, []).append(Taker())
         elif claim.fusion.inputs != FLOAT:
             for edge in claim.demanded:
-                found.setdefault(edge, []).append(Taker(claim.paired, claim.bare))
+                takers_of.setdefault(edge, []).append(Taker(claim.paired, claim.bare))
     for passage in passages:
         for edge in passage.before:
-            found.setdefault(edge, []).append(Taker((*passage.before, *passage.after)))
-    return {edge: tuple(takers) for edge, takers in found.items()}
+            takers_of.setdefault(edge, []).append(Taker((*passage.before, *passage.after)))
+    return {edge: tuple(takers) for edge, takers in takers_of.items()}
 
 
 def rounded(
@@ -82,15 +82,15 @@ def rounded(
     fusion = None if claim is None else claim.fusion
     if claim is not None and claim.fusion.outputs == "same" and claim.demanded:
         return NO_ROUNDED
-    found: dict[tuple[str, Scale], list[Edge]] = {}
+    edges_of: dict[tuple[str, Scale], list[Edge]] = {}
     for edge in candidate.readers:
         scale = form.scales.get(edge)
         if scale is not None and edge.tensor in scale.tensors:
-            found.setdefault((edge.tensor, scale), []).append(edge)
+            edges_of.setdefault((edge.tensor, scale), []).append(edge)
     is_kernel = fusion is not None and (fusion.takes is not None or fusion.outputs != FLOAT)
     is_pointwise = fusion is not None and fusion.reads == ANY
     alone, besides = set[tuple[str, Scale]](), set[tuple[str, Scale]]()
-    for key, edges in found.items():
+    for key, edges in edges_of.items():
         if any(edge in form.second for edge in edges):
             continue
         floats = [edge for edge in edges if not _is_taken(edge, form, takers, verdicts)]

@@ -56,10 +56,10 @@ def products_of(layers: Sequence[Layer], graph: Graph) -> Mapping[int, tuple[Nod
             known = computes.get(node.name)
             if known is None or (layers[known].op == GENERATED and layer.op != GENERATED):
                 computes[node.name] = index
-    found: dict[int, tuple[Node, ...]] = {}
+    nodes_of: dict[int, tuple[Node, ...]] = {}
     for name, index in computes.items():
-        found[index] = (*found.get(index, ()), graph.by_name[name])
-    return found
+        nodes_of[index] = (*nodes_of.get(index, ()), graph.by_name[name])
+    return nodes_of
 
 
 def built_work(

@@ -207,9 +207,9 @@ def parse_fit(text: str, name: str) -> Fit:
         document: Any = json.loads(text)
     except ValueError as error:
         raise InputError(f"{name}: not valid JSON: {error}; {again}") from error
-    found = document.get("format") if isinstance(document, dict) else None
-    if found != FORMAT:
-        raise InputError(f"{name}: format {found!r} is not {FORMAT}; run placer fit again")
+    given_format = document.get("format") if isinstance(document, dict) else None
+    if given_format != FORMAT:
+        raise InputError(f"{name}: format {given_format!r} is not {FORMAT}; run placer fit again")
     try:
         fit = Fit.model_validate(document)
     except ValidationError as error:

@@ -77,7 +77,9 @@ class LayerClasses(BaseModel):
         """
         same = [entry for entry in self.classes if entry.name == name]
         types = dict.fromkeys((dtype, _LIKE.get(dtype, dtype), ""))
-        wanted = [(own, capability) for capability in (compute_capability, "") for own in types]
+        wanted = [
+            (of_types, capability) for capability in (compute_capability, "") for of_types in types
+        ]
         by_key = {(entry.dtype, entry.compute_capability): entry for entry in reversed(same)}
         return next(by_key[key] for key in wanted if key in by_key)
 

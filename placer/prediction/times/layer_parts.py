@@ -86,16 +86,16 @@ def layer_parts(
         work = Work("memory", layer.output_types[0], elements, read + written, written)
         whole = _part("Concat", work, elements)
         return (whole, *_rows(predicted.nodes[0], layer, whole.key, 1, graph, last))
-    found = layer_work(predicted, graph)
-    if found is None:
+    whole_work = layer_work(predicted, graph)
+    if whole_work is None:
         return ()
     if not predicted.nodes:
-        few = "few-channel " if found.name.startswith("few-channel") else ""
-        return (_part(f"{few}{layer.kind}", found, found.ops),)
+        few = "few-channel " if whole_work.name.startswith("few-channel") else ""
+        return (_part(f"{few}{layer.kind}", whole_work, whole_work.ops),)
     main = _main(predicted.nodes)
-    ops = _operations(main, found, graph, predicted.copies)
+    ops = _operations(main, whole_work, graph, predicted.copies)
     fused = (node for node in predicted.nodes if node is not main and node.op not in _FREE)
-    whole = _part(_name(main, found, graph), found, ops)
+    whole = _part(_name(main, whole_work, graph), whole_work, ops)
     writes = layer.output_types[0] if layer.outputs else ""
     parts = (whole, *(_fused(node, whole.key, writes, graph) for node in fused))
     return (
@@ -127,14 +127,14 @@ def ancestors(key: CostKey) -> tuple[CostKey, ...]:
     operator = key.name.removeprefix(BLOCKED_KIND)
     family = _family(operator)
     if operator != key.name:
-        found: tuple[CostKey, ...] = (CostKey(operator, ""), CostKey(family, ""))
+        keys: tuple[CostKey, ...] = (CostKey(operator, ""), CostKey(family, ""))
     elif family in ("conv", "matmul", "conversion"):
-        found = (CostKey(family, key.dtype), CostKey(family, ""))
+        keys = (CostKey(family, key.dtype), CostKey(family, ""))
     elif operator.endswith(_RESIZE):
-        found = (CostKey(key.name, ""), CostKey(_RESIZE, ""), CostKey(family, ""))
+        keys = (CostKey(key.name, ""), CostKey(_RESIZE, ""), CostKey(family, ""))
     else:
-        found = (CostKey(key.name, ""), CostKey(family, ""))
-    return tuple(other for other in found if other != key)
+        keys = (CostKey(key.name, ""), CostKey(family, ""))
+    return tuple(other for other in keys if other != key)
 
 
 def _family(name: str) -> str:

@@ -50,8 +50,8 @@ def _of_products(main: Node, _layer: Layer, graph: Graph, _last: bool) -> float:
 def _of_pieces(main: Node, layer: Layer, graph: Graph, last: bool) -> float:
     """Stretches of each of the tensors that are joined or that one is cut into."""
     written = _shape(main.outputs[0], graph)
-    found = main.attributes.get("axis", 1)
-    axis = found % len(written) if isinstance(found, int) and written else 1
+    given_axis = main.attributes.get("axis", 1)
+    axis = given_axis % len(written) if isinstance(given_axis, int) and written else 1
     outer = written[:axis]
     if last and axis == 1 and len(written) > 2:
         outer = (written[0], *written[2:])
@@ -64,10 +64,10 @@ def _moved(main: Node, _layer: Layer, graph: Graph, _last: bool) -> float:
     if not isinstance(order, list | tuple) or not read:
         return float(math.prod(read))
     moved = [axis for axis in order if read[axis] != 1]
-    own = sorted(moved)
-    while moved and moved[-1] == own[-1]:
+    in_order = sorted(moved)
+    while moved and moved[-1] == in_order[-1]:
         moved.pop()
-        own.pop()
+        in_order.pop()
     return float(math.prod(read[axis] for axis in moved)) if moved else 0.0
 
 

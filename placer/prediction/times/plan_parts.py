@@ -33,7 +33,7 @@ def plan_parts(
     if not moves:
         return [layer_parts(layer, graph) for layer in layers]
     laid = lay_out(layers, graph)
-    return [_parts(layer, own, graph) for layer, own in zip(layers, laid, strict=True)]
+    return [_parts(layer, laid_out, graph) for layer, laid_out in zip(layers, laid, strict=True)]
 
 
 def _parts(predicted: PredictedLayer, laid: LaidOut, graph: Graph) -> tuple[Part, ...]:

@@ -50,20 +50,24 @@ class Roofline(Estimator):
     def work_us(self, work: Work) -> float:
         """Estimated time of ``work`` in microseconds, without the launch."""
         gpu = self._gpu
-        found = self._find(work.name, work.dtype, gpu.compute_capability)
-        rate = self._rate(found.rate, work.dtype)
+        layer_class = self._find(work.name, work.dtype, gpu.compute_capability)
+        rate = self._rate(layer_class.rate, work.dtype)
         bandwidth = gpu.memory_bandwidth_gb_s * 1e9
-        ops = {TILE: work.tiled_ops, SMALL_TILE: work.small_tiled_ops}.get(found.tile, work.ops)
-        seconds = ops / (rate * found.ops_efficiency)
+        ops = {TILE: work.tiled_ops, SMALL_TILE: work.small_tiled_ops}.get(
+            layer_class.tile, work.ops
+        )
+        seconds = ops / (rate * layer_class.ops_efficiency)
         uncached = uncached_bytes(work, gpu)
         seconds += uncached / bandwidth
         read = work.bytes - work.written - uncached
-        seconds += read / (bandwidth * found.bandwidth_efficiency)
-        writing = found.write_efficiency or found.bandwidth_efficiency
+        seconds += read / (bandwidth * layer_class.bandwidth_efficiency)
+        writing = layer_class.write_efficiency or layer_class.bandwidth_efficiency
         seconds += work.written / (bandwidth * writing)
         clock = gpu.clock_mhz
-        us = seconds * 1e6 + work.depth * found.depth_cycles / clock
-        return found.latency_cycles / clock + max(us, work.depth * found.least_depth_cycles / clock)
+        us = seconds * 1e6 + work.depth * layer_class.depth_cycles / clock
+        return layer_class.latency_cycles / clock + max(
+            us, work.depth * layer_class.least_depth_cycles / clock
+        )
 
 
 def uncached_bytes(work: Work, gpu: Gpu) -> float:
