@@ -1,4 +1,4 @@
-"""What ends proposals, and measurements beside the trials, where time is limited."""
+"""Raised where time is up, to end proposals and measurements beside the trials."""
 
 from __future__ import annotations
 

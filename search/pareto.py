@@ -1,4 +1,4 @@
-"""The latency-accuracy front: what nothing beats in both, points spread over it, where to look.
+"""The Pareto front of latency and accuracy: its points, some spread over it, where to look next.
 
 Accuracy is the noise power of the outputs (``TrialRecord.noise``), compared in decibels.
 """

@@ -1,4 +1,4 @@
-"""What a run shows in the terminal: stages, live progress and the final table."""
+"""Terminal output of a run: stages, live progress and the final table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What some engines know or can do beyond ``Engine``; an engine without these attributes cannot."""
+"""Optional protocols of engines beyond ``Engine``; an engine without the attributes cannot."""
 
 from __future__ import annotations
 

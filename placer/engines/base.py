@@ -1,4 +1,4 @@
-"""What the search knows of engines: compile a candidate, see its plan, run it, measure it."""
+"""The engine protocol: compile a candidate, see its plan, run it, measure it."""
 
 from __future__ import annotations
 

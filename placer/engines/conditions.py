@@ -1,4 +1,4 @@
-"""How a measurement went and what memory a candidate takes, on engines that can tell."""
+"""Conditions of a measurement and memory of a candidate, on engines that can tell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's profiler saw of a few runs of a session."""
+"""Times of kernels from ONNX Runtime's profiler, over a few runs of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told how a run goes on."""
+"""Observers, which are told how a run goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a predicted plan and an actual one differ: fusions, conversions, types.
+"""Compare a predicted plan with an actual one: fusions, conversions, types.
 
 Plans are compared by the ONNX nodes that their compute layers cover. An engine may leave a node
 out of every name (TensorRT 8 names no Relu behind a Conv, but sets the layer's activation), so

@@ -1,4 +1,4 @@
-"""What the pairs of a quantized file say of its tensors: their ranges and integer types."""
+"""Ranges and integer types of tensors, from the pairs of a quantized file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, nodes and initializers of what a candidate adds to its model."""
+"""Names, nodes and initializers that a candidate adds to its model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model run piece by piece on a few samples, so that tensors can be replaced on the way."""
+"""Run a model piece by piece on a few samples, so that tensors can be replaced on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the report of a run shows, read from the run's output folder alone."""
+"""Everything the report of a run shows, read from the run's output folder alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both figures of the search draw of a trial: its look, its words, the chosen one."""
+"""Marks of trials in both figures of the search: colours, texts, the chosen one."""
 
 from __future__ import annotations
 

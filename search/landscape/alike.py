@@ -1,4 +1,4 @@
-"""Sites whose neighbourhoods are alike: what a change of one of them does, it does at all.
+"""Sites with isomorphic neighbourhoods: a change has the same effect on the layers at each.
 
 Networks repeat blocks. Two sites are alike if there is nothing near them, by operators, attributes,
 types, small constants, order, rules and what the predictor tells besides, by which they differ.

@@ -1,4 +1,4 @@
-"""What changes do in the states that were asked about last."""
+"""The effects of moves, remembered for the states that were asked about last."""
 
 from __future__ import annotations
 

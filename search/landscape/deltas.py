@@ -1,4 +1,4 @@
-"""What changes do to the number of layers, and what layers cost."""
+"""Effects of changes on the counts of layers, and the costs of layers."""
 
 from __future__ import annotations
 

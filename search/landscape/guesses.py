@@ -1,4 +1,4 @@
-"""What changes may do, where there are too many of them to ask of each what it does."""
+"""Guessed effects of moves, where there are too many to predict the effect of each."""
 
 from __future__ import annotations
 

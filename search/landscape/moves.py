@@ -1,4 +1,4 @@
-"""Changes of sites' layouts, and their pieces that are far from each other."""
+"""Moves: changes of sites' layouts, split into pieces too far apart to interact."""
 
 from __future__ import annotations
 

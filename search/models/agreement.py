@@ -1,4 +1,4 @@
-"""How noise on the few samples of measurements beside the trials compares with that of trials.
+"""How noise measured on a few samples relates to the noise that trials measure on all.
 
 Trials are judged on all evaluation samples, and of those that a network is noisy on a few may have
 more or less than their share. Which it is, is about the same for all placements, and is told by

@@ -1,4 +1,4 @@
-"""How far whole latencies are off the sum of their layers' costs.
+"""The misfit: how far latencies of whole candidates are from the sum of their layers' costs.
 
 Layers slow each other down, engines fuse and reformat what no rule predicts: then no costs of
 layers explain all latencies. What is left over is taken as a Gaussian process over placements

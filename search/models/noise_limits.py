@@ -1,4 +1,4 @@
-"""What trials and probes say of noise: how much of it gates allow, and where it comes from."""
+"""Limits of noise that the gates imply, and probes that find the sites it comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trials tell of latency, and trials as if they had turned out as predicted."""
+"""Latency observations of trials, and trials as if they had turned out as predicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gates allow one proposal: its limit of noise, and what turned out too noisy."""
+"""The noise that the gates allow one proposal, and the placements known to exceed it."""
 
 from __future__ import annotations
 

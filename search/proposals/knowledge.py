@@ -1,4 +1,4 @@
-"""What a search goes by besides its trials, and what trials teach with it."""
+"""What a search knows besides its trials, and the models that it learns from both."""
 
 from __future__ import annotations
 

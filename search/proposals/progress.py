@@ -1,4 +1,4 @@
-"""How far trials have come: the best that holds the gates, and since when there is none better."""
+"""The best trial that holds the gates so far, and how many trials came since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One proposal of the search: what is looked at, and which of it is worth a trial."""
+"""One proposal: the candidates that are looked at, and the one that is worth a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What speaks against a result: few data, estimates that cannot tell, rounds that disagree."""
+"""Doubts about a result: little data, estimates that cannot tell, rounds that disagree."""
 
 from __future__ import annotations
 

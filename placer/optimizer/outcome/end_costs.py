@@ -1,4 +1,4 @@
-"""What the end of a run will take by what trials took, and how much effort its time limit allows.
+"""How long the end of a run will take, and the effort that its time limit allows.
 
 The end: the race of the finalists, the confirmation, the file written and judged, plans, report.
 """

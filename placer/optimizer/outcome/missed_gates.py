@@ -1,4 +1,4 @@
-"""What is said and kept of a run in which no candidate meets the gates."""
+"""The outcome of a run in which no candidate meets the gates."""
 
 from __future__ import annotations
 

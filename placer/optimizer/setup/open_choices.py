@@ -1,4 +1,4 @@
-"""Settle what a request leaves open on a CPU: the engine, and in what float models are computed.
+"""Choose what a request leaves open on a CPU: the engine and the base precision.
 
 Both depend on the model: on some CPUs bfloat16 alone is faster than INT8 beside float, on others it
 is not there. So each combination is measured and judged with what is known before any search: the

@@ -1,4 +1,4 @@
-"""Settle the number format that a request leaves open: ``scheme`` auto.
+"""Choose the number format where a request leaves it open: ``scheme`` auto.
 
 Whether products with zero points cost time depends on the CPU, and so does whether an engine
 computes with signed activations as it should. So the default placement is built in each of the

@@ -1,4 +1,4 @@
-"""What a run searches with: its study, its proposer and what its trials learn."""
+"""The study of a run, with its settings and its proposer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trials are made and judged with: ranges, the float model, candidates, gates."""
+"""The setup that all trials share: ranges, the float model, candidates, gates."""
 
 from __future__ import annotations
 

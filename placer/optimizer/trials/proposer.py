@@ -1,4 +1,4 @@
-"""What a run asks for the next placement."""
+"""The proposer that a run asks for its next placement."""
 
 from __future__ import annotations
 

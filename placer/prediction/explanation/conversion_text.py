@@ -1,4 +1,4 @@
-"""What is said of layers that only convert tensors, and of what removes them."""
+"""Sentences about layers that only convert tensors, and about changes that remove them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold the predicted layers of each site against those that an engine built."""
+"""Compare the predicted layers of each site with those that an engine built."""
 
 from __future__ import annotations
 

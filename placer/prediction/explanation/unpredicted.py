@@ -1,4 +1,4 @@
-"""What a predicted plan does not tell of the engine's, in sentences."""
+"""Sentences about what a predicted plan leaves out of the engine's."""
 
 from __future__ import annotations
 

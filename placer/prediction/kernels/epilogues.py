@@ -1,4 +1,4 @@
-"""What prepared kernels compute behind a product."""
+"""Epilogues: what precompiled kernels compute behind a product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which units become one kernel."""
+"""Which units are fused into one kernel."""
 
 from __future__ import annotations
 

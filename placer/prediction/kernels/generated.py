@@ -1,4 +1,4 @@
-"""What is generated in one kernel."""
+"""Which units are generated as one kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The units of one placement by the kernel that they are part of."""
+"""The units of one placement, grouped by kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What prepared kernels of one-dimensional Convs compute besides, as on sequences.
+"""Epilogues of precompiled kernels of one-dimensional Convs, as on sequences.
 
 The builder views their maps as ones of two dimensions, and moves the view behind a node that alone
 reads such a map. What reads anything else as it is, or a map that others read, too, is in another

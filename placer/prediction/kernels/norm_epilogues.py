@@ -1,4 +1,4 @@
-"""What the kernels of norms compute behind them."""
+"""Epilogues: what kernels of norms compute behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which a compiler that generates kernels meets nodes.
+"""The order in which a compiler that generates kernels visits nodes.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 25 small graphs in which
 two Convs of one tensor, at other depths, are added: the one that comes later in this order adds.

@@ -1,4 +1,4 @@
-"""A part of a node that one generated kernel does."""
+"""Parts of nodes, each computed by one generated kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which types tensors pass from one generated kernel to another."""
+"""The types in which tensors pass from one generated kernel to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that only quantize, and the Concats and pools that integers pass through.
+"""Kernels that only quantize, and Concats and pools that work on integers.
 
 Evidence: small graphs of two to four branches, and DenseNet, built by TensorRT-RTX 1.7.1.
 """

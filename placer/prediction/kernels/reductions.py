@@ -1,4 +1,4 @@
-"""Over what a node sums, which decides what is generated in one kernel with it."""
+"""The axes over which a node reduces, which decide what is generated in one kernel with it."""
 
 from __future__ import annotations
 

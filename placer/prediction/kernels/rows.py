@@ -1,4 +1,4 @@
-"""What moves or sums elements across rows, which a kernel that norms rows does not do.
+"""Nodes that move or sum elements across rows, which no kernel that normalizes rows computes.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of GPT-2, Swin and DETR, and
 of 30 small graphs that norm the rows of queries and keys and join rows.

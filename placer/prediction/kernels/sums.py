@@ -1,4 +1,4 @@
-"""What ends a kernel that sums: how maps are stored, rows that are moved, sums that are long."""
+"""Where a kernel with a reduction ends: at stored maps, moved rows and long sums."""
 
 from __future__ import annotations
 

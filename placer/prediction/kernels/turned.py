@@ -1,4 +1,4 @@
-"""Kernels that end since they turn a map or rows to a map.
+"""Kernels that end at a transpose of a map, or of rows to a map.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of about 150 small graphs and
 of networks for diffusion and SegFormer.

@@ -1,4 +1,4 @@
-"""What generated kernels consist of: nodes, or parts of them, and who reads whose output."""
+"""The units of generated kernels: nodes or parts of nodes, and which unit reads which output."""
 
 from __future__ import annotations
 

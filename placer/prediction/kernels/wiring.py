@@ -1,4 +1,4 @@
-"""Units and who reads whose output."""
+"""Units connected to the units whose outputs they read."""
 
 from __future__ import annotations
 

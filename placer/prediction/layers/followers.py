@@ -1,4 +1,4 @@
-"""What follows a layer and becomes part of it: activations, scales and shifts."""
+"""Epilogues of layers: activations, scales and shifts that follow and become part of them."""
 
 from __future__ import annotations
 

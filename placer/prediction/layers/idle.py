@@ -1,4 +1,4 @@
-"""Nodes that hand on what they read, and equal ones: what some engines take out of the graph.
+"""No-ops and duplicates among a graph's nodes, which some engines eliminate.
 
 Networks that were never trained add biases of 0 and multiply by gains of 1, and exporters write
 Slices of all. A pair before such a node is one before each of its readers: the values are the same,

@@ -1,4 +1,4 @@
-"""Concats that another Concat alone reads, which some engines make one with it."""
+"""Concats that only another Concat reads, which some engines merge with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers that take others along: what follows them, past what only moves elements."""
+"""Layers fused with what follows them, past nodes that only move elements."""
 
 from __future__ import annotations
 

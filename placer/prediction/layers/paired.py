@@ -1,4 +1,4 @@
-"""What a region's pairs decide: which layers are built there, with which pairs around each.
+"""Layers of a region under one combination of pairs, with the pairs around each.
 
 That hangs on the region's own edges only, so it is worked out once for each combination of scales
 on these, in whatever placement they are.

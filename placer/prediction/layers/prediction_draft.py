@@ -1,4 +1,4 @@
-"""A prediction in the making: what changes of another one, step by step."""
+"""A prediction in the making, as changes to another one, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the layers that overlap are built, and which become one; decided region by region."""
+"""Which of the overlapping layer candidates are built, and which merge, region by region."""
 
 from __future__ import annotations
 

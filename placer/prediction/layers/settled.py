@@ -1,4 +1,4 @@
-"""What a network computes from the shapes of its inputs alone: constants once these are given.
+"""Constant folding of what a network computes from the shapes of its inputs alone.
 
 An engine is built for given shapes, so chains of Shape, Gather, Unsqueeze, Range or Expand are
 constants in it, and a Shape node reads no data.

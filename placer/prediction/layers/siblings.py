@@ -1,4 +1,4 @@
-"""Layers that read one tensor and are one: `joins` and `joins_first` of rules.
+"""Horizontal fusion of layers that read one tensor: `joins` and `joins_first` of rules.
 
 TensorRT calls it horizontal fusion and names such a layer ``A || B`` (TensorRT issue 2525), or of
 matrix products ``A+B`` (issue 4397).

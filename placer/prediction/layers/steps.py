@@ -1,4 +1,4 @@
-"""What one layer candidate adds to the plan: its layer, and the conversions that it needs."""
+"""The step of one layer candidate in the plan: its layer, and the conversions that it needs."""
 
 from __future__ import annotations
 

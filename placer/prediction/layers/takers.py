@@ -1,4 +1,4 @@
-"""Which edges are read as integers, and which pairs a layer rounds to that writes floats."""
+"""Edges that are read as integers, and pairs to which layers that write floats round."""
 
 from __future__ import annotations
 

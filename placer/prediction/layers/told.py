@@ -1,4 +1,4 @@
-"""What a predictor knows of a model's nodes and tensors, and no placement changes."""
+"""Properties of a model's nodes and tensors that no placement changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many rows a kernel goes through, each a stretch of memory that is computed or copied at once.
+"""The rows of a kernel: stretches of memory that it computes or copies at once.
 
 Short rows cost nearly as much as long ones, so that operations and bytes do not tell what they
 take: with channels last a pixel of 8 channels is a row, of a Transpose of heads each head of each
