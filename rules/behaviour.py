@@ -39,7 +39,7 @@ class Behaviour(Strict):
         description="What becomes of integers of 64 bits, booleans and doubles: they are `kept`, "
         "or `narrowed` to int32, uint8 and float.",
     )
-    idle: Literal["kept", "casts", "partly", "removed"] = Field(
+    no_ops: Literal["kept", "casts", "partly", "removed"] = Field(
         default="kept",
         description="What becomes of nodes that hand on what they read (sums with 0, products with "
         "1, Slices of all): layers as others are (`kept`) or none (`removed`). `casts`: none are "

@@ -136,7 +136,7 @@ def _own_edges(site: Site, layout: str, graph: Graph) -> frozenset[Edge]:
 
 
 def _forcing(site: Site, inputs: _Inputs, wanted_here: frozenset[str]) -> list[str]:
-    """The layouts of ``site`` that quantize its nodes ``wanted_here``; none where it cannot be forced."""
+    """The layouts of ``site`` that quantize its nodes ``wanted_here``, if there are any."""
     decided = {name: lay for name, lay in site.layouts.items() if not lay.requires}
     read = {name: set(inputs.own(_quantized(lay)).values()) for name, lay in decided.items()}
     most = max((len(nodes & wanted_here) for nodes in read.values()), default=0)

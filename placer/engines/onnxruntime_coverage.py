@@ -169,7 +169,7 @@ class Coverage:
         return owner
 
     def _is_another(self, fused: onnx.NodeProto, original: onnx.NodeProto) -> bool:
-        """Whether ``fused`` is another node than ``original``, which it is called after, as it was."""
+        """Whether ``fused`` has the name of another node than ``original``."""
         named = self._compute.get(fused.name)
         return (
             named is not None
@@ -279,18 +279,18 @@ def _is_idle(
 
 
 def _aliases(
-    model: onnx.GraphProto, fused: onnx.GraphProto, idle: Iterable[onnx.NodeProto]
+    model: onnx.GraphProto, fused: onnx.GraphProto, no_ops: Iterable[onnx.NodeProto]
 ) -> _Aliases:
     """Tensors around a Q/DQ pair are one, but where the optimizer removed the nodes before it.
 
-    So are those around the ``idle`` nodes, which hand on what they read.
+    So are those around the ``no_ops`` nodes, which hand on what they read.
 
     It then reads another of the model's tensors than in the model: a Relu is gone that the
     quantization behind it implies.
     """
     alias = _Aliases()
     constants = {tensor.name for tensor in model.initializer}
-    for node in idle:
+    for node in no_ops:
         for data in [tensor for tensor in node.input if tensor not in constants][:1]:
             alias.join(data, node.output[0])
     read: dict[str, str] = {}

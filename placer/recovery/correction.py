@@ -115,7 +115,7 @@ def _layer_of_add(graph: Graph, node: Node, read_once: set[str]) -> Layer | None
 
 
 def _takes_factor(layer: Layer, scheme: Scheme, read_once: set[str]) -> bool:
-    """Whether the weight, if it is among ``read_once``, has a scale for each channel of the output."""
+    """Whether the weight, if in ``read_once``, has a scale for each channel of the output."""
     weight = layer.weight
     if weight is None or weight.tensor not in read_once or not scheme.per_channel:
         return False

@@ -16,7 +16,7 @@ from onnx import TensorProto, numpy_helper
 
 from placer.graph import Graph, Node
 from placer.graph.external_data import is_external
-from placer.prediction.layers.told import Told
+from placer.prediction.layers.fixed_properties import FixedProperties
 from placer.rules.sites import Site
 
 # Values of constants of more elements than this are weights, of which no rule needs each. Of those
@@ -39,12 +39,19 @@ class _Ports(NamedTuple):
 class Alike:
     """Numbers what is around sites; equal numbers mean that it is alike."""
 
-    def __init__(self, graph: Graph, sites: Sequence[Site], decided: int, told: Told) -> None:
+    def __init__(
+        self, graph: Graph, sites: Sequence[Site], decided: int, properties: FixedProperties
+    ) -> None:
         """``decided``: so many of ``sites``, the first, are decided; of others it is the default.
 
         ``properties``: what the predictor knows of nodes and tensors.
         """
-        self._graph, self._sites, self._decided, self._told = graph, sites, decided, told
+        self._graph, self._sites, self._decided, self._properties = (
+            graph,
+            sites,
+            decided,
+            properties,
+        )
         self._sites_at: dict[int, list[int]] = {}
         for number, site in enumerate(sites):
             for node in site.match.nodes.values():
@@ -114,7 +121,7 @@ class Alike:
     def _label(self, node: Node) -> Hashable:
         attributes = sorted(a.SerializeToString(deterministic=True) for a in node.proto.attribute)
         scope = self._graph.scopes.get(node.name, ())
-        return node.domain, node.op, tuple(attributes), scope, self._told.nodes.get(node.name)
+        return node.domain, node.op, tuple(attributes), scope, self._properties.nodes.get(node.name)
 
     @cached_property
     def _ports(self) -> Sequence[_Ports]:
@@ -149,7 +156,7 @@ class Alike:
         known = graph.type_of(tensor)
         constant = self._constants.get(tensor)
         enters, is_open = tensor in graph.inputs, tensor in graph.open_tensors
-        properties = self._told.of_tensor(tensor)
+        properties = self._properties.of_tensor(tensor)
         return self._number((known, readers, constant, enters, is_open, properties))
 
     @cached_property

@@ -91,7 +91,7 @@ class Landscape:
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
         self._deltas = Deltas()
         self._around: dict[Piece, _Around] = {}
-        properties = layers.told
+        properties = layers.fixed_properties
         alike = (
             None if properties is None else Alike(space.graph, every, len(self.sites), properties)
         )

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from placer.graph import Graph, Node
 from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.fixed_properties import FixedProperties
 from placer.prediction.layers.prediction import Prediction
 from placer.prediction.layers.predictor import KEPT_STEPS, Predictor
 from placer.prediction.layers.steps import Step
-from placer.prediction.layers.told import Told
 from placer.prediction.select import AnyPredictor
 from placer.prediction.times.work import Work, layer_work
 from placer.quantization import Placement
@@ -122,7 +122,7 @@ class LayerModel:
         return self._predictor if isinstance(self._predictor, Predictor) else None
 
     @property
-    def told(self) -> Told | None:
+    def fixed_properties(self) -> FixedProperties | None:
         """What the predictor knows of nodes and tensors; None if what changes do hangs on more."""
         return None if self.regional is None else self.regional.told
 

@@ -2,7 +2,7 @@
 
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
-from placer.prediction.layers.idle import equal_nodes, ranges_before, without_idle_nodes
+from placer.prediction.layers.no_ops import equal_nodes, ranges_before, without_no_ops
 from placer.quantization import Range
 
 TEXT = """
@@ -30,7 +30,7 @@ def test_nodes_are_equal_by_what_they_read_past_idle_and_equal_ones():
 
 def test_one_of_equal_nodes_is_left_with_the_pairs_of_all():
     graph = graph_of_text(TEXT)
-    left = without_idle_nodes(graph, equal=equal_nodes(graph))
+    left = without_no_ops(graph, equal=equal_nodes(graph))
     names = [node.name for node in left.graph.nodes]
     assert names == ["first", "third", "apart", "sum", "turned", "last", "leaving"]
     assert left.twins == {"first": ("second",), "third": ("fourth",)}

@@ -4,8 +4,8 @@ import pytest
 
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
-from placer.prediction.layers.idle import WithoutIdle
 from placer.prediction.layers.joined import with_joined_concats
+from placer.prediction.layers.no_ops import WithoutNoOps
 from tests.prediction.test_openvino_plans import HEAD, conversions, layers, plans
 
 NESTED = """
@@ -59,7 +59,7 @@ def test_a_concat_that_another_alone_reads_is_one_with_it(
 
 def test_pairs_before_concats_that_are_one_stay_where_they_are():
     text = HEAD + NESTED.replace("AXIS", "1").replace("MORE", "").replace("OUT", "")
-    left = with_joined_concats(WithoutIdle(graph_of_text(text), {}))
+    left = with_joined_concats(WithoutNoOps(graph_of_text(text), {}))
     assert left.graph.by_name["outer"].inputs == ("c", "a", "b")
     assert left.twins == {"outer": ("inner",)}
     assert left.moved == {

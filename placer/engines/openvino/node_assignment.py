@@ -39,7 +39,7 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
         for number, node in enumerate(tags.nodes)
         if number not in homes
         and number not in settled
-        and number not in tags.idle
+        and number not in tags.no_ops
         and node.op_type not in _VIEWS
     ]
     _find_homes_by_name(lost, homes, tags)
@@ -69,7 +69,7 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
 
 
 def _find_homes_by_name(lost: Sequence[int], homes: dict[int, str], tags: Tags) -> None:
-    """Give lost nodes the operation that an equal node names, or an idle one behind.
+    """Give lost nodes the operation that an equal node names, or an no-op behind.
 
     That one left its name, with the graph output that it wrote.
     """
@@ -78,7 +78,7 @@ def _find_homes_by_name(lost: Sequence[int], homes: dict[int, str], tags: Tags) 
         home = named.get(tags.twins.get(number, number))
         if home is not None:
             homes[number] = home
-    for number in tags.idle & homes.keys():
+    for number in tags.no_ops & homes.keys():
         for before in tags.producers(number) & set(lost):
             homes.setdefault(before, homes[number])
 

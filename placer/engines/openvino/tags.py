@@ -31,7 +31,7 @@ class Tags:
     """The candidate's nodes by the number in their tags, in the order of the graph.
 
     ``outputs``: the graph's outputs in OpenVINO's order. ``constants``: its initializers.
-    ``scalars``: those of one element. ``idle``: nodes that hand on what they read, if OpenVINO
+    ``scalars``: those of one element. ``no_ops``: nodes that hand on what they read, if OpenVINO
     takes these away. ``twins``: the first of nodes that compute the same, by those behind it, of
     which OpenVINO runs one.
     """
@@ -39,7 +39,7 @@ class Tags:
     nodes: tuple[onnx.NodeProto, ...]
     outputs: tuple[str, ...]
     constants: frozenset[str] = frozenset()
-    idle: frozenset[int] = frozenset()
+    no_ops: frozenset[int] = frozenset()
     scalars: frozenset[str] = frozenset()
     twins: Mapping[int, int] = field(default_factory=dict)
 
@@ -65,22 +65,22 @@ class Tags:
         return numbers_of
 
     def sources(self, number: int) -> set[str]:
-        """The tensors that a node reads, before idle nodes."""
+        """The tensors that a node reads, before no-ops."""
         tensors = set[str]()
         for tensor in filter(None, self.nodes[number].input):
-            idle = self.idle.intersection(self._numbers[tensor][0])
-            tensors |= {t for n in idle for t in self.sources(n)} if idle else {tensor}
+            no_ops = self.no_ops.intersection(self._numbers[tensor][0])
+            tensors |= {t for n in no_ops for t in self.sources(n)} if no_ops else {tensor}
         return tensors
 
     def producers(self, number: int) -> set[int]:
-        """The nodes that write what a node reads, past idle ones."""
+        """The nodes that write what a node reads, past no-ops."""
         return {n for tensor in self.sources(number) for n in self._numbers[tensor][0]}
 
     def readers(self, number: int) -> set[int]:
-        """The nodes that read what a node writes, past idle ones."""
+        """The nodes that read what a node writes, past no-ops."""
         reading = {n for tensor in self.nodes[number].output for n in self._numbers[tensor][1]}
-        behind = {n for idle in reading & self.idle for n in self.readers(idle)}
-        return reading - self.idle | behind
+        behind = {n for no_ops in reading & self.no_ops for n in self.readers(no_ops)}
+        return reading - self.no_ops | behind
 
     def find(self, names: str) -> tuple[int, ...]:
         """The numbers of nodes that ``names``, separated by commas, speak of; each once."""
@@ -101,20 +101,20 @@ def tag_nodes(model: Any, graph: onnx.GraphProto) -> Tags:
     declared = [value.name for value in graph.output]
     constants = {tensor.name: tensor for tensor in graph.initializer}
     types = {n: (port.get_partial_shape(), port.get_element_type()) for n, port in ports.items()}
-    idle = dict(_idle(graph, types))
+    no_ops = dict(_no_ops(graph, types))
     scalars = frozenset(t.name for t in graph.initializer if math.prod(t.dims) == 1)
     twins = equal_calls(
         [
-            Call(node.op_type, node.input, node.output, node.attribute, idle.get(number))
+            Call(node.op_type, node.input, node.output, node.attribute, no_ops.get(number))
             for number, node in enumerate(nodes)
         ],
         constants,
     )
     outputs = _outputs(model, declared)
-    return Tags(nodes, outputs, frozenset(constants), frozenset(idle), scalars, twins)
+    return Tags(nodes, outputs, frozenset(constants), frozenset(no_ops), scalars, twins)
 
 
-def _idle(graph: onnx.GraphProto, types: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+def _no_ops(graph: onnx.GraphProto, types: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     """The nodes that hand on what they read, and which input.
 
     ``types``: shape and element type by tensor.

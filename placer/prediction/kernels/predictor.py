@@ -25,12 +25,12 @@ from placer.prediction.kernels.order import depth_first
 from placer.prediction.kernels.units import Units
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer, type_name
-from placer.prediction.layers.idle import dissolved_for_kernels, without_idle_nodes
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.motion import NormalForm, Passage, Scale, normal_form, scale_of
+from placer.prediction.layers.no_ops import dissolved_for_kernels, without_no_ops
 from placer.prediction.layers.passages import find_links, find_passages, linked_nodes
 from placer.prediction.layers.prediction import Prediction
-from placer.prediction.layers.settled import without_settled_nodes
+from placer.prediction.layers.shape_constants import with_shapes_folded
 from placer.prediction.layers.steps import PairedCandidate, Step
 from placer.quantization import Placement
 from placer.quantization.placement import Change
@@ -57,8 +57,8 @@ class KernelPredictor:
         matches: Matches | None = None,
         stored: Mapping[str, str] | None = None,
     ) -> None:
-        self._model = without_settled_nodes(graph)
-        self._left = without_idle_nodes(self._model, dissolved_for_kernels)
+        self._model = with_shapes_folded(graph)
+        self._left = without_no_ops(self._model, dissolved_for_kernels)
         self._dissolved = dissolved(self._left.graph)
         given = self._dissolved.graph
         cast = [t for t in given.inputs if base != FLOAT and type_name(given, t) == FLOAT]

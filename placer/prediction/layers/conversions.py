@@ -123,7 +123,7 @@ class BuildTarget:
             return self.integer
         return self.integers(scale)
 
-    def told_of(self, tensor: str) -> tuple[str, str | None, bool]:
+    def properties_of(self, tensor: str) -> tuple[str, str | None, bool]:
         """What is told of ``tensor`` here: its integers, its type outside, its zero point."""
         scale = Scale(frozenset([tensor]))
         is_off = self.has_zero_point is not None and self.has_zero_point(scale)

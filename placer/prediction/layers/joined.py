@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.index import with_nodes
-from placer.prediction.layers.idle import WithoutIdle
+from placer.prediction.layers.no_ops import WithoutNoOps
 
 _Place = tuple[Edge, tuple[Edge, ...]]  # Of an input: its edge, and those of the Concats behind it.
 
 
-def with_joined_concats(left: WithoutIdle) -> WithoutIdle:
+def with_joined_concats(left: WithoutNoOps) -> WithoutNoOps:
     """``left`` with each Concat taken into the one along the same axis that alone reads it.
 
     A pair between both is one on each input of the first, as Q moves there.
@@ -42,7 +42,7 @@ def with_joined_concats(left: WithoutIdle) -> WithoutIdle:
         edge: tuple(end for e in ends for end in moved.get(e, (e,)))
         for edge, ends in left.moved.items()
     }
-    return WithoutIdle(rest, {**moved, **earlier}, twins)
+    return WithoutNoOps(rest, {**moved, **earlier}, twins)
 
 
 def _is_inner(node: Node, graph: Graph) -> bool:

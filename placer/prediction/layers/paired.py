@@ -13,13 +13,13 @@ from functools import lru_cache, partial
 from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import BuildTarget
+from placer.prediction.layers.integer_readers import NO_ROUNDED, rounded
 from placer.prediction.layers.layer_candidate import LayerCandidate, Written
 from placer.prediction.layers.layer_types import CONVS
 from placer.prediction.layers.motion import NormalForm, Scale, Scales
 from placer.prediction.layers.regions import Region
 from placer.prediction.layers.steps import PairedCandidate
 from placer.prediction.layers.stored_constants import STORED, behind_clamp
-from placer.prediction.layers.takers import NO_ROUNDED, rounded
 
 KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 17, 1 << 17
 PRODUCTS = STORED | {"MatMul"}
@@ -82,7 +82,7 @@ def _decide(
         feeds = _feeds_float_conv(target, candidate, form)
         found_rounded = NO_ROUNDED
         if target.rounds_alone:
-            found_rounded = rounded(candidate, form, region.takers, verdicts, shifts)
+            found_rounded = rounded(candidate, form, region.integer_readers, verdicts, shifts)
         decided[position] = paired(
             candidate,
             chains,

@@ -20,14 +20,15 @@ from placer.prediction.layers.conversions import (
     TensorFormats,
     type_name,
 )
-from placer.prediction.layers.idle import (
-    TakesOut,
-    WithoutIdle,
-    eliminated_by_onnxruntime,
-    without_idle_nodes,
-)
+from placer.prediction.layers.fixed_properties import FixedProperties
 from placer.prediction.layers.joined import with_joined_concats
 from placer.prediction.layers.motion import NormalForm, Scale, move_pairs, repeated, scale_of
+from placer.prediction.layers.no_ops import (
+    TakesOut,
+    WithoutNoOps,
+    eliminated_by_onnxruntime,
+    without_no_ops,
+)
 from placer.prediction.layers.paired import Decided, Decisions
 from placer.prediction.layers.passages import (
     Link,
@@ -40,9 +41,8 @@ from placer.prediction.layers.passages import (
 from placer.prediction.layers.prediction import BLANK, Prediction
 from placer.prediction.layers.prediction_draft import PredictionDraft, StepsDraft
 from placer.prediction.layers.regions import Region, find_regions
-from placer.prediction.layers.settled import without_settled_nodes
+from placer.prediction.layers.shape_constants import with_shapes_folded
 from placer.prediction.layers.steps import PairedCandidate, Step, StepDraft
-from placer.prediction.layers.told import Told
 from placer.prediction.layers.views import PASSES_VIEWS
 from placer.quantization import Placement
 from placer.quantization.placement import Change, ScaleGroup
@@ -68,7 +68,7 @@ class Predictor:
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
     ``behaviour``: of the engine, beside ``rules``. ``integers``, ``stored``, ``stores_biases``: see
     ``BuildTarget``. ``equal``: by node one that computes the same, of which one is run; only where
-    not all that is idle is kept. ``requantizes``: whether a pair that stands before a node and
+    not all no-ops are kept. ``requantizes``: whether a pair that stands before a node and
     behind it, too, is a layer there; None: it never is. ``kept_clamps``: see ``find_regions``.
     """
 
@@ -89,10 +89,10 @@ class Predictor:
         stores_biases: bool = False,
     ) -> None:
         target = replace(target, base=base)
-        graph = without_settled_nodes(graph, behaviour.shapes == "fixed")
-        self._left = WithoutIdle(graph, {})
-        if behaviour.idle != "kept":
-            self._left = without_idle_nodes(graph, _TAKES_OUT[behaviour.idle], equal)
+        graph = with_shapes_folded(graph, behaviour.shapes == "fixed")
+        self._left = WithoutNoOps(graph, {})
+        if behaviour.no_ops != "kept":
+            self._left = without_no_ops(graph, _TAKES_OUT[behaviour.no_ops], equal)
         if behaviour.concats == "joined":
             self._left = with_joined_concats(self._left)
         graph = self._left.graph
@@ -137,7 +137,7 @@ class Predictor:
         return tuple(dict.fromkeys([*layers, *linked_nodes(links, self._target.graph)]))
 
     @cached_property
-    def told(self) -> Told:
+    def fixed_properties(self) -> FixedProperties:
         """What nodes and tensors are that differ in nothing that a look at the graph shows.
 
         Nodes may be gone, or part of layers that rules find by what is further away; integers have
@@ -149,7 +149,9 @@ class Predictor:
                 rule = "" if candidate.claim is None else candidate.claim.match.rule.id
                 for place, node in enumerate(candidate.nodes):
                     roles[node.name].append((rule, place, len(candidate.nodes)))
-        return Told({name: tuple(role) for name, role in roles.items()}, self._target.told_of)
+        return FixedProperties(
+            {name: tuple(role) for name, role in roles.items()}, self._target.properties_of
+        )
 
     def predict(self, placement: Placement, near: Prediction | None = None) -> Prediction:
         """Predict the plan of ``placement``, which must be of the predictor's graph.

@@ -10,15 +10,15 @@ from operator import attrgetter
 from placer.graph import Edge, Node
 from placer.prediction.layers.claims import ANY, FLOAT, Claim, find_claims
 from placer.prediction.layers.followers import followers
+from placer.prediction.layers.fused_chains import find_fused_chains, merges
+from placer.prediction.layers.integer_readers import IntegerReaders, find_integer_readers
 from placer.prediction.layers.layer_candidate import LayerCandidate
-from placer.prediction.layers.led import find_led, merges
 from placer.prediction.layers.motion import NormalForm, Passage, Scale
 from placer.prediction.layers.operands import Operand, find_operands
 from placer.prediction.layers.passages import find_shared
 from placer.prediction.layers.residuals import behind_sums, in_a_row
 from placer.prediction.layers.siblings import groups_of, joined, joins, taken_apart
 from placer.prediction.layers.stored_constants import behind_clamp
-from placer.prediction.layers.takers import Takers, find_takers
 from placer.rules.connected import connected
 from placer.rules.fusion_schema import Fusion
 from placer.rules.matcher import Matches
@@ -34,15 +34,15 @@ class Region:
     """Nodes whose claims overlap: which of them are met is decided apart from all others.
 
     ``claimed``: candidates in the order in which they take their nodes. ``alone``: the candidates
-    of nodes that nothing took, and of graph outputs. ``takers``: of the edges on which others read
-    what it writes, where it matters. ``operands``: among these edges and those that it reads.
-    ``merged``: candidates that are known to be made of several, by these; a step is remembered by
-    its candidate.
+    of nodes that nothing took, and of graph outputs. ``integer_readers``: of the edges on which
+    others read what it writes, where it matters. ``operands``: among these edges and those that it
+    reads. ``merged``: candidates that are known to be made of several, by these; a step is
+    remembered by its candidate.
     """
 
     claimed: tuple[LayerCandidate, ...]
     alone: tuple[LayerCandidate, ...]
-    takers: Takers = field(default_factory=dict)
+    integer_readers: IntegerReaders = field(default_factory=dict)
     operands: Mapping[Edge, Operand] = field(default_factory=dict)
     merged: dict[tuple[LayerCandidate, ...], LayerCandidate] = field(default_factory=dict)
 
@@ -53,8 +53,10 @@ class Region:
         looked_at = [edge for claim in claims for edge in (*claim.absorbed, *claim.bare)]
         looked_at += [edge for claim in claims for _, others in claim.beside for edge in others]
         looked_at += [edge for claim in claims for edges in claim.sums for edge in edges]
-        takers = [taker for takers in self.takers.values() for taker in takers]
-        looked_at += [edge for taker in takers for edge in (*taker.paired, *taker.bare)]
+        integer_readers = [
+            one for integer_readers in self.integer_readers.values() for one in integer_readers
+        ]
+        looked_at += [edge for one in integer_readers for edge in (*one.paired, *one.bare)]
         looked_at += [edge for operand in self.operands.values() for edge in operand.edges]
         for candidate in self.alone:
             looked_at += [
@@ -104,13 +106,13 @@ class Region:
                 del chosen[candidate.position]
             whole = self._whole(group)
             chosen[whole.position] = whole
-        for led in find_led(chosen, form, has_zero_point):
-            for candidate in led.group:
+        for chain in find_fused_chains(chosen, form, has_zero_point):
+            for candidate in chain.group:
                 del chosen[candidate.position]
-            whole = self._whole(led.group, led.movers)
+            whole = self._whole(chain.group, chain.movers)
             chosen[whole.position] = whole
-            left = {node.index for part in led.group for node in part.nodes}.intersection(
-                mover.index for mover in led.movers
+            left = {node.index for part in chain.group for node in part.nodes}.intersection(
+                mover.index for mover in chain.movers
             )
             chosen.update((lone.position, lone) for lone in self.alone if lone.position in left)
         for group in _groups(chosen, form, self.operands):
@@ -176,7 +178,9 @@ def find_regions(
         if not (_implies(claim) and any(node.name in kept_clamps for node in claim.nodes))
     ]
     operands = {} if passages is None else find_operands(graph, graph.nodes)
-    takers = {} if passages is None else find_takers(claims, passages, graph, stored)
+    integer_readers = (
+        {} if passages is None else find_integer_readers(claims, passages, graph, stored)
+    )
     claimed = [
         LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)
         for claim in sorted(claims, key=lambda claim: claim.rank)
@@ -199,7 +203,7 @@ def find_regions(
             Region(
                 tuple(candidate for candidate in members if candidate.claim is not None),
                 alone_here,
-                {edge: takers[edge] for edge in readers if edge in takers},
+                {edge: integer_readers[edge] for edge in readers if edge in integer_readers},
                 {edge: operands[edge] for edge in (*readers, *reads) if edge in operands},
             )
         )

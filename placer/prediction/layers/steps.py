@@ -17,6 +17,7 @@ from placer.prediction.layers.conversions import (
     TensorFormats,
     type_name,
 )
+from placer.prediction.layers.integer_readers import NO_ROUNDED, Rounded
 from placer.prediction.layers.layer_candidate import LayerCandidate, Written
 from placer.prediction.layers.layer_types import FLOATS, LayerTypes, reads_integers, takes_any
 from placer.prediction.layers.layouts import (
@@ -28,7 +29,6 @@ from placer.prediction.layers.layouts import (
     written_layout,
 )
 from placer.prediction.layers.motion import Scale, Scales
-from placer.prediction.layers.takers import NO_ROUNDED, Rounded
 
 NO_OP = "NoOp"
 # No layer but a reformat of each input that its producer does not write into the joined tensor.
@@ -43,8 +43,9 @@ class PairedCandidate:
     is written in. ``feeds_float_conv``: a Conv reads in float what is written. ``constants``: edges
     on which constants are read that are dequantized in every run. ``rounds``: what reads it in
     integers converts what is written, whatever it could take along itself. ``rounded``: see
-    ``takers``. ``verdicts``: of each of its ``reads``, see ``Operand``. ``moved``: the scale of the
-    integers that it moves for a layer that runs before it, though nodes of that stand behind it.
+    ``integer_readers``. ``verdicts``: of each of its ``reads``, see ``Operand``. ``moved``: the
+    scale of the integers that it moves for a layer that runs before it, though nodes of that stand
+    behind it.
     ``chained``: the scale that it rounds its integers to after the one of ``written``.
     """
 

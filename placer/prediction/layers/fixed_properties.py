@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class FixedProperties:
     """What decides about layers besides the graph, the rules' sites and a placement.
 
     ``nodes``: by name, of those that may be layers. ``of_tensor``: the same of a tensor.

@@ -27,7 +27,7 @@ NO_ROUNDED = Rounded()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Taker:
+class IntegerReader:
     """What takes the integers of an edge where all of ``paired`` carry pairs and no ``bare`` do."""
 
     paired: tuple[Edge, ...] = ()
@@ -39,35 +39,35 @@ class Taker:
         return all(e in scales for e in self.paired) and all(e not in scales for e in self.bare)
 
 
-Takers = Mapping[Edge, tuple[Taker, ...]]
+IntegerReaders = Mapping[Edge, tuple[IntegerReader, ...]]
 
 
-def find_takers(
+def find_integer_readers(
     claims: Iterable[Claim], passages: Iterable[Passage], graph: Graph, stored: Iterable[str]
-) -> Takers:
+) -> IntegerReaders:
     """By edge the layers that read it as integers, and the nodes past which its DQ moves.
 
     ``stored``: graph inputs and outputs that are integers outside.
     """
     outside = (edge for tensor in stored for edge in graph.edges_of(tensor))
-    takers_of = {edge: [Taker()] for edge in outside if edge.is_graph_output}
+    readers_of = {edge: [IntegerReader()] for edge in outside if edge.is_graph_output}
     for claim in claims:
         if claim.fusion.reads == ANY:
             for edge in (e for node in claim.nodes for e in graph.edges_into(node)):
-                takers_of.setdefault(edge, []).append(Taker())
+                readers_of.setdefault(edge, []).append(IntegerReader())
         elif claim.fusion.inputs != FLOAT:
             for edge in claim.demanded:
-                takers_of.setdefault(edge, []).append(Taker(claim.paired, claim.bare))
+                readers_of.setdefault(edge, []).append(IntegerReader(claim.paired, claim.bare))
     for passage in passages:
         for edge in passage.before:
-            takers_of.setdefault(edge, []).append(Taker((*passage.before, *passage.after)))
-    return {edge: tuple(takers) for edge, takers in takers_of.items()}
+            readers_of.setdefault(edge, []).append(IntegerReader((*passage.before, *passage.after)))
+    return {edge: tuple(integer_readers) for edge, integer_readers in readers_of.items()}
 
 
 def rounded(
     candidate: LayerCandidate,
     form: NormalForm,
-    takers: Takers,
+    integer_readers: IntegerReaders,
     verdicts: Mapping[Edge, bool | None],
     has_zero_point: Callable[[Scale], bool],
 ) -> Rounded:
@@ -93,7 +93,7 @@ def rounded(
     for key, edges in edges_of.items():
         if any(edge in form.second for edge in edges):
             continue
-        floats = [edge for edge in edges if not _is_taken(edge, form, takers, verdicts)]
+        floats = [edge for edge in edges if not _is_taken(edge, form, integer_readers, verdicts)]
         rounds = is_pointwise or not is_kernel or not has_zero_point(key[1])
         if len(floats) == len(edges):
             if rounds or all(verdicts.get(edge) is False for edge in edges):
@@ -104,9 +104,12 @@ def rounded(
 
 
 def _is_taken(
-    edge: Edge, form: NormalForm, takers: Takers, verdicts: Mapping[Edge, bool | None]
+    edge: Edge,
+    form: NormalForm,
+    integer_readers: IntegerReaders,
+    verdicts: Mapping[Edge, bool | None],
 ) -> bool:
     """Whether an edge with a pair is read as integers."""
     if verdicts.get(edge) is False:
         return False
-    return any(taker.takes(form) for taker in takers.get(edge, ()))
+    return any(one.takes(form) for one in integer_readers.get(edge, ()))

@@ -33,7 +33,7 @@ _EVALUATOR_ERRORS = (
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomUniform")
 
 
-def without_settled_nodes(graph: Graph, keeps_open: bool = False) -> Graph:
+def with_shapes_folded(graph: Graph, keeps_open: bool = False) -> Graph:
     """``graph`` with all nodes that depend on shapes and constants alone as initializers.
 
     ``keeps_open``: the engine is built for the shapes that the model fixes, not for given ones.

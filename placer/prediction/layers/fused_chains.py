@@ -15,18 +15,18 @@ _IN_Q = frozenset({"Relu", "Clip", "Add", "Sub", "Mul", "Div"})  # FakeQuantize 
 
 
 @dataclass(frozen=True)
-class Led:
+class FusedChain:
     """A layer with those that it takes along, and the nodes that run after all of them."""
 
     group: tuple[LayerCandidate, ...]
     movers: tuple[Node, ...]
 
 
-def find_led(
+def find_fused_chains(
     candidates: Mapping[int, LayerCandidate],
     form: NormalForm,
     has_zero_point: Callable[[Scale], bool],
-) -> list[Led]:
+) -> list[FusedChain]:
     """The layers of ``candidates`` that take others along, each with these.
 
     Past a pair without a zero point, too, since its Q and DQ are one FakeQuantize, unless what
@@ -57,7 +57,7 @@ def find_led(
             followed = [candidates[node.index] for follower in taken for node in follower.nodes]
             movers = [mover for follower in taken for mover in follower.movers]
             last_own = last_mover(candidate)
-            groups.append(Led((candidate, *followed), (*filter(None, [last_own]), *movers)))
+            groups.append(FusedChain((candidate, *followed), (*filter(None, [last_own]), *movers)))
     return groups
 
 

@@ -20,8 +20,8 @@ from placer.rules.connected import connected
 
 
 @dataclass(frozen=True)
-class WithoutIdle:
-    """``graph`` without its idle nodes, and where pairs around these are now.
+class WithoutNoOps:
+    """``graph`` without its no-ops, and where pairs around these are now.
 
     ``moved``: by edge of the graph as it was, the edges that a pair on it is on now, where these
     are others. ``twins``: by name of a node those of the equal ones that were taken out.
@@ -63,9 +63,9 @@ class WithoutIdle:
 TakesOut = Callable[[Graph, Node, str], bool]
 
 
-def without_idle_nodes(
+def without_no_ops(
     graph: Graph, takes_out: TakesOut = lambda *_: True, equal: Mapping[str, str] | None = None
-) -> WithoutIdle:
+) -> WithoutNoOps:
     """Take out the nodes that add 0, multiply by 1 or copy all of what they read.
 
     Those stay that write a graph output or what a subgraph reads, or whose shapes are not known.
@@ -73,11 +73,11 @@ def without_idle_nodes(
     ``equal``: by node one that computes the same and stays for it.
     """
     origins: dict[str, str] = {}
-    idle, merged = set[str](), dict[str, str]()
+    no_ops, merged = set[str](), dict[str, str]()
     for node in graph.nodes:
         data = _handed_on(graph, node)
         if data is not None and takes_out(graph, node, data) and _may_go(graph, node):
-            idle.add(node.name)
+            no_ops.add(node.name)
             origins[node.outputs[0]] = origins.get(data, data)
         elif equal and equal.get(node.name) in graph.by_name and _may_go(graph, node):
             merged[node.name] = equal[node.name]
@@ -85,9 +85,9 @@ def without_idle_nodes(
             origins.update(
                 (t, origins.get(k, k)) for t, k in zip(node.outputs, kept.outputs, strict=True)
             )
-    if not idle and not merged:
-        return WithoutIdle(graph, {})
-    gone = idle | merged.keys()
+    if not no_ops and not merged:
+        return WithoutNoOps(graph, {})
+    gone = no_ops | merged.keys()
     nodes = [
         replace(node, inputs=tuple(origins.get(t, t) for t in node.inputs))
         for node in graph.nodes
@@ -97,11 +97,11 @@ def without_idle_nodes(
     twins: dict[str, tuple[str, ...]] = {}
     for name, kept_name in merged.items():
         twins[kept_name] = (*twins.get(kept_name, ()), name)
-    return WithoutIdle(rest, dict(_moves(graph, origins, idle, merged)), twins)
+    return WithoutNoOps(rest, dict(_moves(graph, origins, no_ops, merged)), twins)
 
 
 def equal_nodes(graph: Graph) -> Mapping[str, str]:
-    """By node that computes what one before it does, that one; past idle nodes."""
+    """By node that computes what one before it does, that one; past no-ops."""
     calls = [
         Call(
             node.op,
@@ -121,7 +121,7 @@ def equal_nodes(graph: Graph) -> Mapping[str, str]:
 def ranges_before(graph: Graph, ranges: Ranges, equal: Mapping[str, str] | None = None) -> Ranges:
     """``ranges``, and those of tensors without one that hold the values of others.
 
-    What idle nodes read has that of what they write, and what a node writes that of what an
+    What no-ops read has that of what they write, and what a node writes that of what an
     ``equal`` one does, as a pair behind such a node has moved.
     """
     known = dict(ranges)
@@ -138,24 +138,24 @@ def ranges_before(graph: Graph, ranges: Ranges, equal: Mapping[str, str] | None 
 
 
 def _moves(
-    graph: Graph, origins: Mapping[str, str], idle: set[str], merged: Mapping[str, str]
+    graph: Graph, origins: Mapping[str, str], no_ops: set[str], merged: Mapping[str, str]
 ) -> Iterator[tuple[Edge, tuple[Edge, ...]]]:
     read = {tensor for name in merged for tensor in graph.by_name[name].inputs}
     for tensor in {*origins, *origins.values(), *read}:
         for edge in graph.edges_of(tensor):
-            if tensor in origins or edge.node in idle or edge.node in merged:
-                yield edge, tuple(_ends(graph, edge, origins, idle, merged))
+            if tensor in origins or edge.node in no_ops or edge.node in merged:
+                yield edge, tuple(_ends(graph, edge, origins, no_ops, merged))
 
 
 def _ends(
     graph: Graph,
     edge: Edge,
     origins: Mapping[str, str],
-    idle: set[str],
+    no_ops: set[str],
     merged: Mapping[str, str],
 ) -> Iterator[Edge]:
-    """The edges behind the idle nodes that ``edge`` leads into, and at the equal one's input."""
-    if edge.node not in idle:
+    """The edges behind the no-ops that ``edge`` leads into, and at the equal one's input."""
+    if edge.node not in no_ops:
         tensor = origins.get(edge.tensor, edge.tensor)
         if edge.node in merged:
             inputs = [origins.get(t, t) for t in graph.by_name[merged[edge.node]].inputs]
@@ -164,7 +164,7 @@ def _ends(
         yield edge._replace(tensor=origins.get(edge.tensor, edge.tensor))
         return
     for later in graph.edges_of(graph.by_name[edge.node].outputs[0]):
-        yield from _ends(graph, later, origins, idle, merged)
+        yield from _ends(graph, later, origins, no_ops, merged)
 
 
 def _joined(groups: Sequence[set[Edge]]) -> list[frozenset[Edge]]:

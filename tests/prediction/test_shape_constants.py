@@ -5,7 +5,7 @@ from onnx import TensorProto, numpy_helper
 
 from placer.graph.text import graph_of_text
 from placer.prediction.layers.predictor import Predictor
-from placer.prediction.layers.settled import without_settled_nodes
+from placer.prediction.layers.shape_constants import with_shapes_folded
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
@@ -33,7 +33,7 @@ g (float[1,8,4,4] x) => (float[1,8,4,4] y)
 
 
 def test_shape_arithmetic_becomes_constants_with_their_values():
-    graph = without_settled_nodes(graph_of_text(SPLIT))
+    graph = with_shapes_folded(graph_of_text(SPLIT))
     assert [node.name for node in graph.nodes] == ["conv1", "slice1", "slice2", "concat1", "add2"]
     assert [node.index for node in graph.nodes] == list(range(5))
     values = {t: numpy_helper.to_array(graph.initializers[t]) for t in ("n", "half_n", "centres")}
@@ -58,7 +58,7 @@ def test_the_shape_of_what_is_computed_here_is_its_values():
       [add1] y = Add(x, grid)
     }
     """
-    graph = without_settled_nodes(graph_of_text(text))
+    graph = with_shapes_folded(graph_of_text(text))
     assert [node.name for node in graph.nodes] == ["add1"]
     grid = numpy_helper.to_array(graph.initializers["grid"])
     assert grid.tolist() == [[0, 1, 2], [0, 1, 2]]
@@ -67,12 +67,12 @@ def test_the_shape_of_what_is_computed_here_is_its_values():
 def test_what_needs_constants_of_another_file_stays():
     graph = graph_of_text(SPLIT)
     graph.initializers["two"].data_location = TensorProto.EXTERNAL
-    names = [node.name for node in without_settled_nodes(graph).nodes]
+    names = [node.name for node in with_shapes_folded(graph).nodes]
     assert names == ["conv1", "div1", "slice1", "slice2", "concat1", "add2"]
 
 
 def test_a_shape_reads_no_data():
-    graph = without_settled_nodes(graph_of_text(SPLIT))
+    graph = with_shapes_folded(graph_of_text(SPLIT))
     assert {edge.node for edge in graph.edges_of("c")} == {"slice1", "slice2"}
 
 
@@ -95,4 +95,4 @@ def test_shapes_that_are_not_known_or_leave_the_graph_stay():
     }
     """
     graph = graph_of_text(text)
-    assert without_settled_nodes(graph) is graph
+    assert with_shapes_folded(graph) is graph

@@ -8,7 +8,7 @@ from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.graph import Edge
 from placer.graph.text import graph_of_text, parse_model
 from placer.plan import Plan
-from placer.prediction.layers.idle import eliminated_by_onnxruntime, without_idle_nodes
+from placer.prediction.layers.no_ops import eliminated_by_onnxruntime, without_no_ops
 from placer.prediction.layers.predictor import Predictor
 from placer.prediction.select import make_predictor
 from placer.quantization import Placement
@@ -38,7 +38,7 @@ def nodes(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def test_readers_read_what_idle_nodes_read():
-    left = without_idle_nodes(graph_of_text(TEXT))
+    left = without_no_ops(graph_of_text(TEXT))
     assert [(node.name, node.inputs[0]) for node in left.graph.nodes] == [
         ("conv1", "x"),
         ("scale1", "x"),
@@ -50,11 +50,11 @@ def test_readers_read_what_idle_nodes_read():
 
 def test_what_changes_a_value_or_a_shape_or_leaves_the_graph_stays():
     text = TEXT.replace("zero = {0}", "zero = {0.5}").replace("b, two", "a, one")
-    names = [node.name for node in without_idle_nodes(graph_of_text(text)).graph.nodes]
+    names = [node.name for node in without_no_ops(graph_of_text(text)).graph.nodes]
     assert names == ["bias1", "conv1", "scale1"]
     wider = TEXT.replace("float[1,4,1,1] zero", "float[2,4,1,1] zero")
     wider = wider.replace("float[1,4,4,4] o", "float[2,4,4,4] o")
-    assert "bias1" in [node.name for node in without_idle_nodes(graph_of_text(wider)).graph.nodes]
+    assert "bias1" in [node.name for node in without_no_ops(graph_of_text(wider)).graph.nodes]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_what_moves_elements_within_the_shape_stays_on_openvino_too(node, stays,
       [conv2] out = Conv(m, w1)
     }}
     """
-    names = [node.name for node in without_idle_nodes(graph_of_text(text)).graph.nodes]
+    names = [node.name for node in without_no_ops(graph_of_text(text)).graph.nodes]
     assert ("moved" in names) == stays
     plan = engine.OpenVinoEngine().compile(parse_model(text), tmp_path).plan()
     assert (("moved",) in nodes(plan)) == stays
@@ -90,7 +90,7 @@ def test_what_moves_elements_within_the_shape_stays_on_openvino_too(node, stays,
 
 def test_a_pair_on_either_side_of_an_idle_node_is_the_same_pair():
     graph = graph_of_text(TEXT)
-    behaviour = Behaviour(idle="removed")
+    behaviour = Behaviour(no_ops="removed")
     predictor = Predictor(graph, [rule(CONV)], Target(), "float", "int8", behaviour=behaviour)
     weight, before = Edge("w1", "conv1", 1), Edge("x", "bias1", 1)
     one = Placement.of([weight, before])
@@ -126,7 +126,7 @@ g (float[1,4,4,4] x) => (float[1,4,4,4] out)
 
 def stays_on_onnxruntime(text: str, folder: Path) -> bool:
     """Whether the node ``idle1`` is a layer, as predicted and in the optimized graph."""
-    graph = without_idle_nodes(graph_of_text(text), eliminated_by_onnxruntime).graph
+    graph = without_no_ops(graph_of_text(text), eliminated_by_onnxruntime).graph
     plan = OnnxRuntimeEngine().compile(parse_model(text), folder).plan()
     built = nodes(plan)
     assert {("conv1",), ("conv2",)} <= set(built)  # It is no part of another layer.
