@@ -14,7 +14,7 @@ import pytest
 from placer.cli.app import main
 from placer.common import statistics
 from placer.engines.cuda import api
-from placer.engines.onnxruntime_factory import IN_PROCESS
+from placer.engines.onnxruntime.factory import IN_PROCESS
 from placer.engines.tensorrt.library import Library, load_library
 from placer.engines.tensorrt.offline_builder import import_builder
 from placer.errors import RunError

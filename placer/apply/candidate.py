@@ -15,7 +15,7 @@ from placer.calibration.collect import METHODS, calibrate
 from placer.calibration.dataset import Dataset
 from placer.calibration.methods import threshold
 from placer.common.names import unknown
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.errors import InputError, RunError
 from placer.model import Model
 from placer.model.judged import judged_by

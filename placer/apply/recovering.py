@@ -9,7 +9,7 @@ from placer.accuracy.evaluator import Run
 from placer.apply.apply import Applied
 from placer.apply.candidate import Scales, quantized_model
 from placer.calibration.dataset import Dataset
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.model import Model
 from placer.optimizer.options.presets import load_preset
 from placer.quantization import Scheme

@@ -18,7 +18,7 @@ from placer.common.shapes import GivenShape, ShapeRange, given_ranges, optima
 from placer.common.statistics import paired_ratio
 from placer.engines.abilities import LoadsEngines, abilities_of, range_note
 from placer.engines.base import Compiled, Engine, Tensors
-from placer.engines.estimate_error import EstimateError
+from placer.engines.estimated.error import EstimateError
 from placer.engines.select import base_of_files, check_base, select_engine
 from placer.engines.tensorrt.saved import SUFFIXES
 from placer.errors import InputError

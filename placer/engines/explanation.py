@@ -13,8 +13,8 @@ from placer.common.collector import without_collection
 from placer.common.files import write_text
 from placer.common.names import unknown
 from placer.common.shapes import GivenShape, given_ranges, optima
-from placer.engines.fusion_model import BASES
-from placer.engines.tensorrt_pairs import kept_in_float, refused_pairs
+from placer.engines.estimated.fusion_model import BASES
+from placer.engines.tensorrt.pairs import kept_in_float, refused_pairs
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.graph.bodies import Bodies, bodies_of

@@ -14,7 +14,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from placer.engines.base import Tensors
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.errors import RunError
 from placer.graph.edit import subgraphs, without_initializers
 from placer.graph.external_data import read_tensor

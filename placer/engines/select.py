@@ -9,10 +9,10 @@ import onnx
 
 from placer.engines.abilities import target_of
 from placer.engines.base import Engine
-from placer.engines.built_plan import NAME as BUILT_PLAN
-from placer.engines.built_plan_factory import BuiltPlanFactory
-from placer.engines.fusion_model import FusionModelEngine
-from placer.engines.onnxruntime_factory import OnnxRuntimeFactory
+from placer.engines.estimated.built_plan import NAME as BUILT_PLAN
+from placer.engines.estimated.built_plan_factory import BuiltPlanFactory
+from placer.engines.estimated.fusion_model import FusionModelEngine
+from placer.engines.onnxruntime.factory import OnnxRuntimeFactory
 from placer.engines.openvino.factory import OpenVinoFactory
 from placer.engines.registry import (
     ChoosesRules,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from placer.common.statistics import Ratio, paired_ratio
-from placer.engines.onnxruntime_providers import parse_provider
+from placer.engines.onnxruntime.providers import parse_provider
 from placer.fitting.costs import Build, Network, ProfiledLayer
 from placer.fitting.records import BuildRecord, NetworkRecord
 from placer.fitting.round_times import RoundTimes, build_seconds, copies_differ, steadier

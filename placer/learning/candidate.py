@@ -11,7 +11,7 @@ import onnx
 from onnx import ModelProto
 from platformdirs import user_log_path
 
-from placer.engines.built_plan import builder_process
+from placer.engines.estimated.built_plan import builder_process
 from placer.engines.isolation import Limits
 from placer.engines.tensorrt.build import check_gpu
 from placer.engines.tensorrt.offline_builder import import_builder

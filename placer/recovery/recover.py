@@ -10,7 +10,7 @@ import numpy as np
 from placer.accuracy.evaluator import Evaluator, Run
 from placer.accuracy.metrics import finite
 from placer.calibration.dataset import Dataset
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.model import Model

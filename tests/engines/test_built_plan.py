@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placer.engines.built_plan import BuiltPlanEngine
+from placer.engines.estimated.built_plan import BuiltPlanEngine
 from placer.engines.isolation import Limits
 from placer.engines.registry import EngineOptions, Registry
 from placer.engines.select import BUILT_IN

@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 from placer.calibration.dataset import calibration_and_evaluation, load_dataset
-from placer.engines.fusion_model import FusionModelEngine
+from placer.engines.estimated.fusion_model import FusionModelEngine
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError

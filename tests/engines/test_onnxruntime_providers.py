@@ -9,8 +9,8 @@ import pytest
 
 from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
-from placer.engines.onnxruntime_provider_engine import ProviderEngine, create
-from placer.engines.onnxruntime_providers import (
+from placer.engines.onnxruntime.provider_engine import ProviderEngine, create
+from placer.engines.onnxruntime.providers import (
     PROVIDERS,
     Provider,
     Settings,

@@ -20,7 +20,7 @@ import pytest
 from placer.engines.base import Engine
 from placer.engines.isolation import IsolatedEngine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
-from placer.engines.onnxruntime_factory import IN_PROCESS
+from placer.engines.onnxruntime.factory import IN_PROCESS
 from placer.engines.select import select_engine
 from placer.errors import InputError, RunError
 from placer.graph.text import parse_model

@@ -24,7 +24,7 @@ import placer.cli.plan
 import placer.cli.report
 import placer.cli.rules
 import placer.cli.worker
-import placer.engines.fusion_model
+import placer.engines.estimated.fusion_model
 import placer.engines.onnxruntime
 import placer.optimizer.run  # noqa: F401
 from placer.cli.app import main

@@ -14,7 +14,7 @@ import placer
 from placer.accuracy.latency_gates import BEATS
 from placer.calibration.methods import METHODS
 from placer.cli.app import app
-from placer.engines.fusion_model import BASES
+from placer.engines.estimated.fusion_model import BASES
 from placer.graph.text import parse_model
 from placer.onboarding.manifest_fields import Options
 from placer.optimizer.options.request import CommandName, Request, options

@@ -11,7 +11,7 @@ from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.engines.abilities import target_of
 from placer.engines.onnxruntime import OnnxRuntimeEngine
-from placer.engines.onnxruntime_coverage import Coverage
+from placer.engines.onnxruntime.coverage import Coverage
 from placer.graph import Edge
 from placer.graph.text import graph_of_text, parse_model
 from placer.model import load_model

@@ -23,8 +23,8 @@ from placer.calibration.sample import LABELS
 from placer.calibration.sources import files_of, function_of
 from placer.common.files import make_output_folder, write_bytes, write_text
 from placer.common.shapes import Shape
-from placer.engines.built_plan import NAME
 from placer.engines.doctor import Diagnosis, diagnose
+from placer.engines.estimated.built_plan import NAME
 from placer.errors import InputError
 from placer.graph.index import tensor_type
 from placer.model.importing import is_quantized

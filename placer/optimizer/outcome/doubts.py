@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.engines.estimate_error import EstimateError
+from placer.engines.estimated.error import EstimateError
 from placer.optimizer.outcome.finals import Final
 from placer.optimizer.outcome.ties import tie_with_default
 from placer.optimizer.setup.task import Task

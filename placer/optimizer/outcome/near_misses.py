@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.accuracy.metrics import decibels
-from placer.engines.estimate_error import EstimateError
+from placer.engines.estimated.error import EstimateError
 from placer.errors import RunError
 from placer.optimizer.observer import Observer
 from placer.optimizer.outcome.end_costs import finalists_of, kept_for_the_end

@@ -10,7 +10,7 @@ from pathlib import Path
 from placer.accuracy.evaluator import Evaluation
 from placer.accuracy.gates import AnyGateValue
 from placer.accuracy.metrics import finite
-from placer.engines.estimate_error import EstimateError
+from placer.engines.estimated.error import EstimateError
 from placer.optimizer.observer import Observer
 from placer.optimizer.outcome.finals import (
     Final,

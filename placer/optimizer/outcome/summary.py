@@ -9,7 +9,7 @@ from placer.common.statistics import Ratio
 from placer.engines.abilities import abilities_of
 from placer.engines.base import Engine
 from placer.engines.conditions import memory_of
-from placer.engines.estimate_error import EstimateError
+from placer.engines.estimated.error import EstimateError
 from placer.optimizer.options.command import command_of
 from placer.optimizer.outcome.doubts import (
     calibration_warnings,

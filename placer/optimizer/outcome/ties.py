@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placer.engines.estimate_error import EstimateError
+from placer.engines.estimated.error import EstimateError
 from placer.optimizer.setup.task import Task
 from placer.search.records import TrialRecord, by_latency
 

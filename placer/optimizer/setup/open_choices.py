@@ -19,7 +19,7 @@ import numpy as np
 
 from placer.calibration.collect import METHODS, calibrate
 from placer.engines.base import Compiled
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.engines.registry import Registry
 from placer.engines.select import BUILT_IN
 from placer.errors import InputError, PlacerError, RunError

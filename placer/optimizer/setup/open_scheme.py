@@ -16,7 +16,7 @@ from placer.calibration.collect import METHODS, calibrate
 from placer.common.statistics import paired_ratio, still_in
 from placer.engines.abilities import target_of
 from placer.engines.base import Compiled
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.errors import InputError, RunError
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.options.request import AUTO, Request

@@ -10,7 +10,7 @@ from onnx import ValueInfoProto, helper
 
 from placer.accuracy.evaluator import Run
 from placer.engines.base import Engine, Tensors
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.graph.float_choices import copy_alone, handed_over, without_copy
 from placer.model.judged import Judged
 

@@ -13,7 +13,7 @@ from placer.calibration.collect import METHODS
 from placer.calibration.dataset import Dataset
 from placer.engines.base import Compiled, Tensors
 from placer.engines.execution_paths import each_path
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.model import Model
 from placer.optimizer.observer import Observer
 from placer.optimizer.setup.calibrated import (

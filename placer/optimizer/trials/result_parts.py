@@ -10,7 +10,7 @@ from placer.accuracy.gates import GateResult
 from placer.engines.base import Tensors
 from placer.engines.conditions import Conditions
 from placer.engines.cuda.nvml import GpuState
-from placer.engines.estimate_error import EstimateError
+from placer.engines.estimated.error import EstimateError
 from placer.optimizer.setup.task import Task
 from placer.quantization import Placement
 from placer.results.parts import (

@@ -15,7 +15,7 @@ import onnx
 from placer.common.names import unknown
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
-from placer.engines.estimated_candidate import EstimatedCandidate
+from placer.engines.estimated.candidate import EstimatedCandidate
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange

@@ -16,8 +16,8 @@ import onnx
 from placer.common.names import unknown
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
-from placer.engines.estimated_candidate import EstimatedCandidate
-from placer.engines.fusion_model import BASES
+from placer.engines.estimated.candidate import EstimatedCandidate
+from placer.engines.estimated.fusion_model import BASES
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.tensorrt.build_cache import BuildCache
 from placer.engines.tensorrt.library import Library

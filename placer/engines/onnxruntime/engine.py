@@ -20,8 +20,8 @@ from placer.common.ort_session import Session, create_session, run_once
 from placer.common.processor import multiplies_signed
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.execution_paths import ExecutionPaths, mean_seconds
-from placer.engines.onnxruntime_layers import layers_plan
-from placer.engines.onnxruntime_profile import median_us, profile, profile_in_turn, run_session
+from placer.engines.onnxruntime.layers import layers_plan
+from placer.engines.onnxruntime.profile import median_us, profile, profile_in_turn, run_session
 from placer.engines.rounds import cpu_clock, time_calls
 from placer.graph.edit import every_node
 from placer.graph.flat import flatten

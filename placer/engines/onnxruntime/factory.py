@@ -12,8 +12,8 @@ from placer.common.limits import Limits as OfInputs
 from placer.common.run_limits import available_memory
 from placer.engines.base import Engine
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
-from placer.engines.onnxruntime import OnnxRuntimeEngine
-from placer.engines.onnxruntime_providers import Provider, absent, is_present, parse_provider
+from placer.engines.onnxruntime.engine import OnnxRuntimeEngine
+from placer.engines.onnxruntime.providers import Provider, absent, is_present, parse_provider
 from placer.engines.registry import EngineOptions
 from placer.errors import InputError
 
@@ -67,7 +67,7 @@ class OnnxRuntimeFactory:
             compile_s=float(options.whole("compile-timeout") or Limits.compile_s),
             memory_bytes=None if memory is None else memory << 30,
         )
-        spec = EngineSpec("placer.engines.onnxruntime_provider_engine", "create", arguments)
+        spec = EngineSpec("placer.engines.onnxruntime.provider_engine", "create", arguments)
         return IsolatedEngine(spec, limits, user_log_path("placer"))
 
 
@@ -88,7 +88,7 @@ def _cpu_engine(options: EngineOptions) -> Engine:
     if os.name != "posix" or os.environ.get(IN_PROCESS):
         return engine
     arguments = {"threads": options.threads}
-    spec = EngineSpec("placer.engines.onnxruntime", "OnnxRuntimeEngine", arguments)
+    spec = EngineSpec("placer.engines.onnxruntime.engine", "OnnxRuntimeEngine", arguments)
     return IsolatedEngine(spec, _limits(), user_log_path("placer"), engine)
 
 

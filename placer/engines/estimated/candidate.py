@@ -10,7 +10,7 @@ import onnx
 
 from placer.engines.base import Tensors
 from placer.engines.half_precision import HalfPrecisionModel
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.plan import Plan
 
 

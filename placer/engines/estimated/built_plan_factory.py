@@ -7,7 +7,7 @@ from pathlib import Path
 from platformdirs import user_cache_path, user_log_path
 
 from placer.engines.base import Engine
-from placer.engines.built_plan import NAME, BuiltPlanEngine
+from placer.engines.estimated.built_plan import NAME, BuiltPlanEngine
 from placer.engines.isolation import Limits
 from placer.engines.registry import EngineOptions
 from placer.engines.tensorrt.build import check_gpu
