@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import onnx
 
 from placer.engines.onnxruntime.coverage import PAIR_OPS, Coverage
-from placer.engines.onnxruntime_transposes import merged_transposes
+from placer.engines.onnxruntime.transposes import merged_transposes
 from placer.graph.edit import subgraphs
 from placer.graph.flat import RETURNED
 from placer.graph.index import captured_tensors

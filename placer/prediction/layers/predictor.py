@@ -222,7 +222,7 @@ class Predictor:
         return self._decisions.of(region, NormalForm(scales, second))
 
     def rebuilt(self, near: Prediction, decisions: Iterable[Decided]) -> Mapping[int, Step | None]:
-        """See ``vary``; ``found``: what is decided otherwise than in ``near``."""
+        """See ``vary``; ``decisions``: what is decided otherwise than in ``near``."""
         draft = StepsDraft(near)
         self._rebuild(draft, decisions)
         return draft.changed
@@ -296,7 +296,7 @@ class Predictor:
         return link.with_apart(link.with_signs(form, of_link), of_link)
 
     def _rebuild(self, draft: StepsDraft, decisions: Iterable[Decided]) -> None:
-        """Give ``draft`` its steps, which outside the regions that ``found`` is of differ from
+        """Give ``draft`` its steps, which outside the regions that ``decisions`` are of differ from
         those it was made from only by what there is of the tensors that they read.
         """
         due: dict[int, PairedCandidate | None] = {}

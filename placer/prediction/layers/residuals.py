@@ -23,7 +23,7 @@ def in_a_row(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
 
 
 def behind_sums(candidates: Mapping[int, LayerCandidate], form: NormalForm) -> set[LayerCandidate]:
-    """The layers of ``found``, by position, whose scale does not pass the sum behind it."""
+    """The layers of ``candidates``, by position, whose scale does not pass the sum behind it."""
     passed, left = set[str](), set[LayerCandidate]()
     for position in sorted(candidates):
         sums = list(_sums(candidates[position], form))
