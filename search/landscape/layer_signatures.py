@@ -124,7 +124,7 @@ class LayerModel:
     @property
     def fixed_properties(self) -> FixedProperties | None:
         """What the predictor knows of nodes and tensors; None if what changes do hangs on more."""
-        return None if self.regional is None else self.regional.told
+        return None if self.regional is None else self.regional.fixed_properties
 
     def predict(self, placement: Placement, near: PredictedLayers | None = None) -> PredictedLayers:
         """Return the layers of ``placement``.
