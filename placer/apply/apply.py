@@ -105,7 +105,7 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
         lost += gone
         if not here:
             continue
-        edges = frozenset(transferred.edge for transferred in here)
+        edges = frozenset(one.edge for one in here)
         groups.add(ScaleGroup(edges, group.format))
         per_tensor.update(f.edge for f in here if f.source in group.per_tensor)
         if gone:

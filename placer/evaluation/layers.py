@@ -59,7 +59,7 @@ def compare_layers(reference: Model, candidate: Model, samples: Iterable[Sample]
         for expected, actual in runs:
             for name in names:
                 _add(sums[name], expected[name], actual[name])
-    compared = {name: actual.sqnr for name, actual in sums.items() if actual.reference > 0}
+    compared = {name: noise.sqnr for name, noise in sums.items() if noise.reference > 0}
     return [_layer(graph, name, compared) for name in compared]
 
 

@@ -206,11 +206,9 @@ def network_names(count: int) -> tuple[str, ...]:
 
     Of 118, 24 are convolutional.
     """
-    few = {kind: count * number_of // 118 for kind, number_of in _OF_118.items()}
+    few = {kind: count * share // 118 for kind, share in _OF_118.items()}
     counts = {CONVOLUTIONAL: count - sum(few.values()), **few}
-    return tuple(
-        f"{kind}-{number}" for kind, number_of in counts.items() for number in range(number_of)
-    )
+    return tuple(f"{kind}-{number}" for kind, most in counts.items() for number in range(most))
 
 
 def write_network(name: str, folder: Path) -> Path:

@@ -175,8 +175,8 @@ class _Rewriting:
             self._turn(self._nodes[index], change, names)
         alias = {
             self._nodes[index].output[0]: names[tensor]
-            for tensor, change in self._region.exits.items()
-            for index in change
+            for tensor, indices in self._region.exits.items()
+            for index in indices
         }
 
         def resolve(tensor: str) -> str:

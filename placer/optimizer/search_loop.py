@@ -177,8 +177,7 @@ def _work(
     landscapes = make_landscapes(task)
     costs = {base: layer_costs(task, base) for base in landscapes}
     remembered = {
-        base: remembered_layers(task, setup, study, base, records_here)
-        for base, records_here in costs.items()
+        base: remembered_layers(task, setup, study, base, known) for base, known in costs.items()
     }
     deadline = None if math.isinf(spent.deadline) else spent.deadline
     proposer = make_proposer(task, setup, study, landscapes, remembered, on_probe, spent)

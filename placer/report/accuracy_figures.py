@@ -80,7 +80,7 @@ def accuracy_figure(result: Result) -> go.Figure | None:
         return None
     first = metrics[0]
     place = _placed(first)
-    everything = [trial for _, of_state in groups for trial in of_state]
+    everything = [trial for _, trials in groups for trial in trials]
     points = _front_trials(result)
     chosen = [trial for trial in chosen_trials(result) if _is_judged(trial, metrics)]
     figure = go.Figure()
@@ -217,9 +217,9 @@ def _button(
     marked: Sequence[Sequence[TrialPart]],
 ) -> dict[str, object]:
     place = _placed(metric)
-    traces = [_front(everything, metric), *(of_state for _, of_state in groups), *marked]
-    x = [[place(t) for t in of_state] for of_state in traces]
-    y = [[t.ratio_to_float for t in of_state] for of_state in traces]
+    traces = [_front(everything, metric), *(trials for _, trials in groups), *marked]
+    x = [[place(t) for t in trace] for trace in traces]
+    y = [[t.ratio_to_float for t in trace] for trace in traces]
     changes: dict[str, object] = {
         "xaxis.title.text": metric.title,
         "xaxis.autorange": True,

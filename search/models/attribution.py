@@ -36,7 +36,7 @@ def attribute(layers: PredictedLayers, actual: Plan, model: LayerModel) -> dict[
         time, cost = math.fsum(times[index] for index in together), math.fsum(costs)
         for index, cost_of_one in zip(together, costs, strict=True):
             times_of[numbers[index]].append(time * cost_of_one / cost)
-    return {number: sum(cost_of_one) / len(cost_of_one) for number, cost_of_one in times_of.items()}
+    return {number: sum(times) / len(times) for number, times in times_of.items()}
 
 
 def joined(layers: Sequence[PredictedLayer], actual: Plan) -> list[list[int]]:

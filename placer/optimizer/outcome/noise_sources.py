@@ -86,9 +86,7 @@ class NoiseSources:
             if 1 < len(groups) <= most - measured:
                 with suppress(OutOfTime):
                     parts = [measure(group.name, [group]) for group in groups]
-                    rows += [
-                        groups_of_rule for groups_of_rule in parts if groups_of_rule is not None
-                    ]
+                    rows += [part for part in parts if part is not None]
                     continue
             rows.append(part)
         return sorted(rows, key=lambda row: -_worst(row))
