@@ -278,9 +278,8 @@ class Landscape:
         contexts = [piece.context(state) for piece in pieces]
         numbers = [p.known.get(context) for p, context in zip(pieces, contexts, strict=True)]
         missing = [i for i, number in enumerate(numbers) if number is None]
-        by_region = [i for i in missing if self._touches_few_regions(pieces[i])]
-        if by_region:
-            self._look_by_region(state, pieces, contexts, by_region)
+        if missing and self._regions is not None:
+            self._look_by_region(self._regions, state, pieces, contexts, missing)
         others = [i for i in missing if contexts[i] not in pieces[i].known]
         if others:
             self._look(state, pieces, contexts, others)
@@ -288,26 +287,22 @@ class Landscape:
             numbers[i] = pieces[i].known[contexts[i]]
         return np.array(numbers, dtype=int)
 
-    def _touches_few_regions(self, piece: Piece) -> bool:
-        """Whether to look at each region that ``piece`` touches costs less than the whole model."""
-        if self._regions is None:
-            return False
-        return len(self._regions.touched(site for site, _ in piece.move)) <= FEW_REGIONS
-
     def _look_by_region(
         self,
+        built: BuiltRegions,
         state: State,
         pieces: Sequence[Piece],
         contexts: Sequence[object],
         missing: Sequence[int],
     ) -> None:
-        """Find out what the ``missing`` ones do by the regions that each touches."""
-        assert self._regions is not None
+        """Find out what those of ``missing`` do that touch few regions, region by region."""
         near = self.predict(state)
-        regions = self._regions.from_state(state, near.prediction)
+        regions = built.from_state(state, near.prediction)
         for i in missing:
             self._go_on()
             piece = pieces[i]
+            if len(built.touched(site for site, _ in piece.move)) > FEW_REGIONS:
+                continue
             if contexts[i] not in piece.known:  # As where another one does the same.
                 changes = self.layers.differences(near, regions.steps(piece.move))
                 inside = [change for change in changes if change.node in piece.nodes]

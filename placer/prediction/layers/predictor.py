@@ -52,7 +52,7 @@ from placer.rules.schema import Rule
 from placer.rules.target import Target
 
 KEPT_STEPS = 1 << 17
-_TAKES_OUT: Mapping[str, TakesOut] = {  # By ``Behaviour.idle``.
+_TAKES_OUT: Mapping[str, TakesOut] = {  # By ``Behaviour.no_ops``.
     "casts": lambda _graph, node, _data: node.op == "Cast",
     "partly": eliminated_by_onnxruntime,
     "removed": lambda *_: True,
@@ -204,7 +204,7 @@ class Predictor:
 
     @property
     def merged(self) -> Sequence[frozenset[str]]:
-        """Tensors that idle nodes make one of: a pair on an edge of one is on edges of others."""
+        """Tensors that no-ops make one of: a pair on an edge of one is on edges of others."""
         moved = self._left.moved.items()
         return [frozenset({e.tensor, *(end.tensor for end in ends)}) for e, ends in moved]
 
