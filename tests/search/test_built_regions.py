@@ -10,8 +10,10 @@ from placer.prediction.select import make_predictor
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
 from placer.rules.target import ANY_TARGET
+from placer.search.landscape.built_regions import RegionsOfState
 from placer.search.landscape.landscape import Landscape, apply
 from placer.search.landscape.layer_signatures import LayerModel
+from placer.search.landscape.moves import Move, State
 from placer.search.space import build_space
 from tests.search.test_landscape import BRANCHES, CHAIN, MOVED, POOLED, READERS
 
@@ -95,3 +97,26 @@ def test_changes_of_groups_that_are_not_near_add_up(name: str):
             both = land.predict(apply(state, [moves[i], moves[j]])).counts()
             for n in both | alone[i] | alone[j] | count:
                 assert both[n] - count[n] == alone[i][n] + alone[j][n] - 2 * count[n]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_touches_many_regions_is_looked_up_in_the_whole_model_with_the_same_result(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    by_region, rng = landscape(name, "onnxruntime"), np.random.default_rng(0)
+    states = [tuple(int(rng.integers(len(names))) for names in by_region.names) for _ in range(6)]
+    expected = [changed_layers(by_region, state) for state in states]
+    assert any(any(counts.values()) for counts in expected)
+    monkeypatch.setattr("placer.search.landscape.landscape.FEW_REGIONS", -1)
+    monkeypatch.delattr(RegionsOfState, "steps")  # So nothing is looked up region by region.
+    whole = landscape(name, "onnxruntime")
+    assert [changed_layers(whole, state) for state in states] == expected
+
+
+def changed_layers(land: Landscape, state: State) -> dict[Move, dict[str, int]]:
+    """By change of ``state``, what it does to the counts of layers, by the layers' ids."""
+    signatures = land.layers.signatures
+    return {
+        move: {signatures[number].id: count for number, count in counts.items() if count}
+        for move, counts in land.deltas(state, land.all_moves).items()
+    }
