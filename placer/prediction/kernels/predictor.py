@@ -28,10 +28,11 @@ from placer.prediction.layers.conversions import PredictedLayer, type_name
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.motion import NormalForm, Passage, Scale, normal_form, scale_of
 from placer.prediction.layers.no_ops import dissolved_for_kernels, without_no_ops
+from placer.prediction.layers.paired_candidate import PairedCandidate
 from placer.prediction.layers.passages import find_links, find_passages, linked_nodes
 from placer.prediction.layers.prediction import Prediction
 from placer.prediction.layers.shape_constants import with_shapes_folded
-from placer.prediction.layers.steps import PairedCandidate, Step
+from placer.prediction.layers.steps import Step
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 from placer.quantization.scheme import FLOAT8

@@ -17,8 +17,8 @@ from placer.prediction.layers.integer_readers import NO_ROUNDED, rounded
 from placer.prediction.layers.layer_candidate import LayerCandidate, Written
 from placer.prediction.layers.layer_types import CONVS
 from placer.prediction.layers.motion import NormalForm, Scale, Scales
+from placer.prediction.layers.paired_candidate import PairedCandidate
 from placer.prediction.layers.regions import Region
-from placer.prediction.layers.steps import PairedCandidate
 from placer.prediction.layers.stored_constants import STORED, behind_clamp
 
 KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 17, 1 << 17

@@ -30,6 +30,7 @@ from placer.prediction.layers.no_ops import (
     without_no_ops,
 )
 from placer.prediction.layers.paired import Decided, Decisions
+from placer.prediction.layers.paired_candidate import PairedCandidate
 from placer.prediction.layers.passages import (
     Link,
     find_links,
@@ -42,7 +43,7 @@ from placer.prediction.layers.prediction import BLANK, Prediction
 from placer.prediction.layers.prediction_draft import PredictionDraft, StepsDraft
 from placer.prediction.layers.regions import Region, find_regions
 from placer.prediction.layers.shape_constants import with_shapes_folded
-from placer.prediction.layers.steps import PairedCandidate, Step, StepDraft
+from placer.prediction.layers.steps import Step, StepDraft
 from placer.prediction.layers.views import PASSES_VIEWS
 from placer.quantization import Placement
 from placer.quantization.placement import Change, ScaleGroup
