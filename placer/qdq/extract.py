@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -80,55 +80,92 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
     pairs = {n.output[0]: n for n in proto.graph.node if n.op_type in _PAIR}
     names = _float_names(proto, pairs, constants)
     casts = around_pairs(proto, pairs)
-    pairs |= casts
     constants |= {new: constants[old] for old, new in names.items() if old in constants}
+    marks = _Marks(constants, {**pairs, **casts}, casts, names, scheme)
+    nodes = tuple(_float_nodes(proto, marks))
+    outputs = tuple(marks.source(o.name) for o in proto.graph.output)
+    for i, output in enumerate(proto.graph.output):
+        marks.add(Edge(outputs[i], "", i), output.name)
+    return ExtractedModel(
+        proto,
+        nodes,
+        outputs,
+        constants,
+        marks.dequantized(),
+        marks.placement(),
+        marks.axes,
+        marks.at,
+        marks.dtypes,
+    )
 
-    def source(tensor: str) -> str:
-        behind = _source(tensor, pairs)
-        return names.get(behind, behind)
 
-    def mark(edge: Edge, tensor: str) -> None:
-        while tensor in casts:
-            tensor = casts[tensor].input[0]
-        pair = at[edge] = pairs[tensor]
-        dtypes[edge] = _dtype(pair, pairs, constants)
-        is_of_scheme = scheme is None or scheme.is_float8 or dtypes[edge] != _FLOAT8
-        chosen: Format | None = None if is_of_scheme else FLOAT8
-        marks.setdefault((_scale_key(edge, pair, constants), chosen), set()).add(edge)
-        scale = constants.get(pair.input[1])
-        if scale is not None and math.prod(scale.dims) > 1:
-            axes[edge] = next((a.i for a in pair.attribute if a.name == "axis"), 1)
-
-    nodes = []
-    marks: dict[_Mark, set[Edge]] = {}
-    axes: dict[Edge, int] = {}
-    at: dict[Edge, NodeProto] = {}
-    dtypes: dict[Edge, str] = {}
+def _float_nodes(proto: ModelProto, marks: _Marks) -> Iterator[Node]:
+    """The nodes of no pair, reading what they would read without pairs; pairs are marked."""
     taken = {node.name for node in proto.graph.node}
     seen: set[str] = set()
-    others = (n for n in proto.graph.node if not n.output or n.output[0] not in pairs)
+    others = (n for n in proto.graph.node if not n.output or n.output[0] not in marks.pairs)
     for index, node in enumerate(others):
         is_free = node.name and node.name not in seen
         name = node.name if is_free else _free_name(node, index, taken)
         seen.add(name)
-        inputs = tuple(map(source, node.input))
-        outputs = tuple(map(source, node.output))
-        nodes.append(Node(name, node.op_type, node.domain, inputs, outputs, index, node))
+        inputs = tuple(map(marks.source, node.input))
+        outputs = tuple(map(marks.source, node.output))
         for i, tensor in enumerate(node.input):
-            if tensor in pairs:
-                mark(Edge(inputs[i], name, i), tensor)
-    outputs = tuple(source(o.name) for o in proto.graph.output)
-    for i, output in enumerate(proto.graph.output):
-        if output.name in pairs:
-            mark(Edge(outputs[i], "", i), output.name)
-    placement = Placement(
-        frozenset(ScaleGroup(frozenset(edges), chosen) for (_, chosen), edges in marks.items())
-    )
-    writers = (t for t, pair in pairs.items() if pair.op_type in (_PAIR[1], "Cast"))
-    dequantized = {t: source(t) for t in writers if source(t) in constants}
-    return ExtractedModel(
-        proto, tuple(nodes), outputs, constants, dequantized, placement, axes, at, dtypes
-    )
+            marks.add(Edge(inputs[i], name, i), tensor)
+        yield Node(name, node.op_type, node.domain, inputs, outputs, index, node)
+
+
+@dataclass(frozen=True, eq=False)
+class _Marks:
+    """The pairs of a model as marks on edges.
+
+    ``pairs``: nodes of pairs and the ``casts`` around them, by what they write. ``names``: of
+    quantized constants in the float model. ``at``, ``axes``, ``dtypes``: see ``ExtractedModel``.
+    """
+
+    constants: Mapping[str, TensorProto]
+    pairs: Mapping[str, NodeProto]
+    casts: Mapping[str, NodeProto]
+    names: Mapping[str, str]
+    scheme: Scheme | None
+    axes: dict[Edge, int] = field(default_factory=dict)
+    at: dict[Edge, NodeProto] = field(default_factory=dict)
+    dtypes: dict[Edge, str] = field(default_factory=dict)
+    _edges: dict[_Mark, set[Edge]] = field(default_factory=dict)
+
+    def source(self, tensor: str) -> str:
+        """The tensor behind all pairs before ``tensor``, as the float model calls it."""
+        behind = _source(tensor, self.pairs)
+        return self.names.get(behind, behind)
+
+    def add(self, edge: Edge, tensor: str) -> None:
+        """Mark ``edge``, which reads ``tensor``, if a pair writes that."""
+        if tensor not in self.pairs:
+            return
+        while tensor in self.casts:
+            tensor = self.casts[tensor].input[0]
+        pair = self.at[edge] = self.pairs[tensor]
+        dtype = self.dtypes[edge] = _dtype(pair, self.pairs, self.constants)
+        is_of_scheme = self.scheme is None or self.scheme.is_float8 or dtype != _FLOAT8
+        chosen: Format | None = None if is_of_scheme else FLOAT8
+        mark = _scale_key(edge, pair, self.constants), chosen
+        self._edges.setdefault(mark, set()).add(edge)
+        scale = self.constants.get(pair.input[1])
+        if scale is not None and math.prod(scale.dims) > 1:
+            self.axes[edge] = next((a.i for a in pair.attribute if a.name == "axis"), 1)
+
+    def placement(self) -> Placement:
+        """The marked edges, those of one scale in one group."""
+        return Placement(
+            frozenset(
+                ScaleGroup(frozenset(edges), chosen) for (_, chosen), edges in self._edges.items()
+            )
+        )
+
+    def dequantized(self) -> dict[str, str]:
+        """Constants by what their DequantizeLinear, or the Cast behind it, writes."""
+        writers = (t for t, p in self.pairs.items() if p.op_type in (_PAIR[1], "Cast"))
+        return {t: self.source(t) for t in writers if self.source(t) in self.constants}
 
 
 def _source(tensor: str, pairs: Mapping[str, NodeProto]) -> str:
