@@ -148,21 +148,13 @@ def _searched(
         given=given,
         spent_s=spent.seconds,
     )
-    sentences = {
-        *task.warnings,
-        *setup.calibration.shortened,
-        *final_warnings(task, records, final),
-    }
+    already_told = {*task.warnings, *setup.calibration.shortened}
+    already_told.update(final_warnings(task, records, final))
     for sentence in result.warnings:
-        if sentence not in sentences:
+        if sentence not in already_told:
             observer.warn(sentence)
     result.write(folder.result)
-    float_plan = _write_plans(task, folder, final, setup)
-    inside = bodies_of(task.model.flat()).nodes
-    if inside and float_plan is not None and (share := float_plan.time_share(BODY_OPS)):
-        observer.stage(
-            f"{share:.0%} of the float model's time is in If, Loop and Scan, whose bodies are float"
-        )
+    _tell_of_bodies(task, _write_plans(task, folder, final, setup), observer)
     if task.request.front is not None:
         folder.keep_front_points({OutputFolder(folder.path / part.folder) for part in front})
     _write_report(folder, observer)
@@ -173,6 +165,15 @@ def _searched(
     if final is not None and final.inconclusive:
         raise RunError(no_difference_sentence(task, final))
     return result
+
+
+def _tell_of_bodies(task: Task, float_plan: Plan | None, observer: Observer) -> None:
+    """Tell how much of the float model's time lies in bodies that are not quantized."""
+    inside = bodies_of(task.model.flat()).nodes
+    if inside and float_plan is not None and (share := float_plan.time_share(BODY_OPS)):
+        observer.stage(
+            f"{share:.0%} of the float model's time is in If, Loop and Scan, whose bodies are float"
+        )
 
 
 @dataclass(frozen=True, eq=False)
