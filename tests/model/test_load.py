@@ -118,6 +118,21 @@ def test_wrong_shapes(save: Save, shapes: dict[str, tuple[int, ...]], expected: 
         load_model(save(NET), shapes)
 
 
+def test_inputs_and_outputs_without_a_rank_are_those_of_the_data(save: Save, tmp_path: Path):
+    path = save(NET)
+    proto = onnx.load(path)
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.ClearField("shape")
+    onnx.save(proto, path)
+    with pytest.raises(InputError, match=r"input 'x' has no shape; give it with `shapes`"):
+        load_model(path)
+    model = load_model(path, {"x": (1, 3, 8, 8)})
+    assert model.graph.type_of("y").shape == (1, 4, 6, 6)
+    save_model(model.proto, model.base_dir, tmp_path / "out.onnx")
+    written = onnx.load(tmp_path / "out.onnx")
+    assert not written.graph.output[0].type.tensor_type.HasField("shape")
+
+
 def test_shape_flags():
     assert parse_shape("image=1x3x320x320") == ("image", (1, 3, 320, 320))
     assert parse_shape("a=b:0=7") == ("a=b:0", (7,))
