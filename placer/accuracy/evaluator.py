@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from onnx import TensorProto
@@ -169,7 +169,7 @@ class Evaluator:
             outputs = run(sample.inputs)
             comparison.add(reference, as_numbers(outputs, self._ports), labels)
             for gate, function in self._custom.items():
-                totals[gate] += _call(gate.metric, function, outputs, sample)
+                totals[gate] += own_score(f"gate {gate.metric}", function, outputs, sample)
         means = {gate: total / len(self._references) for gate, total in totals.items()}
         scores = tuple(self._scores(comparison))
         values = tuple(
@@ -377,11 +377,16 @@ def _by_name(scores: Iterable[Score]) -> dict[str, float]:
     return {f"{score.metric} {score.where}": score.value for score in scores}
 
 
-def _call(
-    metric: str, function: Custom, outputs: Mapping[str, np.ndarray], sample: Sample
+def own_score(
+    what: str, function: Custom, outputs: Mapping[str, np.ndarray], sample: Sample
 ) -> float:
+    """What a function of the user's returns for a sample; an array of one number counts as it.
+
+    ``what``: what it is called where it raises or returns something else, which is an InputError.
+    """
     batch = dict(sample.inputs)
     if sample.labels is not None:
         batch["labels"] = sample.labels
-    with UserCode(f"gate {metric}", "make it return a number"):
-        return float(function(outputs, batch))
+    with UserCode(what, "make it return a number"):
+        score: Any = function(outputs, batch)
+        return float(score.item() if hasattr(score, "item") else score)

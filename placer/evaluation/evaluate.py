@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.evaluator import Custom, Evaluator, Run, check_gates, own_score
 from placer.accuracy.gates import Gate, GateResult
 from placer.accuracy.intervals import Measure, measures
 from placer.accuracy.labels import class_indices
@@ -20,7 +20,7 @@ from placer.calibration.dataset import load_dataset
 from placer.calibration.sample import Sample
 from placer.common.ort_session import blamed_on
 from placer.common.shapes import GivenShape, given_ranges, optima
-from placer.common.user_code import UserCode, load_function
+from placer.common.user_code import load_function
 from placer.engines.base import Engine, Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.select import base_of_files, check_base, select_engine
@@ -105,8 +105,11 @@ def evaluate(
     source = load_as_is(Path(float_model), fixed)
     given = load_model(Path(float_model), fixed)
     asked = tuple(map(Gate.parse, [gates] if isinstance(gates, str) else gates))
+    functions = {name: load_function(name) for name in metrics}
     judged = judged_by(given, [gate.output for gate in asked if gate.output])
     samples = _labelled(list(load_dataset(str(data), source)), labels)
+    outputs = tuple(dict.fromkeys((*given.graph.outputs, *judged.graph.outputs)))
+    check_gates(asked, outputs, samples[0].labels is not None)
     models = [load_as_is(Path(path), fixed) for path in quantized]
     graph, note = judged.graph, judged.told()
     if judged.rows is not None:
@@ -134,7 +137,7 @@ def evaluate(
     for sample in samples:
         with blamed_on(sample.origin):
             expected.append(dict(reference(sample.inputs)))
-    judge = _Judge(graph, samples, expected, tuple(metrics), asked)
+    judge = _Judge(graph, samples, expected, functions, asked)
     evaluated = []
     for model in models:
         compared, held = judge(_with_fixed(model, _run_of(runner, model, threads)), model.path)
@@ -182,13 +185,13 @@ class _Judge:
         graph: Graph,
         samples: Sequence[Sample],
         expected: Sequence[Mapping[str, np.ndarray]],
-        metrics: tuple[str, ...],
+        functions: Mapping[str, Custom],
         gates: tuple[Gate, ...],
     ) -> None:
         self._samples = samples
         self._expected = expected
         self._labels = [_class_indices(sample.labels) for sample in samples]
-        self._functions = {name: load_function(name) for name in metrics}
+        self._functions = functions
         numbers = [name for name in graph.outputs if expected[0][name].dtype.kind in "fiub"]
         self._groups = tuple(
             group
@@ -215,12 +218,8 @@ class _Judge:
             comparison = Comparison.of(self._groups)
             comparison.add(expected, outputs, labels)
             compared.append(comparison)
-            batch = dict(sample.inputs)
-            if sample.labels is not None:
-                batch["labels"] = sample.labels
             for name, function in self._functions.items():
-                with UserCode(f"metric {name}", "make it return a number"):
-                    values[name].append(float(function(outputs, batch)))
+                values[name].append(own_score(f"metric {name}", function, outputs, sample))
         _check_labels(compared)
         judged = self._evaluator.evaluate(_replayed(kept)).gates if self._evaluator else ()
         return tuple(measures(compared, values)), tuple(value.result() for value in judged)

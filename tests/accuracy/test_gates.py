@@ -424,9 +424,17 @@ def test_a_function_of_the_user_is_averaged_over_batches(user_module: Callable[[
     assert values(gate) == (4.0, "all outputs", True)
 
 
+def test_an_array_of_one_number_is_a_number(user_module: Callable[[str], str]):
+    module = user_module("def third(outputs, batch): return outputs['logits'][:1, 2]\n")
+    batches = [logits([1, 2, 3])]
+    (gate,) = evaluate([f"{module}:third>=4"], batches, batches).gates
+    assert gate.value == 3.0
+
+
 @pytest.mark.parametrize(
     ("body", "name", "expected"),
     [
+        ("def f(o, b): return o['logits']", "f", "make it return a number"),
         ("def f(o, b): raise ValueError('no boxes')", "f", "failed with ValueError: no boxes"),
         ("def f(o, b): return None", "f", "make it return a number"),
         ("f = 3", "f", "make it a function"),
