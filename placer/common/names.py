@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -22,7 +23,20 @@ def unknown(what: str, name: object, known: Iterable[str], others: str = "") -> 
 
 
 def near(name: object, known: Iterable[str]) -> str:
-    """``; did you mean 'A'?`` for the known name that is like ``name``, else nothing."""
+    """``; did you mean 'A'?`` for the known name that is like ``name``, else nothing.
+
+    One that ``name`` begins comes before one in which letters differ: ``rtx3060`` is an
+    ``rtx-3060-laptop`` sooner than an ``rtx-3090``.
+    """
     by_lower = {one.lower(): one for one in known}
-    matches = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=_NEAR)
+    wanted = _letters(str(name))
+    begun = [one for one in by_lower if _letters(one).startswith(wanted)] if wanted else []
+    matches = sorted(begun, key=len) or get_close_matches(
+        str(name).lower(), by_lower, n=1, cutoff=_NEAR
+    )
     return f"; did you mean '{by_lower[matches[0]]}'?" if matches else ""
+
+
+def _letters(name: str) -> str:
+    """``name`` without case and separators."""
+    return re.sub(r"[\W_]", "", name.lower())

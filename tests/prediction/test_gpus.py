@@ -96,6 +96,11 @@ def test_compilers_know_a_gpu_by_its_compute_capability():
         architecture_of("rtx-4091")
 
 
+def test_a_gpu_that_is_not_known_is_the_one_whose_name_it_begins_sooner_than_one_like_it():
+    with pytest.raises(InputError, match="did you mean 'rtx-3060-laptop'"):
+        load_gpu("rtx3060")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_peaks_follow_from_sms_clock_and_rate_per_sm(name: str):
     gpu = load_gpu(name)
