@@ -149,6 +149,17 @@ def test_a_gate_that_the_data_cannot_serve(placer: Placer):
     refused(finished, "gate top1>=0.9 needs labels; add an array named 'labels' to the data")
 
 
+def test_labels_that_the_model_does_not_meet_are_refused_before_any_calibration(placer: Placer):
+    arrays = dict(np.load(DIGITS / "evaluation.npz"))
+    labels = np.roll(arrays["labels"], 7)  # As of images in another order.
+    np.savez("rolled.npz", image=arrays["image"], labels=labels)
+    data = ("--data", DIGITS / "calibration.npz", "--eval-data", "rolled.npz", "--no-cache")
+    finished = placer("optimize", MODEL, *data, "--engine", "onnxruntime")
+    assert finished.code == 2
+    assert "no better than guessing among 10 classes" in finished.err
+    assert "calibrating" not in finished.out
+
+
 # Ids are counted from one, so that only a run tells which rows are looked up.
 LOOK_UP = """
 <ir_version: 9, opset_import: ["": 17]>

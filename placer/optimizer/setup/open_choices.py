@@ -207,11 +207,10 @@ def _contender(request: Request, schemes: Schemes) -> _Contender:
     task = prepare(request, QuietObserver(), schemes=schemes)
     model = task.judged.model
     few = task.calibration_data.limit(task.preset.noise_samples)
-    calibration = calibrate(task.model, activations_of(task), few, request.cache_dir)
-    ranges = ranges_of(task, calibration, METHODS[0])
-    candidates = candidates_before_trials(task, ranges)
     reference = OnnxRuntimeModel(model.proto, model.base_dir, request.threads).run
     evaluator = evaluator_of(task, reference)
+    calibration = calibrate(task.model, activations_of(task), few, request.cache_dir)
+    candidates = candidates_before_trials(task, ranges_of(task, calibration, METHODS[0]))
     compiled_of: dict[str, Compiled] = {}
     for placement in (EMPTY, task.space.placement(task.space.defaults)):
         try:

@@ -69,36 +69,34 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
     ``calibrated``: what an earlier run or another worker found; None calibrates here and chooses
     the method.
     """
-    model = task.model
-    makers = _Makers(task, model)
+    makers = _Makers(task, task.model)
+    converts = task.engine.remainder == "built"
+    float_build = None if converts else _timed_build(task, makers.candidates({}))
+    reference = _reference_of(task, makers, float_build)
+    # Before calibration, which may take minutes: labels and gates may not fit the model, and a
+    # model that crashes or hangs is to cost an engine's process and not this one.
+    evaluator = evaluator_of(task, reference)
     if calibrated is None:
-        if task.engine.remainder == "kept":
-            # Its process is there to be lost to a model that crashes or hangs; calibration runs
-            # the same model in this one.
-            makers.candidates({}).compile(task.float_placement).run(task.inputs)
         data = calibration_of(task, observer)
-        plain = makers.candidates(ranges_of(task, data.whole, METHODS[0]))
-        baseline, built_s, run_s = _timed_build(task, plain)
-        reference = reference_of(task, plain, baseline)
+        if float_build is None:
+            plain = makers.candidates(ranges_of(task, data.whole, METHODS[0]))
+            float_build = _timed_build(task, plain)
         calibrated = choose_ranges(task, makers.judged_inserter, data, reference, observer)
         for sentence in calibrated.part.shortened:
             observer.warn(sentence)
-    else:
-        plain = makers.candidates(calibrated.plain)
-        baseline, built_s, run_s = _timed_build(task, plain)
-        reference = reference_of(task, plain, baseline)
+    if float_build is None:
+        float_build = _timed_build(task, makers.candidates(calibrated.plain))
     candidates = makers.candidates(calibrated.ranges, written=True)
-    evaluator = evaluator_of(task, reference)
     few = partial(FewSamples.of, task, candidates, evaluator)
     return TrialSetup(
-        baseline=baseline,
+        baseline=float_build.compiled,
         candidates=candidates,
         evaluator=evaluator,
         noise=NoiseMeter(task.space, candidates, few),
         calibrated=calibrated,
         latency_baselines=_rivals(task, observer),
-        float_build_s=built_s,
-        float_run_s=run_s,
+        float_build_s=float_build.build_s,
+        float_run_s=float_build.run_s,
     )
 
 
@@ -108,8 +106,16 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.monotonic() - start
 
 
-def _timed_build(task: Task, candidates: Candidates) -> tuple[Compiled, float, float]:
+@dataclass(frozen=True, eq=False)
+class _FloatBuild:
     """The float model, and seconds of its build and, if time is limited, of one inference."""
+
+    compiled: Compiled
+    build_s: float
+    run_s: float
+
+
+def _timed_build(task: Task, candidates: Candidates) -> _FloatBuild:
     start = time.monotonic()
     baseline = candidates.compile(task.float_placement)
     built, run_s = time.monotonic() - start, 0.0
@@ -117,7 +123,7 @@ def _timed_build(task: Task, candidates: Candidates) -> tuple[Compiled, float, f
         sample = each_path(task.inputs)[0]
         baseline.run(sample)  # The first one makes ready what later ones have.
         run_s = median(_seconds(lambda: baseline.run(sample)) for _ in range(_TIMED_RUNS))
-    return baseline, built, run_s
+    return _FloatBuild(baseline, built, run_s)
 
 
 def candidates_of(task: Task, model: Model, ranges: Ranges) -> Candidates:
@@ -206,13 +212,13 @@ def evaluator_of(task: Task, reference: Run) -> Evaluator:
     )
 
 
-def reference_of(task: Task, candidates: Candidates, baseline: Compiled) -> Run:
+def _reference_of(task: Task, makers: _Makers, float_build: _FloatBuild | None) -> Run:
     """What gates compare with: the float model as it was given, not converted to another type.
 
-    ``baseline``: the float model of ``candidates``.
+    ``float_build``: None where what is built is converted.
     """
-    kind = task.engine.remainder
-    if kind in ("kept", "written") or (kind == "computed" and task.base == "float"):
-        return candidates.judged_run(task.float_placement, baseline)
+    computed = task.engine.remainder == "computed" and task.base != "float"
+    if float_build is not None and not computed:
+        return makers.candidates({}).judged_run(task.float_placement, float_build.compiled)
     model = task.judged.model
     return OnnxRuntimeModel(model.proto, model.base_dir, task.request.threads).run
