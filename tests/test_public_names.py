@@ -6,6 +6,7 @@ import ast
 import importlib
 import json
 import pkgutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -184,6 +185,19 @@ def test_work_joins_a_study():
     assert done.trials == 2
     with pytest.raises(placer.InputError, match="did you mean 'digits'"):
         placer.work("digit", "sqlite:///studies.db")
+
+
+def test_work_waits_for_a_study_that_has_not_begun():
+    data = {"image": np.load(DATA)["image"][:8]}
+    run = {"engine": "fusion-model", "gpu": "l4", "preset": "quick", "cache": False}
+    placer.optimize(MODEL, data=data, budget=2, storage="sqlite:///s.db", study="digits", **run)  # type: ignore[arg-type]
+    Path("s.db").rename("later.db")
+    begins = threading.Timer(1.0, Path("later.db").rename, ["s.db"])
+    begins.start()
+    done = placer.work("digits", "sqlite:///s.db", cache=False, wait=60)
+    assert done.trials == 2
+    with pytest.raises(placer.InputError, match=r"unknown study 'digit'.* after 1 s"):
+        placer.work("digit", "sqlite:///s.db", wait=1)
 
 
 def test_diagnose_lists_engines():

@@ -14,6 +14,7 @@ from rich.console import Console
 import placer
 from placer.cli.console import ConsoleObserver
 from placer.cli.options import Device, option
+from placer.common.durations import parse_duration
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.search.records import TrialRecord
@@ -50,6 +51,14 @@ def worker_command(
     ] = None,
     custom_ops: Annotated[list[Path] | None, option("custom_ops")] = None,
     device: Device = None,
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            help="How long to wait for a study that has not begun, e.g. 30m.",
+            show_default="not at all",
+            rich_help_panel="Search",
+        ),
+    ] = None,
     cache: Annotated[bool, option("cache", help="Keep times of layers on disk.")] = True,
     debug: Annotated[  # noqa: ARG001 - read in main, where errors are shown
         bool, typer.Option("--debug", help="Show tracebacks.")
@@ -73,6 +82,7 @@ def worker_command(
             custom_ops=custom_ops or [],
             device=device,
             cache=cache,
+            wait=0.0 if wait is None else parse_duration(wait, "--wait"),
             observer=observer,
         )
     finally:

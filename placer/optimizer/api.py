@@ -166,6 +166,7 @@ def work(
     custom_ops: StrPath | Sequence[StrPath] = (),
     device: str | None = None,
     cache: bool = True,
+    wait: float = 0.0,
     observer: Observer | None = None,
 ) -> WorkDone:
     """Run trials of the study that ``optimize`` keeps in ``storage`` until none is left.
@@ -173,7 +174,7 @@ def work(
     ``model``, ``data``, ``eval_data``: where they are on this machine, by default where they are
     on the study's. ``functions``: those of the user, each as ``module:function``, that may run here
     besides. ``custom_ops``: libraries of custom operators. ``device``: what the engine runs on, by
-    default its first.
+    default its first. ``wait``: seconds to wait for a study that has not begun.
 
     Raises InputError if there is no such study, if it names other functions, or if this machine
     would measure something else.
@@ -187,7 +188,7 @@ def work(
     given = {name: value for name, value in changes.items() if value is not None}
     given["cache_dir"] = default_cache_dir() if cache else None
     with with_custom_ops(*_paths(custom_ops)):
-        return work_on(storage, study, given, observer or QuietObserver(), functions)
+        return work_on(storage, study, given, observer or QuietObserver(), functions, wait)
 
 
 def function_gate(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from optuna.storages import BaseStorage
 from pydantic import TypeAdapter, ValidationError
 
 from placer.common.names import unknown
@@ -41,6 +43,8 @@ from placer.search.study.study import Study
 log = logging.getLogger(__name__)
 # What a study keeps for its workers, by the names of its attributes.
 _REQUEST, _CALIBRATION = "request", "calibration"
+# Between two looks for a study that has not begun.
+_POLL_S = 2.0
 # Parts of a request that concern one machine or one run; a storage's URL may hold a password.
 _OWN = {"output", "storage", "study", "device", "devices", "cache_dir", "warm_starts", "custom_ops"}
 _REQUESTS = TypeAdapter(Request)
@@ -103,23 +107,18 @@ def work(
     changes: Mapping[str, Any],
     observer: Observer,
     functions: Collection[str] = (),
+    wait_s: float = 0.0,
 ) -> WorkDone:
     """Work on the study ``name`` in the storage at ``url`` until nothing is left to do.
 
-    ``changes``: fields of the study's ``Request`` that are others on this machine. ``functions``:
-    the user's functions, each as ``module:function``, that may run here besides those in
-    ``changes``: whoever writes to the storage must not choose what this machine runs. Raises
-    InputError if there is no such study, if it names other functions, or if this machine would
-    measure something else: another model, pack, engine or data.
+    ``wait_s``: how long to wait for it to begin. ``changes``: fields of the study's ``Request``
+    that are others on this machine. ``functions``: the user's functions, each as
+    ``module:function``, that may run here besides those in ``changes``: whoever writes to the
+    storage must not choose what this machine runs. Raises InputError if there is no such study, if
+    it names other functions, or if this machine would measure something else: another model, pack,
+    engine or data.
     """
-    begin = "begin the study with placer optimize --storage"
-    if not holds_studies(url):
-        raise InputError(f"{masked(url)} holds no studies; {begin}")
-    storage = open_storage(url, shared=True)
-    kept = kept_attributes(storage, name)
-    if kept is None or _REQUEST not in kept:
-        reason = unknown("study", name, study_names(storage))
-        raise InputError(f"{masked(url)}: {reason}; {begin}")
+    storage, kept = _begun(url, name, wait_s, observer)
     request = replace(_request_of(kept[_REQUEST], name), storage=url, study=name, **changes)
     _refuse_others(request, {*functions, *map(str, changes.values())}, name)
     begun = kept.get(SETTINGS)
@@ -137,6 +136,33 @@ def work(
     records: list[TrialRecord] = []
     done = search(devices, study, observer, "interrupted: its trial is given back", records.append)
     return WorkDone(tuple(records), len(study.records()), done.stopped)
+
+
+def _begun(
+    url: str, name: str, wait_s: float, observer: Observer
+) -> tuple[BaseStorage, Mapping[str, Any]]:
+    """The storage at ``url`` and what it keeps of the study ``name``, once that has begun.
+
+    Raises InputError if that has not come about after ``wait_s`` seconds.
+    """
+    until, told = time.monotonic() + wait_s, False
+    while True:
+        missing = f"{masked(url)} holds no studies"
+        if holds_studies(url):
+            storage = open_storage(url, shared=True)
+            kept = kept_attributes(storage, name)
+            if kept is not None and _REQUEST in kept:
+                return storage, kept
+            missing = f"{masked(url)}: {unknown('study', name, study_names(storage))}"
+        left = until - time.monotonic()
+        if left <= 0:
+            fix = "begin the study with placer optimize --storage"
+            waited = f" after {wait_s:.0f} s" if wait_s else ", or give `wait` to wait for it"
+            raise InputError(f"{missing}; {fix}{waited}")
+        if not told:
+            observer.stage(f"{missing}; waiting {wait_s:.0f} s at most for study '{name}' to begin")
+            told = True
+        time.sleep(min(_POLL_S, left))
 
 
 def _refuse_others(request: Request, named: Collection[str], name: str) -> None:

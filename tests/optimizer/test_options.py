@@ -73,7 +73,7 @@ def test_the_python_api_has_every_option_with_its_default_and_choices():
 def test_the_command_line_has_every_option_with_its_help_and_group(command: CommandName):
     loaded = typer.main.get_command(app).commands[command].load()
     flags = {param.opts[0]: param for param in loaded.params if param.opts[0].startswith("--")}
-    own = {"--model", "--function"} if command == "worker" else set()
+    own = {"--model", "--function", "--wait"} if command == "worker" else set()
     expected = {OPTIONS[keyword].flag for keyword in of_command(command)}
     assert flags.keys() - TERMINAL - own == expected
     for keyword in of_command(command):
