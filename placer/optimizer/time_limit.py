@@ -41,6 +41,15 @@ class TimeLimit:
         """``time.monotonic`` when ``share`` of the limit has passed; infinite without a limit."""
         return math.inf if self.seconds is None else self.start + share * self.seconds
 
+    def span(self, until: float, least: float) -> float:
+        """``after(until)``, or later so that what begins now has the share ``least`` of the limit.
+
+        Never after the end.
+        """
+        if self.seconds is None:
+            return math.inf
+        return min(self.end, max(self.after(until), time.monotonic() + least * self.seconds))
+
     @property
     def passed_s(self) -> float:
         """Seconds since the run began."""

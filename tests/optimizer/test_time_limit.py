@@ -1,6 +1,7 @@
 """``--timeout``: a run ends within it with what it has found, or says what did not fit."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -178,6 +179,18 @@ def test_calibration_leaves_out_what_would_come_late(tmp_path: Path, save: Save)
         "the time limit left no time to compare calibration methods: ranges are by minmax",
     ]
     assert part.shortened == told.warnings
+
+
+def test_a_slow_start_leaves_calibration_a_part_of_its_own(tmp_path: Path, save: Save):
+    request = request_of(tmp_path, save, evaluation_data=str(tmp_path / "data.npz"))
+    task = prepare(request, QuietObserver())
+    late = TimeLimit(time.monotonic() - 500, 1000.0)  # Half of it has passed.
+    part = set_up(replace(task, limit=late), QuietObserver()).calibration
+    assert part.samples == 8
+    assert late.span(0.2, 0.05) == pytest.approx(time.monotonic() + 50, abs=5)
+    assert late.span(0.9, 0.05) == late.after(0.9)
+    assert TimeLimit(0.0, 1.0).span(0.2, 0.05) == 1.0
+    assert TimeLimit(0.0).span(0.2, 0.05) == math.inf
 
 
 def test_recovery_ends_with_the_time_limit(tmp_path: Path, save: Save):

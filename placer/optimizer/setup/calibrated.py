@@ -38,6 +38,8 @@ _LATE = "the time limit left no time"
 # Of the time limit, so much has passed at most when statistics are complete, and when methods are
 # compared.
 _SHARE_OF_STATISTICS, _SHARE_OF_METHODS = 0.2, 0.35
+# What statistics get of it however much has passed: all that follows rests on them.
+_LEAST_SHARE = 0.05
 # Batches besides those held back; see placer.recovery.methods.choose.
 _LEAST_BATCHES = 16
 
@@ -112,7 +114,8 @@ def calibration_of(task: Task, observer: Observer) -> SplitCalibration:
         observer.stage(f"calibrating on {len(data)} samples")
     cache = task.request.cache_dir
     # A body of an If may run on the last sample only.
-    until = math.inf if task.model.graph.scopes else task.limit.after(_SHARE_OF_STATISTICS)
+    late = task.limit.span(_SHARE_OF_STATISTICS, _LEAST_SHARE)
+    until = math.inf if task.model.graph.scopes else late
     free = set(activations) - task.pins.by_tensor.keys()
     if task.request.calibration != AUTO or not free:
         whole = calibrate(task.model, activations, data, cache, observer.progress, until=until)
