@@ -111,7 +111,10 @@ def create_session(
         runner = Runner()
         return Session(runner.run(load, seconds, partial(_cancel, options)), runner)
     except ORT_ERRORS as error:
-        raise RunError(f"ONNX Runtime refuses the model: {one_line(error)}") from error
+        text = one_line(error)
+        if "Could not find an implementation" in text:
+            text += ", for it has none for tensors of these types; export the model in float32"
+        raise RunError(f"ONNX Runtime refuses the model: {text}") from error
     except TimeoutError as error:
         lift = how_to_lift("run_s", 10 * seconds // LOADING_RUNS)
         raise LimitError(

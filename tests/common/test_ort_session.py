@@ -35,6 +35,19 @@ g (float[1] x) => (float[a] y) <int64[1] size = {4611686018427387904}> { y = Exp
 """
 
 
+IN_BFLOAT16 = """
+<ir_version: 9, opset_import: ["": 17]>
+g (bfloat16[1,2] x) => (bfloat16[1,2] y) <bfloat16[2,2] w = {1}> { [fc] y = Gemm (x, w) }
+"""
+
+
+def test_what_has_no_kernel_for_its_types_is_told_with_a_type_that_has_one():
+    model = onnx.parser.parse_model(IN_BFLOAT16).SerializeToString()
+    plain = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    with pytest.raises(RunError, match=r"'fc', for it has none .*; export the model in float32"):
+        create_session(model, Path(), threads=1, level=plain)
+
+
 def test_errors_are_raised_and_not_printed(capfd: pytest.CaptureFixture[str]):
     model = onnx.parser.parse_model(OVERFLOW).SerializeToString()
     session = create_session(
