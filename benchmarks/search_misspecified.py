@@ -1,13 +1,8 @@
 """How much searches lose where latency is not the sum of layers' costs.
 
-The latencies of ``search_models`` (predicted layers, a roofline, a hidden factor for each layer)
-are multiplied by ``exp(level * z)``. ``z`` is a sum over pairs of groups that are near each other
-in the network: a standard normal number for each pair of ways in which the two are quantized, the
-same for every search, and zero where neither is; divided by the square root of the number of pairs.
-So whole latencies are off the sum of their layers by about ``level``, and one change of a group
-changes them by several percent. ``z`` follows from the motion-normal form: what is one to the
-engine takes one time. Profiles tell the times of layers without that factor, as real ones do where
-layers slow each other down.
+The latencies are those of ``search_misfits``: of whole candidates they are off the sum of their
+layers by about ``level``, in one of several ``--shapes``, and one change of a group changes them by
+several percent.
 
 All searches see the same latencies, begin with the same placements and have the same budget. Regret
 is relative to the best of a long local search (``--evaluations``, 0 for none) or of any run,
@@ -27,38 +22,30 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 from command_line import parser_of
 from region_scheme import RegionProposer
 from rich.console import Console
 from rich.table import Table
+from search_misfits import SHAPES, MisfitLatency
 from search_models import (
     ASIDE,
     FULL,
     GPUS,
     REDUCED,
-    Latency,
-    Measured,
     Problem,
     load_problem,
-    neighbours,
-    seed_of,
 )
 from search_optima import LongSearch
 from search_rivals import CmaEsProposer, GreedyProposer, LocalProposer, StartedProposer, TpeProposer
 from search_runs import REGIONS, measured_trial, parallel, starts_of
 
 from placer.common.files import write_text
-from placer.prediction.times.gpus import load_gpu
-from placer.quantization import Placement
 from placer.results.result import versions
 from placer.search.landscape.landscape import Landscape
-from placer.search.landscape.layer_signatures import PredictedLayers
 from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposer, RandomProposer
@@ -70,7 +57,7 @@ LEVELS = (0.15, 0.3)
 # The changes to the search for models that are wrong were made on these; the others judge them.
 DEVELOPED_ON = ("EfficientNet full", "MobileNetV2 full", "U-Net full")
 HELD_OUT = ("ResNet-50 full", "DenseNet full", "YOLO full")
-BUDGET, SEEDS, EVALUATIONS, HIDDEN = 50, 2, 4_000, 0.25
+BUDGET, SEEDS, EVALUATIONS = 50, 2, 4_000
 SHOWN = (20, 50, 100)  # Trials after which the regret is shown.
 
 
@@ -78,69 +65,19 @@ SHOWN = (20, 50, 100)  # Trials after which the regret is shown.
 class Case:
     """A model on a GPU whose latencies are off by ``level``.
 
-    ``world``: which random numbers they are off by.
+    ``world``: which random numbers they are off by. ``shape``: see ``search_misfits.SHAPES``.
     """
 
     model: str
     gpu: str
     level: float
     world: int = 0
+    shape: str = "pairs"
 
-    def latency(self) -> PairedLatency:
+    def latency(self) -> MisfitLatency:
         """Its objective."""
-        return PairedLatency(load_problem(self.model), self.gpu, self.level, self.world)
-
-
-class PairedLatency(Latency):
-    """Latencies that pairs of near groups change."""
-
-    def __init__(self, problem: Problem, gpu: str, level: float, world: int) -> None:
-        super().__init__(problem, load_gpu(gpu), HIDDEN)
-        self._level = level
-        self._key = ("pair", gpu, *([world] if world else []))
-        self._groups = len(problem.space.groups)
-        near = neighbours(problem.space)
-        self._pairs = [(i, j) for i, j in combinations(range(self._groups), 2) if j in near[i]]
-        self._owner = {
-            node.name: index
-            for index, group in enumerate(problem.space.groups)
-            for site in group.sites
-            for node in site.match.nodes.values()
-        }
-        self._known: dict[tuple[int, int, str, str], float] = {}
-
-    def measure(self, placement: Placement) -> Measured:
-        """See ``Latency``; layers take the time that they take without neighbours."""
-        plain = super().measure(placement)
-        return Measured(plain.ratio * self._factor(placement), plain.layers)
-
-    def ratio(self, placement: Placement) -> float:
-        """See ``Latency``."""
-        return super().ratio(placement) * self._factor(placement)
-
-    def _factor(self, placement: Placement) -> float:
-        states = self._states(self._layers.predict(placement))
-        total = sum(self._pair(i, j, states[i], states[j]) for i, j in self._pairs)
-        return math.exp(self._level * total / math.sqrt(max(1, len(self._pairs))))
-
-    def _states(self, layers: PredictedLayers) -> list[str]:
-        """How each group is quantized after motion; empty where it is not."""
-        found: list[list[str]] = [[] for _ in range(self._groups)]
-        for edges in layers.prediction.form.canonical():
-            for edge, second in edges:
-                if edge.node in self._owner:
-                    key = f"{edge.node}:{edge.input_index}{'+' if second else ''}"
-                    found[self._owner[edge.node]].append(key)
-        return [" ".join(sorted(own)) for own in found]
-
-    def _pair(self, i: int, j: int, first: str, second: str) -> float:
-        if not (first or second):
-            return 0.0
-        key = (i, j, first, second)
-        if key not in self._known:
-            rng = np.random.default_rng(seed_of(*self._key, *key))
-            self._known[key] = float(rng.standard_normal())
-        return self._known[key]
+        problem = load_problem(self.model)
+        return MisfitLatency(problem, self.gpu, self.level, self.world, self.shape)
 
 
 @dataclass(frozen=True)
@@ -282,6 +219,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--gpus", nargs="+", choices=GPUS, metavar="GPU", default=[GPUS[0]])
     parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
     parser.add_argument("--levels", nargs="+", type=float, default=list(LEVELS))
+    parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=["pairs"])
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--worlds", action="store_true", help="every seed has its own latencies")
@@ -298,7 +236,8 @@ def main() -> None:
     arguments = parse()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     pairs = [
-        (Case(model, gpu, level, seed if arguments.worlds else 0), seed)
+        (Case(model, gpu, level, seed if arguments.worlds else 0, shape), seed)
+        for shape in arguments.shapes
         for model in arguments.models
         for gpu in arguments.gpus
         for level in arguments.levels
