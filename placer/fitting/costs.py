@@ -1,7 +1,7 @@
 """The costs of parts of layers that explain measured builds best.
 
 A build's time is a sum over its predicted layers' parts, so each build is an equation that is
-linear in the costs, and so is the ratio of two builds of one network. Layers that the engine
+linear in the costs, and so is the ratio of any two builds of one network. Layers that the engine
 profiles are equations of their own, without what the profiler adds to each: they tell parts from
 each other that always come together.
 
@@ -12,6 +12,7 @@ count less (Huber 1964).
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ from placer.prediction.times.fitted import Cost
 from placer.prediction.times.layer_parts import EVERY_KIND, CostKey, Part, ancestors
 
 WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
-# How much an equation weighs: of a ratio to the float build, of a build, and of a layer. Errors are
-# shares of the build's time.
+# How much equations weigh: of all ratios of a network's builds, of all its builds, and of a layer.
+# Errors are shares of the build's time.
 _RATIO, _TOTAL, _LAYER = 1.0, 1.0, 1.0
 _RIDGE = 0.3  # Equations that being like its ancestor counts for.
 # Share of a build's time that a kind would be off for taking twice what its ancestor would.
@@ -197,16 +198,16 @@ class _System:
 
 @lru_cache(maxsize=_KEPT_NETWORKS)
 def _equations(network: Network, profiler: _Profiler) -> tuple[_Equation, ...]:
-    base = network.builds[0]
-    share = (network.weight / len(network.builds)) ** 0.5
-    base_features = _scaled(features(base.parts), 1 / base.us)
-    equations = []
-    for build in network.builds:
-        shares_of = _scaled(features(build.parts), 1 / build.us)
-        equations.append(_Equation(shares_of, 1.0, _TOTAL * share))
-        if build is not base:
-            equations.append(_Equation(_difference(shares_of, base_features), 0.0, _RATIO * share))
-    return (*equations, *_layer_equations(network, profiler))
+    count = len(network.builds)
+    share = (network.weight / count) ** 0.5
+    ratio_share = share * (2 / max(count - 1, 1)) ** 0.5
+    shares_of = [_scaled(features(build.parts), 1 / build.us) for build in network.builds]
+    builds = (_Equation(own, 1.0, _TOTAL * share) for own in shares_of)
+    ratios = (
+        _Equation(_difference(one, other), 0.0, _RATIO * ratio_share)
+        for one, other in itertools.combinations(shares_of, 2)
+    )
+    return (*builds, *ratios, *_layer_equations(network, profiler))
 
 
 def _layer_equations(network: Network, profiler: _Profiler) -> Iterator[_Equation]:

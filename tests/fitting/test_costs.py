@@ -51,6 +51,12 @@ def network(seed: int) -> Network:
 NETWORKS = tuple(map(network, range(16)))
 
 
+def quantized_builds_off(found: Network, factor: float) -> Network:
+    """``found`` where all builds but the float one take ``factor`` times as long."""
+    base, *others = found.builds
+    return replace(found, builds=(base, *(replace(b, us=factor * b.us) for b in others)))
+
+
 def measured(found: Network) -> PredictedNetwork:
     """As if each build had taken exactly its time in three rounds."""
     records = tuple(
@@ -86,6 +92,18 @@ def test_one_build_that_was_measured_wrong_changes_little():
     table = CostTable(fit_costs([wrong, *NETWORKS[1:]]))
     for build in NETWORKS[-1].builds:
         assert table.layer_us(build.parts) == pytest.approx(build.us, rel=0.1)
+
+
+def test_quantized_builds_are_compared_with_each_other_and_not_with_float_alone():
+    # What all quantized builds of a network are off by says nothing of the ratio of two of them.
+    errors = []
+    for seed in range(4):
+        factors = np.random.default_rng(seed).choice([0.8, 1.2], 12)
+        table = CostTable(fit_costs([*map(quantized_builds_off, NETWORKS, factors)]))
+        for other in map(network, range(30, 50)):
+            one, two = (table.layer_us(build.parts) / build.us for build in other.builds[1:])
+            errors.append(abs(np.log(one / two)))
+    assert np.mean(errors) < 0.1
 
 
 def test_layers_that_are_profiled_tell_kinds_apart_that_always_come_together():
