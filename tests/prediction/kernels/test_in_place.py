@@ -96,5 +96,15 @@ NARROW = {
     )
     for width in (8, 12)
 }
+TIED = {
+    "a table that is looked up and multiplied by is turned when it is built": """
+    (int64[1,16] ids) => (float[1,16,80] out) <float[80,64] table = {1}, float[64,64] w = {1}> {
+      [look] x = Gather(table, ids)
+      [product] h = MatMul(x, w)
+      [turn] t = Transpose<perm = [1, 0]>(table)
+      [head] out = MatMul(h, t)
+    }""",
+}
 test_attentions = builder_test(GRAPHS, 17)
 test_narrow_heads = builder_test(NARROW, 17)
+test_tied_tables = builder_test(TIED, 17)
