@@ -22,6 +22,8 @@ from placer.graph.external_data import is_external, tensor_bytes
 
 # A folded tensor may be larger than what it is computed from up to this size.
 _MAX_GROWN_BYTES = 1 << 20
+# What initializers within the model may take together, as no message holds 2 GiB.
+_MAX_INLINE_BYTES = 3 << 29
 # Types that ONNX Runtime hands over as NumPy arrays.
 _FOLDABLE_TYPES = frozenset(
     {
@@ -44,19 +46,29 @@ _RANDOM_OPS = ("Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "Rando
 Values = Mapping[str, ValueInfoProto]
 
 
-def fold_constants(proto: ModelProto, values: Values, keep: Collection[str] = ()) -> int:
+def fold_constants(
+    proto: ModelProto,
+    values: Values,
+    keep: Collection[str] = (),
+    base_dir: Path | None = None,
+) -> int:
     """Replace nodes that depend on constants alone by initializers; return how many.
 
-    ``values``: inferred types; only dimensions that they fix count as known. External tensors
-    are not read, and nodes that make graph outputs, random values or large tensors stay, as do
-    those of the operators ``keep``.
+    ``values``: inferred types; only dimensions that they fix count as known. ``base_dir``: the
+    folder of external tensors, which None leaves unread. What is folded of these is in the model
+    from then on, as far as there is room: exporters leave Transposes and Casts before large
+    weights. Nodes that make graph outputs, random values or large tensors stay, as do those of
+    the operators ``keep``.
     """
     graph = proto.graph
-    constants = {t.name: t for t in graph.initializer if not is_external(t)}
+    constants = {t.name: t for t in graph.initializer if base_dir is not None or not is_external(t)}
     results: dict[str, TensorProto] = {}
     outputs = {value.name for value in graph.output}
     pending: list[NodeProto] = []
     expected = {name: tensor_bytes(t) for name, t in constants.items()}
+    room = _MAX_INLINE_BYTES - sum(
+        size for name, size in expected.items() if not is_external(constants[name])
+    )
     for node in graph.node:
         if node.domain or node.op_type in keep or outputs.intersection(node.output):
             continue
@@ -68,10 +80,13 @@ def fold_constants(proto: ModelProto, values: Values, keep: Collection[str] = ()
         elif _is_foldable(node, expected):
             sizes = _output_bytes(node, values)
             limit = max(_MAX_GROWN_BYTES, *(expected[t] for t in node.input if t))
-            if sizes is not None and sum(sizes.values()) <= limit:
+            made = 0 if sizes is None else sum(sizes.values())
+            if sizes is not None and made <= min(limit, max(room, _MAX_GROWN_BYTES)):
                 pending.append(node)
                 expected.update(sizes)
-    results.update(_evaluate(pending, {**constants, **results}, values, proto))
+                room -= made
+    folder = base_dir or Path()
+    results.update(_evaluate(pending, {**constants, **results}, values, proto, folder))
     kept = [node for node in graph.node if not _is_replaced(node, results)]
     read = {tensor for node in kept for tensor in reads(node)}
     count = len(graph.node) - len(kept)
@@ -87,13 +102,13 @@ def may_fold(proto: ModelProto) -> bool:
     return shapes or _reads_constants_alone(proto)
 
 
-def fold_repeatedly(proto: ModelProto, infer: Callable[[], Values]) -> int:
+def fold_repeatedly(proto: ModelProto, infer: Callable[[], Values], base_dir: Path) -> int:
     """``fold_constants`` until nothing changes: sizes may follow from what was folded, as Range's.
 
-    ``infer``: the types of what ``proto`` has become.
+    ``infer``: the types of what ``proto`` has become. ``base_dir``: of external tensors.
     """
     count = 0
-    while folded := fold_constants(proto, infer()):
+    while folded := fold_constants(proto, infer(), base_dir=base_dir):
         count += folded
         if not _reads_constants_alone(proto):
             break
@@ -149,12 +164,13 @@ def _evaluate(
     constants: Mapping[str, TensorProto],
     values: Values,
     proto: ModelProto,
+    base_dir: Path,
 ) -> dict[str, TensorProto]:
     """Outputs of ``nodes``; where ONNX Runtime refuses them together, of those it runs alone."""
     if not nodes:
         return {}
     try:
-        return _run(nodes, constants, values, proto)
+        return _run(nodes, constants, values, proto, base_dir)
     except RunError:
         if len(nodes) == 1:
             return {}
@@ -162,7 +178,7 @@ def _evaluate(
     for node in nodes:
         known = {**constants, **evaluated}
         if all(tensor in known for tensor in node.input if tensor):
-            evaluated.update(_evaluate([node], known, values, proto))
+            evaluated.update(_evaluate([node], known, values, proto, base_dir))
     return evaluated
 
 
@@ -171,6 +187,7 @@ def _run(
     constants: Mapping[str, TensorProto],
     values: Values,
     proto: ModelProto,
+    base_dir: Path,
 ) -> dict[str, TensorProto]:
     names = [name for node in nodes for name in node.output if name]
     read = {tensor: None for node in nodes for tensor in node.input if tensor in constants}
@@ -179,7 +196,7 @@ def _run(
     )
     model = helper.make_model(graph, opset_imports=proto.opset_import, ir_version=proto.ir_version)
     level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = create_session(model.SerializeToString(), Path(), threads=1, level=level)
+    session = create_session(model.SerializeToString(), base_dir, threads=1, level=level)
     arrays = run_once(session, names, {})
     return {n: nph.from_array(np.asarray(a), n) for n, a in zip(names, arrays, strict=True)}
 

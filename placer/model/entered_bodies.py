@@ -31,7 +31,7 @@ def enter_bodies(proto: ModelProto, base_dir: Path, path: Path) -> dict[str, Sco
     while True:
         remove_dead_nodes(graph)
         if may_fold(proto):
-            fold_constants(proto, infer_values(proto, {}, path))
+            fold_constants(proto, infer_values(proto, {}, path), base_dir=base_dir)
         owners = {body.owner for scope in scopes.values() for body in scope}
         if not flatten_conditionals(graph):
             break

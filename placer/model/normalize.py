@@ -107,8 +107,8 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
         constants_to_initializers(graph)  # The converter turns attributes into Constants.
         put_back(proto)
         taken += _take_apart(proto, path)  # What lower opsets lack, as LayerNormalization.
-    removed = remove_dead_nodes(graph) + _fold_constants(proto, path)
-    flattened, unrolled = _resolve_control_flow(proto, path)
+    removed = remove_dead_nodes(graph) + _fold_constants(proto, base_dir, path)
+    flattened, unrolled = _resolve_control_flow(proto, base_dir, path)
     taken += _take_apart(proto, path) if flattened or unrolled else 0
     _note(notes, taken, "took {} fused nodes of ONNX Runtime apart")
     removed += flattened
@@ -191,8 +191,10 @@ def _take_apart(proto: ModelProto, path: Path) -> int:
     return take_apart(proto, lambda stub: infer_values(stub, {}, path))
 
 
-def _fold_constants(proto: ModelProto, path: Path) -> int:
-    return fold_repeatedly(proto, lambda: infer_values(proto, {}, path)) if may_fold(proto) else 0
+def _fold_constants(proto: ModelProto, base_dir: Path, path: Path) -> int:
+    if not may_fold(proto):
+        return 0
+    return fold_repeatedly(proto, lambda: infer_values(proto, {}, path), base_dir)
 
 
 def _remove_copies(proto: ModelProto, path: Path) -> int:
@@ -202,7 +204,7 @@ def _remove_copies(proto: ModelProto, path: Path) -> int:
     return remove_identities(graph) + remove_dead_nodes(graph)
 
 
-def _resolve_control_flow(proto: ModelProto, path: Path) -> tuple[int, int]:
+def _resolve_control_flow(proto: ModelProto, base_dir: Path, path: Path) -> tuple[int, int]:
     """Put what runs in place of If, Loop and Scan nodes where the model fixes that.
 
     Returns how many constant nodes this removed, and how many Loop and Scan nodes.
@@ -217,7 +219,8 @@ def _resolve_control_flow(proto: ModelProto, path: Path) -> tuple[int, int]:
         if not flattened and not loops:
             return removed, unrolled
         unrolled, room = unrolled + loops, room - added
-        removed += flattened + constants_to_initializers(graph) + _fold_constants(proto, path)
+        removed += flattened + constants_to_initializers(graph)
+        removed += _fold_constants(proto, base_dir, path)
 
 
 def _note(notes: list[str], count: int, sentence: str) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from placer.errors import InputError
-from placer.model import load_model, save_model
+from placer.graph.external_data import is_external
+from placer.model import constant_folding, load_model, save_model
 
 Save = Callable[..., Path]
 
@@ -388,6 +389,36 @@ def test_what_is_random_or_large_or_a_sequence_is_not_folded(save: Save):
     )
     left = ["RandomNormalLike", "Mul", "ConstantOfShape", "ReduceSum"]
     assert ops(path) == Counter([*left, "SequenceConstruct", "ConcatFromSequence"])
+
+
+def test_what_is_computed_of_weights_in_another_file_is_folded_too(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    text = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[N,64] x) => (float[N,64] y) <float[64,64] w = {1}, float[64] b = {2}> {
+          negated = Neg(w)
+          turned = Transpose(negated)
+          h = MatMul(x, turned)
+          y = Add(h, b)
+        }
+    """
+    inside = load_model(save(text))
+    path = tmp_path / "external" / "model.onnx"
+    path.parent.mkdir()
+    proto = onnx.load(inside.path)
+    for tensor in proto.graph.initializer:  # Only raw bytes are put into another file.
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+    onnx.save(proto, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    outside = load_model(path)
+    assert [node.op for node in outside.graph.nodes] == ["MatMul", "Add"]
+    assert is_external(outside.graph.initializers["b"])  # Nothing is made of it.
+    for name in inside.graph.initializers:
+        np.testing.assert_array_equal(outside.array(name), inside.array(name))
+    # What has no room within the model stays as it is.
+    monkeypatch.setattr(constant_folding, "_MAX_INLINE_BYTES", 0)
+    monkeypatch.setattr(constant_folding, "_MAX_GROWN_BYTES", 0)
+    assert [node.op for node in load_model(path).graph.nodes][:2] == ["Neg", "Transpose"]
 
 
 def test_constant_weights_are_computed_once(save: Save):

@@ -57,7 +57,7 @@ def import_model(
     scopes = flatten(proto.graph) if _quantizes_in_bodies(proto) else {}
     tidy_quantized(proto)
     values = infer_values(proto, {}, path)
-    fold_constants(proto, values, keep=_KEPT)
+    fold_constants(proto, values, keep=_KEPT, base_dir=base_dir)
     types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
     state = dequantize_graph(proto, types, base_dir, path, kept)
     floats = without_initializers(proto, [t.name for t in proto.graph.initializer])

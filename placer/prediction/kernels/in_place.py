@@ -37,10 +37,9 @@ class InPlace:
 
     def has(self, node: Node) -> bool:
         """Whether ``node`` is one of those, or a number that operands are multiplied by."""
-        edges = self._made.edges(node)
-        if not edges or not self._moves(node):  # What is constant is no operand.
+        if not self._moves(node):  # Others may have no inputs.
             return False
-        writer = self._made.writer.get(edges[0].tensor)
+        writer = self._made.writer.get(self._made.edges(node)[0].tensor)
         if writer is None or not self._is_joined(writer.node) or writer.role != "product":
             return False
         product, given = writer.node.name, writer.node.inputs[0]

@@ -79,7 +79,7 @@ class Units(UnitGraph):
         for tensor in self.graph.inputs:
             self._add_input_cast(tensor)
         for node in self.graph.nodes:
-            if node.name in self._halved:
+            if node.name in self._halved or self._is_constant(node):
                 continue
             if node.name in self._free or is_identity(node) or self._keeps_size(node):
                 self._pass_on(node)
@@ -97,6 +97,10 @@ class Units(UnitGraph):
             writer = self.writer.get(tensor)
             if writer is not None and self._is_cast(tensor):
                 self.add(writer.node, "cast", [Edge(tensor, "", index)], (), works=False)
+
+    def _is_constant(self, node: Node) -> bool:
+        """Whether it reads constants alone: the builder computes it."""
+        return any(node.inputs) and not self.edges(node)
 
     def _add_node(self, node: Node) -> None:
         """The units of a node that is neither a norm nor part of an attention."""

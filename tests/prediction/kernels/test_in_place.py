@@ -1,6 +1,9 @@
 """Operands of attentions that are read where a product wrote them, and what scales them."""
 
-from tests.prediction.kernels.building import builder_test
+from onnx import TensorProto
+
+from placer.graph.text import graph_of_text
+from tests.prediction.kernels.building import builder_test, placement_of, predicted
 
 
 def attention(
@@ -96,15 +99,30 @@ NARROW = {
     )
     for width in (8, 12)
 }
-TIED = {
-    "a table that is looked up and multiplied by is turned when it is built": """
-    (int64[1,16] ids) => (float[1,16,80] out) <float[80,64] table = {1}, float[64,64] w = {1}> {
-      [look] x = Gather(table, ids)
-      [product] h = MatMul(x, w)
-      [turn] t = Transpose<perm = [1, 0]>(table)
-      [head] out = MatMul(h, t)
-    }""",
-}
 test_attentions = builder_test(GRAPHS, 17)
 test_narrow_heads = builder_test(NARROW, 17)
-test_tied_tables = builder_test(TIED, 17)
+
+
+TIED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (int64[1,16] ids) => (float[1,16,80] out) <float[80,64] table = {1}, float[64,64] w = {1}> {
+  [look] x = Gather(table, ids)
+  [product] h = MatMul(x, w)
+  [turn] t = Transpose<perm = [1, 0]>(table)
+  [head] out = MatMul(h, t)
+}
+"""
+
+
+def test_what_is_made_of_constants_alone_is_no_layer():
+    """As a table in another file, which is looked up and multiplied by."""
+    graph = graph_of_text(TIED)
+    table = graph.initializers["table"]
+    table.ClearField("float_data")
+    table.data_location = TensorProto.EXTERNAL
+    table.external_data.add(key="location", value="table.bin")
+    for pairs in ((), ("h->head", "t->head")):
+        layers = predicted(graph, placement_of(graph, pairs)).layers
+        nodes = {node for layer in layers for node in layer.nodes}
+        assert "turn" not in nodes
+        assert nodes >= {"look", "product", "head"}
