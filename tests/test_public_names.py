@@ -187,6 +187,30 @@ def test_work_joins_a_study():
         placer.work("digit", "sqlite:///studies.db")
 
 
+def test_what_a_notebook_shows_of_a_result_fits_on_a_screen():
+    data = {"image": np.load(DATA)["image"][:8]}
+    run = {"engine": "fusion-model", "gpu": "l4", "preset": "quick", "cache": False}
+    result = placer.optimize(MODEL, data=data, budget=3, output="out", gates="sqnr>=5", **run)  # type: ignore[arg-type]
+    shown = [
+        result,
+        placer.explain(MODEL, gpu="l4"),
+        placer.apply_placement("out/placement.yaml", MODEL, output="applied"),
+        placer.import_model(Path(__file__).parent / "artefacts" / "modelopt_onnx.onnx", "f.onnx"),
+    ]
+    for one in shown:
+        assert len(repr(one)) < 500, type(one)
+    assert repr(result).startswith("Result(model=")
+
+
+def test_one_path_or_name_may_be_given_by_itself():
+    (one,) = placer.evaluate(MODEL, MODEL, data=DATA, engine="onnxruntime").models
+    assert one.model == str(MODEL)
+    (timed,) = placer.bench(MODEL, engine="onnxruntime", rounds=5).models
+    assert timed.model == str(MODEL)
+    region = placer.extract_region(MODEL, "part.onnx", outputs="logits")
+    assert region.outputs == ("logits",)
+
+
 def test_work_waits_for_a_study_that_has_not_begun():
     data = {"image": np.load(DATA)["image"][:8]}
     run = {"engine": "fusion-model", "gpu": "l4", "preset": "quick", "cache": False}

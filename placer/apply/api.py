@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -54,10 +54,10 @@ class AppliedModel:
     outputs against those of the model as it was given; None if ONNX Runtime does not run both.
     """
 
-    file: PlacementFile
+    file: PlacementFile = field(repr=False)
     model: Model
-    applied: Applied
-    scales: Scales
+    applied: Applied = field(repr=False)
+    scales: Scales = field(repr=False)
     new_sites: tuple[str, ...]
     warnings: tuple[str, ...]
     folder: Path

@@ -17,6 +17,7 @@ from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset, load_dataset
 from placer.common.file_groups import written_together
 from placer.common.files import cannot_write
+from placer.common.names import texts_of
 from placer.common.ort_session import create_session, run_once
 from placer.errors import InputError
 from placer.graph.edit import reads
@@ -46,8 +47,8 @@ def extract_region(
     model: Path | str,
     output: Path | str,
     *,
-    inputs: Sequence[str] = (),
-    outputs: Sequence[str] = (),
+    inputs: str | Sequence[str] = (),
+    outputs: str | Sequence[str] = (),
     around: str | None = None,
     depth: int = 2,
     data: str | None = None,
@@ -66,6 +67,7 @@ def extract_region(
     off and data that does not fit, and RunError if ONNX Runtime cannot run the part before it.
     """
     path, target = Path(model), Path(output)
+    inputs, outputs = texts_of(inputs), texts_of(outputs)
     if target.resolve() == path.resolve():
         raise InputError(f"{target} is the model itself; choose another output")
     archive = None if data is None else target.with_suffix(".npz")

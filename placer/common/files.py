@@ -8,7 +8,9 @@ import os
 import platform
 import re
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 
 from placer.common.limits import Limits, how_to_lift, in_bytes
@@ -19,6 +21,11 @@ _GIT_LFS = b"version https://git-lfs.github.com/spec/"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 # Reasons that lie in the disk, not in the path.
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+def paths_of(given: str | PathLike[str] | Iterable[str | PathLike[str]]) -> tuple[Path, ...]:
+    """Paths, of which one may be given by itself."""
+    return tuple(map(Path, [given] if isinstance(given, str | PathLike) else given))
 
 
 def read_bytes(path: Path, what: str, field: str) -> bytes:

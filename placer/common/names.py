@@ -10,6 +10,11 @@ from difflib import get_close_matches
 _NEAR = 0.54
 
 
+def texts_of(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Texts, of which one may be given by itself."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def unknown(what: str, name: object, known: Iterable[str], others: str = "") -> str:
     """The sentence ``unknown WHAT 'NAME'; use one of: A, B; did you mean 'A'?``.
 

@@ -13,6 +13,7 @@ from onnx import helper
 
 from placer.calibration.data_shapes import shapes_of_data
 from placer.calibration.dataset import load_dataset, synthetic_dataset
+from placer.common.files import paths_of
 from placer.common.names import unknown
 from placer.common.shapes import GivenShape, ShapeRange, given_ranges, optima
 from placer.common.statistics import paired_ratio
@@ -70,7 +71,7 @@ class BenchResult:
 
 
 def bench(
-    models: Sequence[str | PathLike[str]],
+    models: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
     engine: str = "auto",
     shapes: Mapping[str, GivenShape] | None = None,
@@ -90,7 +91,7 @@ def bench(
 
     Raises InputError for wrong input, RunError if the engine refuses a model.
     """
-    paths = [Path(model) for model in models]
+    paths = paths_of(models)
     if not paths:
         raise InputError("no model is given; give at least one")
     for name, count, least in (("rounds", rounds, LEAST_ROUNDS), ("threads", threads, 1)):

@@ -80,7 +80,7 @@ class _Subject:
     own: OwnPairs | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ModelExplanation:
     """Decisions and the predicted plan of a placement; every time is an estimate for ``gpu``.
 
@@ -98,6 +98,12 @@ class ModelExplanation:
     built: Plan | None
     outcomes: tuple[SiteOutcome, ...]
     _subject: _Subject
+
+    def __repr__(self) -> str:
+        gpu = "" if self.gpu is None else f", gpu={self.gpu.name!r}"
+        layers = f"{len(self.explanation.plan.layers)} layers"
+        pack = f"pack={self.pack.name_and_version!r}, base={self.base!r}"
+        return f"ModelExplanation({self.source!r}, {layers}, {pack}{gpu})"
 
     @property
     def inside(self) -> str:

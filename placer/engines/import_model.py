@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,10 @@ class ImportedModel:
 
     model: Path
     placement_file: Path
-    pack: Pack
-    imported: Imported
-    comparison: PackComparison
-    losses: tuple[Loss, ...]
+    pack: Pack = field(repr=False)
+    imported: Imported = field(repr=False)
+    comparison: PackComparison = field(repr=False)
+    losses: tuple[Loss, ...] = field(repr=False)
     sqnr: float | None
     compared_on: str
     warnings: tuple[str, ...]

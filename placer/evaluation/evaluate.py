@@ -18,6 +18,8 @@ from placer.accuracy.metrics import ChannelGroup, Comparison, channel_groups, fi
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import load_dataset
 from placer.calibration.sample import Sample
+from placer.common.files import paths_of
+from placer.common.names import texts_of
 from placer.common.ort_session import blamed_on
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.common.user_code import load_function
@@ -73,11 +75,11 @@ class EvalResult:
 
 def evaluate(
     float_model: str | PathLike[str],
-    quantized: Sequence[str | PathLike[str]],
+    quantized: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
     data: str | PathLike[str],
     labels: str | PathLike[str] | None = None,
-    metrics: Sequence[str] = (),
+    metrics: str | Sequence[str] = (),
     gates: str | Sequence[str] = (),
     shapes: Mapping[str, GivenShape] | None = None,
     engine: str = "onnxruntime",
@@ -104,13 +106,13 @@ def evaluate(
     fixed = with_shapes_of_data(Path(float_model), optima(given_ranges(shapes)), str(data))
     source = load_as_is(Path(float_model), fixed)
     given = load_model(Path(float_model), fixed)
-    asked = tuple(map(Gate.parse, [gates] if isinstance(gates, str) else gates))
-    functions = {name: load_function(name) for name in metrics}
+    asked = tuple(map(Gate.parse, texts_of(gates)))
+    functions = {name: load_function(name) for name in texts_of(metrics)}
     judged = judged_by(given, [gate.output for gate in asked if gate.output])
     samples = _labelled(list(load_dataset(str(data), source)), labels)
     outputs = tuple(dict.fromkeys((*given.graph.outputs, *judged.graph.outputs)))
     check_gates(asked, outputs, samples[0].labels is not None)
-    models = [load_as_is(Path(path), fixed) for path in quantized]
+    models = [load_as_is(path, fixed) for path in paths_of(quantized)]
     graph, note = judged.graph, judged.told()
     if judged.rows is not None:
         if judged.rows.settled:  # The float model's choices are made in its normalised form.

@@ -96,7 +96,7 @@ def _attribute(proto: onnx.AttributeProto) -> AttributeValue:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """Index of a graph whose nodes are named uniquely and topologically sorted.
 
@@ -122,6 +122,10 @@ class Graph:
     scopes: Scopes = field(default_factory=dict)
     open_tensors: frozenset[str] = frozenset()
     normalized: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        """Without weights, which would fill the screens of a notebook."""
+        return f"Graph({len(self.nodes)} nodes, inputs={self.inputs}, outputs={self.outputs})"
 
     @cached_property
     def by_op(self) -> Mapping[str, tuple[Node, ...]]:

@@ -56,7 +56,7 @@ _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.
 _QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|QLinear\w+|\w+Integer|QGemm")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A normalised float model.
 
@@ -76,6 +76,9 @@ class Model:
     input_shapes: Mapping[str, tuple[int, ...]]
     notes: tuple[str, ...]
     imported: Imported | None = None
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.path)!r}, {self.graph!r})"
 
     @property
     def weight_bytes(self) -> int:

@@ -16,7 +16,8 @@ from onnx import ModelProto
 from placer.accuracy.gates import Gate
 from placer.calibration.collect import default_cache_dir
 from placer.common.custom_ops import custom_ops as with_custom_ops
-from placer.common.files import make_output_folder, write_bytes
+from placer.common.files import make_output_folder, paths_of, write_bytes
+from placer.common.names import texts_of
 from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
 from placer.model import save_model
@@ -115,7 +116,7 @@ def optimize(
         output=None if output is None else Path(output),
         shape_ranges=given_ranges(shapes),
         fix=dict(fix or {}),
-        custom_ops=_paths(custom_ops),
+        custom_ops=paths_of(custom_ops),
         engine=engine,
         threads=threads,
         objective=objective,
@@ -143,7 +144,7 @@ def optimize(
         seed=seed,
         sampler=sampler,
         front=front,
-        warm_starts=_paths(warm_starts),
+        warm_starts=paths_of(warm_starts),
         storage=storage,
         study=study,
         export=export,
@@ -162,7 +163,7 @@ def work(
     model: StrPath | None = None,
     data: StrPath | None = None,
     eval_data: StrPath | None = None,
-    functions: Sequence[str] = (),
+    functions: str | Sequence[str] = (),
     custom_ops: StrPath | Sequence[StrPath] = (),
     device: str | None = None,
     cache: bool = True,
@@ -187,8 +188,9 @@ def work(
     }
     given = {name: value for name, value in changes.items() if value is not None}
     given["cache_dir"] = default_cache_dir() if cache else None
-    with with_custom_ops(*_paths(custom_ops)):
-        return work_on(storage, study, given, observer or QuietObserver(), functions, wait)
+    with with_custom_ops(*paths_of(custom_ops)):
+        observer = observer or QuietObserver()
+        return work_on(storage, study, given, observer, texts_of(functions), wait)
 
 
 def function_gate(
@@ -294,7 +296,3 @@ def _several(given: Text | Sequence[Text], keyword: str) -> tuple[Text, ...]:
                 f"`{keyword}` is or holds {type(one).__name__}; give a text or a list{function}"
             )
     return cast("tuple[Text, ...]", texts)
-
-
-def _paths(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:
-    return tuple(map(Path, [given] if isinstance(given, str | PathLike) else given))

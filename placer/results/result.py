@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -96,6 +96,14 @@ class Result(Part):
     site_decisions: list[SitePart] = Field(default=[], description="every site, in node order")
 
     _folder: Path | None = PrivateAttr(default=None)
+
+    def __repr_args__(self) -> Iterable[tuple[str, object]]:
+        """The outcome alone: with all trials it would fill the screens of a notebook."""
+        yield "model", self.model.path
+        yield "engine", self.engine.name
+        yield "verdict", self.verdict.value
+        yield "speedup", round(self.speedup, 3)
+        yield "trials", len(self.trials)
 
     def shown_metrics(self, classifiers: Collection[str] = ()) -> dict[str, float | None]:
         """Metrics of the result that mean something for their output.
