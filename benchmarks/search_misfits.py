@@ -130,13 +130,13 @@ def operators(shape: Shape) -> Callable[[States], float]:
 
 
 def rough(shape: Shape) -> Callable[[States], float]:
-    """Each placement has a number of its own, with heavy tails."""
+    """Each placement is slower by a factor of its own, with heavy tails."""
 
     def value(states: States) -> float:
         if not any(states):
             return 0.0
         deviation = math.sqrt(FREEDOM / (FREEDOM - 2))
-        return float(shape.rng("whole", *states).standard_t(FREEDOM)) / deviation
+        return abs(float(shape.rng("whole", *states).standard_t(FREEDOM))) / deviation
 
     return value
 

@@ -12,8 +12,8 @@ from placer.search.landscape.landscape import Landscape, Move, Moves, State, app
 from placer.search.models.latency_model import LatencyModel
 
 # Of changes of one group, and then of two, so many are looked at one by one; of the first, so many
-# are paired.
-LOOKED_AT, PAIRED = 48, 16
+# are paired, those with the least predicted latency.
+SINGLE, DOUBLE, PAIRED = 192, 48, 16
 
 
 def near_best(
@@ -32,16 +32,17 @@ def near_best(
     gains, changes = landscape.gains(state, latency.objective(), moves)
     alters = changes & landscape.alters(state, moves)
     order = [i for i in np.argsort(gains, kind="stable").tolist() if alters[i]]
-    single = [apply(state, [moves.moves[i]]) for i in order[:LOOKED_AT]]
+    single = {i: apply(state, [moves.moves[i]]) for i in order[:SINGLE]}
+    predicted = {other: latency.predict(other) for other in single.values()}
+    means = {i: predicted[other][0] for i, other in single.items()}
     pairs = sorted(
-        (float(gains[i] + gains[j]), apply(state, [moves.moves[i], moves.moves[j]]))
-        for i, j in combinations(order[:PAIRED], 2)
+        (means[i] + means[j], apply(state, [moves.moves[i], moves.moves[j]]))
+        for i, j in combinations(sorted(single, key=lambda i: means[i])[:PAIRED], 2)
         if not _sites(moves.moves[i]) & _sites(moves.moves[j])
     )
-    promising = []
-    for other in dict.fromkeys((*single, *(pair for _, pair in pairs[:LOOKED_AT]))):
-        mean, deviation = latency.predict(other)
-        promising.append((expected_gain(ratio - mean, deviation), other))
+    for _, pair in pairs[:DOUBLE]:
+        predicted.setdefault(pair, latency.predict(pair))
+    promising = [(expected_gain(ratio - mean, d), other) for other, (mean, d) in predicted.items()]
     # Whether a state is allowed takes longer to tell than its latency.
     return next((other for _, other in sorted(promising, reverse=True) if allowed(other)), None)
 

@@ -100,24 +100,33 @@ class Round:
         # With a front, a gain that is predicted at another limit comes first.
         goes_near = self._is_misfit() and not (only_gains and self._knowledge.levels)
         # What one way of looking has nothing left of, the other may: only then has it ended.
-        if goes_near and (self._explores or self._progress.has_stalled()):
+        if goes_near and not self._is_far_better():
             return self._near_best() or self._predicted(only_gains=only_gains)
         proposal = self._predicted(only_gains=only_gains)
         return self._near_best() if proposal is None and goes_near else proposal
 
     def plan(self) -> Plan:
         """What it looks at before it measures any noise."""
-        goes_near = self._is_misfit()
-        if goes_near and (self._explores or self._progress.has_stalled()):
+        if not self._is_misfit():
+            self._candidate()
+        elif not self._is_far_better():
             self._change_of_best()
-        elif not self._is_gain(self._look(per_site=False)) and self._knowledge.per_site:
-            self._look(per_site=True)
         return self._optima
 
     def _is_misfit(self) -> bool:
         """Whether latencies are off what layers explain by more than their measurement."""
         has_best = self._progress.holds_best and self._progress.best < math.inf
         return has_best and self._latency.misfit.level > 0
+
+    def _is_far_better(self) -> bool:
+        """Whether it is the turn of what layers predict to be best, and that is predicted to be a
+        gain with what latencies are off them, too.
+        """
+        if self._explores or self._progress.has_stalled():
+            return False
+        candidate = self._candidate()
+        expected = None if candidate is None else self._latency.predict(candidate[0])[0]
+        return expected is not None and self._progress.is_gain(expected)
 
     def _near_best(self) -> Proposal | None:
         """A change of one or two groups of the best; None once all were tried or miss a gate."""
@@ -146,9 +155,7 @@ class Round:
     def _predicted(self, *, only_gains: bool) -> Proposal | None:
         """The best by the predictions; None if nothing was found that is worth a trial."""
         while True:
-            candidate = self._look(per_site=False)
-            if self._knowledge.per_site and not self._is_gain(candidate):
-                candidate = self._look(per_site=True) or candidate
+            candidate = self._candidate()
             must_gain = only_gains or self._progress.has_stalled()
             if not self._is_useful(candidate) or (must_gain and not self._is_gain(candidate)):
                 return None
@@ -159,6 +166,13 @@ class Round:
                 kind = OPTIMUM if state == self._optimum else kind
                 return self._repaired(state) or self._proposal(kind, state)
             self._pass_over(skip)
+
+    def _candidate(self) -> tuple[State, float] | None:
+        """The best untried state, of whole groups unless only sites promise a gain."""
+        candidate = self._look(per_site=False)
+        if self._knowledge.per_site and not self._is_gain(candidate):
+            return self._look(per_site=True) or candidate
+        return candidate
 
     def hoped(self) -> Proposal | None:
         """The change of the best of which most gain is expected, be it predicted to hold or not.

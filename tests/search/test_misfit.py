@@ -1,20 +1,38 @@
 """How far whole latencies are off the layers, and what the search does then."""
 
+from collections import defaultdict
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import pytest
 
-from placer.search.landscape.landscape import State
+from placer.search.landscape.landscape import Objective, State, apply
 from placer.search.models.bayesian_linear import Gaussian, Summed
+from placer.search.models.latency_model import LatencyModel
 from placer.search.models.misfit import NEIGHBOURS, Likeness, Misfit, learn_misfit
-from placer.search.proposals.near_best import expected_gain
+from placer.search.proposals.near_best import expected_gain, near_best
 from placer.search.proposals.round import NEAR
+from placer.search.records import TrialRecord
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine, best, search
 
 LAND = landscape(BRANCHES, "tensorrt", "float16")
 FLOATS = LAND.state(LAND.space.floats)
+
+
+def unlike(count: int) -> str:
+    """Convolutions one after the other, each of another number of channels."""
+    weights = ", ".join(f"float[{i + 9},{i + 8},1,1] w{i} = {{1}}" for i in range(count))
+    nodes = " ".join(f"[conv{i}] t{i + 1} = Conv(t{i}, w{i})" for i in range(count))
+    return f"""
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8,4,4] t0) => (float[1,{count + 8},4,4] t{count}) <{weights}> {{ {nodes} }}
+"""
+
+
+LONG = landscape(unlike(60), "tensorrt", "float16")
 
 
 class PairedEngine(Engine):
@@ -108,6 +126,47 @@ def test_the_search_goes_on_near_the_best_where_the_model_is_wrong():
     assert best(records).ratio <= 1.02 * engine.optimum()
 
 
+def test_what_layers_predict_is_tried_where_it_is_a_gain_with_the_misfit_too():
+    engine = PairedEngine(LAND)
+    engine.world = (1,)
+    proposer, records = engine.proposer(), list[TrialRecord]()
+    far = list[tuple[float, float]]()
+    for number in range(40):
+        proposal = proposer.propose(records)
+        assert proposal is not None
+        if proposal.kind == "surrogate" and any(record.kind == NEAR for record in records[-6:]):
+            far.append((proposer.expected(records, proposal.choices)[0], best(records).ratio))
+        records.append(engine.trial(number, proposal))
+    assert all(expected < known for expected, known in far)
+
+
+class Told:
+    """A model of latency that tells what it was told of some states, and 1 of all others."""
+
+    def __init__(self, told: Mapping[State, float]) -> None:
+        self._told = told
+
+    def objective(self) -> Objective:
+        """By layers, all states take as long."""
+        extras = np.zeros((len(LONG.sites), max(len(names) for names in LONG.names)))
+        return Objective(defaultdict(float), extras)
+
+    def predict(self, state: State) -> tuple[float, float]:
+        """See ``LatencyModel``."""
+        return self._told.get(state, 1.0), 0.0
+
+
+def test_of_many_changes_that_with_the_most_expected_gain_is_found():
+    moves = LONG.group_moves
+    state = LONG.state(LONG.space.defaults)
+    altering = np.flatnonzero(moves.changing(state) & LONG.alters(state, moves))
+    assert len(altering) > 48
+    for move in altering[[0, -1]].tolist():
+        wanted = apply(state, [moves.moves[move]])
+        model = cast(LatencyModel, Told({wanted: 0.9}))
+        assert near_best(LONG, model, (1.0, state), moves, lambda _: True) == wanted
+
+
 def test_it_does_not_end_while_layers_predict_a_gain():
     # Changes near float bring nothing here; one further away, which layers predict, does.
     engine = PairedEngine(LAND)
@@ -116,7 +175,9 @@ def test_it_does_not_end_while_layers_predict_a_gain():
 
 
 def test_many_changes_in_vain_do_not_end_it_while_others_are_left():
-    records = search(PairedEngine(LAND), 60)
+    engine = PairedEngine(LAND)
+    engine.world = (1,)
+    records = search(engine, 60)
     since = records[records.index(best(records)) + 1 :]
     assert sum(record.kind == NEAR for record in since) > 24
 
