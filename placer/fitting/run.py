@@ -24,6 +24,7 @@ from placer.fitting.leave_out import COVERAGE, conformal_quantile, leave_out
 from placer.fitting.measure import Bench, model_paths
 from placer.fitting.networks import network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, counts_moves, in_steadier_times, predict
+from placer.fitting.progress import Progress
 from placer.fitting.records import Records
 from placer.fitting.rules import rule_evidence
 from placer.model import load_model
@@ -180,11 +181,15 @@ class _Run:
             remark = "builds measured with other options are kept and take no part"
             names = ", ".join(path.name for path in others)
             self._remark(remark, told=f"{remark}: {names} in {others[0].parent}")
+        generated = network_names(self._options.networks)
+        models = model_paths(self._options.models) if self._options.models else []
+        progress = Progress(len(generated) + len(models), self._tell)
         networks = []
-        for name in network_names(self._options.networks):
-            networks += self._network(name, write_network(name, folder))
-        for path in model_paths(self._options.models) if self._options.models else ():
-            networks += self._network(f"{GIVEN}{path.stem}", path)
+        for name in generated:
+            networks += self._network(name, write_network(name, folder), progress)
+        for path in models:
+            networks += self._network(f"{GIVEN}{path.stem}", path, progress)
+        self._tell("all is measured; fitting, each tenth of the networks estimated without it")
         return self._fit(in_steadier_times(self._distinct(networks)))
 
     def _distinct(self, networks: list[PredictedNetwork]) -> list[PredictedNetwork]:
@@ -198,9 +203,10 @@ class _Run:
                 self._remark("copies of one model count once", told=sentence)
         return list(first.values())
 
-    def _network(self, name: str, path: Path) -> list[PredictedNetwork]:
+    def _network(self, name: str, path: Path, progress: Progress) -> list[PredictedNetwork]:
         """The builds of one network, measured now or before; none if the engine refuses it."""
         bench = self._bench
+        progress.begin()
         try:
             model = load_model(path)
         except InputError as error:
@@ -208,7 +214,7 @@ class _Run:
             return []
         record = self._records.load(name, model.fingerprint)
         if record is not None:
-            self._tell(f"{name}: {len(record.builds)} builds were measured before")
+            progress.tell(f"{name}: {len(record.builds)} builds were measured before")
         else:
             try:
                 record = bench.measure(name, model)
@@ -216,7 +222,7 @@ class _Run:
                 self._remark("a network that cannot be built is left out", told=f"{name}: {error}")
                 return []
             self._records.keep(record)
-            self._tell(f"{name}: {len(record.builds)} builds measured")
+            progress.tell_measured(f"{name}: {len(record.builds)} builds measured")
         if record.refused:
             self._remark(
                 "some builds that the engine refused are left out",

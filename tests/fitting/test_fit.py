@@ -97,7 +97,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(fitted: Path, models: Path,
     next((tmp_path / "stopped").rglob("model secret-48.json")).unlink()
     sentences = told("onnxruntime", tmp_path / "stopped" / "fit.json", models)
     assert sum("were measured before" in sentence for sentence in sentences) == 4
-    assert "model secret-48: 3 builds measured" in sentences
+    assert "4 of 5, model secret-48: 3 builds measured" in sentences
 
 
 def test_builds_of_other_options_are_kept_and_said_to_take_no_part(
@@ -136,7 +136,7 @@ def test_a_model_that_has_changed_is_measured_again(fitted: Path, models: Path, 
     shutil.copytree(models, tmp_path / "models")
     onnx.save(parse_model(SECRET.format(c=12)), tmp_path / "models" / "secret-8.onnx")
     sentences = told("onnxruntime", tmp_path / "run" / "fit.json", tmp_path / "models")
-    assert "model secret-8: 3 builds measured" in sentences
+    assert "5 of 5, model secret-8: 3 builds measured" in sentences
 
 
 def test_copies_of_one_model_are_one_network(fitted: Path, models: Path, tmp_path: Path):
