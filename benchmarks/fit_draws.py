@@ -3,10 +3,10 @@
     python benchmarks/fit_draws.py --engine onnxruntime --builds builds --json draws.json
 
 Development networks, held-out ones and those aside are each estimated by a fit to the networks that
-``placer fit`` generates and by fits to half of those of each kind, drawn at random from
-``--generated`` ones. Of the first fit it is told besides how many estimates its 80% intervals hold,
-and, with ``--own``, how far further builds of a network are off whose float and default builds are
-given. What is not in ``--builds`` is measured, with ``--only-fit`` it is left out.
+``placer fit`` generates and by fits to half of those of each kind, drawn at random.
+Of the first fit it is told besides how many estimates its 80% intervals hold, and, with ``--own``,
+how far further builds of a network are off whose float and default builds are given. What is not in
+``--builds`` is measured, with ``--only-fit`` it is left out.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ from rich.table import Table
 
 from placer.fitting.costs import fit_costs
 from placer.fitting.leave_out import BuildPair, estimate, latency_errors, leave_out, pairs_of
-from placer.fitting.networks import network_names
 from placer.fitting.predicted import PredictedNetwork
 from placer.prediction.times.fitted import CostTable
 from placer.results.result import versions
 
-_SHIPPED = 118  # What ``placer fit`` generates.
 _SETS = ("development", "held-out", "aside")
 _FIGURES = ("within 10%", "80%", "95%", "ordered")
 Networks = Sequence[PredictedNetwork]
@@ -55,12 +53,11 @@ def half_of_each_kind(generated: Networks, seed: int) -> list[PredictedNetwork]:
 
 
 def fits(networks: Networks, draws: int) -> dict[str, list[PredictedNetwork]]:
-    """What is fitted to, by what it is called: the generated networks, and halves of more."""
+    """What is fitted to, by what it is called: the generated networks, and halves of them."""
     names = {name for chosen in drawn().values() for name in chosen}
     generated = [one for one in networks if one.record.network not in names]
-    shipped = set(network_names(_SHIPPED))
-    found = {"generated": [one for one in generated if one.record.network in shipped]}
-    return found | {f"draw {seed}": half_of_each_kind(generated, seed) for seed in range(draws)}
+    halves = {f"draw {seed}": half_of_each_kind(generated, seed) for seed in range(draws)}
+    return {"generated": generated} | halves
 
 
 def by_fit(known: Networks, chosen: Mapping[str, Makers]) -> dict[str, dict[str, float]]:
@@ -115,7 +112,6 @@ def main() -> None:
     """Measure what is missing, fit to each draw, print and write the figures."""
     parser = parser_of(__doc__)
     add_measuring(parser)
-    parser.set_defaults(generated=2 * _SHIPPED)
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--own", action="store_true", help="builds of the network given, too")
     parser.add_argument("--json", type=Path)
@@ -133,14 +129,13 @@ def main() -> None:
         print(f"{name}: fitted to {len(one)} networks")
     Console().print(table_of(rows))
     document: dict[str, object] = {"engine": arguments.engine, "versions": versions(), **rows}
-    shipped = [*own, *known["generated"]]
-    document["80% intervals"] = held = intervals(shipped, chosen)
+    document["80% intervals"] = held = intervals(networks, chosen)
     for name, shares in held.items():
         print(
             f"80% intervals, {name}: ratio {shares['ratio']:.1%}, latency {shares['latency']:.1%}"
         )
     if arguments.own:
-        document["float and default builds given"] = given = with_own(shipped, chosen)
+        document["float and default builds given"] = given = with_own(networks, chosen)
         for name, found in given.items():
             shown = ", ".join(f"{figure} {found[figure]:.1%}" for figure in _FIGURES)
             print(f"float and default builds given, {name}: {shown}")

@@ -262,7 +262,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     """Options of ``measured``."""
     parser.add_argument("--engine", default="openvino")
     parser.add_argument("--builds", type=Path, required=True)
-    parser.add_argument("--generated", type=int, default=118, help="generated networks")
+    parser.add_argument("--generated", type=int, default=236, help="generated networks")
     parser.add_argument("--placements", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--only-fit", action="store_true")

@@ -47,7 +47,7 @@ _LEAST_BUILDS = 10  # From which the profiler's own time can be told.
 _OUTLIER = 0.06  # Error from which an equation counts less, as a share of the build's time.
 _ROUNDS = 3
 # Networks whose equations are kept: leaving out one after the other, each fit needs nearly all.
-_KEPT_NETWORKS = 256
+_KEPT_NETWORKS = 512
 
 # By kind, shape (WIDTH,): number of parts, million operations, megabytes read and written.
 Features = Mapping[CostKey, np.ndarray]

@@ -66,7 +66,7 @@ def fit(
     device: str | None = None,
     base: str | None = None,
     engine_options: Mapping[str, str] | None = None,
-    networks: int = 118,
+    networks: int = 236,
     placements: int = 4,
     rounds: int = 15,
     names: bool = False,
