@@ -39,7 +39,13 @@ from placer.model import load_model
 from placer.prediction.layers.predictor import Predictor
 from placer.prediction.times.gpus import load_gpu
 from placer.prediction.times.layer_classes import LayerClass, LayerClasses, Rate, load_layer_classes
-from placer.prediction.times.roofline import Roofline, operation_rate, uncached_bytes
+from placer.prediction.times.roofline import (
+    Roofline,
+    memory_bandwidth,
+    operation_rate,
+    tensor_bandwidth,
+    uncached_bytes,
+)
 from placer.prediction.times.work import SMALL_TILE
 from placer.quantization import EMPTY
 from placer.results.result import versions
@@ -181,7 +187,7 @@ class _Row:
     def of(sample: Sample, launch_us: float) -> _Row:
         work, gpu = sample.work, sample.gpu
         rate = operation_rate(_rate(work.name, work.dtype), work.dtype or "float16", gpu)
-        bandwidth = gpu.memory_bandwidth_gb_s * 1e3  # Bytes per microsecond.
+        bandwidth = tensor_bandwidth(work, gpu) / 1e6  # Bytes per microsecond.
         uncached = uncached_bytes(work, gpu)
         depth_us = work.depth * _depth_cycles(work.name, work.dtype) / gpu.clock_mhz
         parts = (
@@ -191,7 +197,8 @@ class _Row:
             work.written / bandwidth,
             depth_us,
         )
-        us = max(sample.us - launch_us - uncached / bandwidth, 0.3)
+        uncached_us = uncached / (memory_bandwidth(gpu) / 1e6)
+        us = max(sample.us - launch_us - uncached_us, 0.3)
         least_us = LEAST_DEPTH * depth_us
         values = (np.array(parts), us, least_us, sample.engine_us)
         return _Row(work.name, work.dtype, gpu.compute_capability, *values)

@@ -308,6 +308,22 @@ def test_weights_that_no_cache_holds_come_from_memory_at_its_bandwidth():
     assert cached.work_us(activations) - cached.work_us(fits) == pytest.approx(5e5 / bandwidth)
 
 
+def test_tensors_that_the_cache_holds_move_as_fast_as_multiprocessors_and_clock_say():
+    """2 MiB of L2 and 20 multiprocessors, each of which moves 6.73 bytes in a nanosecond at least."""
+    many = GPU.model_copy(update={"sms": 20})
+    figures = classes(bandwidth_efficiency=1, write_efficiency=1)
+
+    def us(moved: float, gpu: Gpu) -> float:
+        idle, busy = (Work("conv", "int8", 0, bytes=b, written=b / 2) for b in (0, moved))
+        roofline = Roofline(CONV, gpu, figures)
+        return roofline.work_us(busy) - roofline.work_us(idle)
+
+    mib = 2**20 / 1e3  # Nanoseconds of 1 GB/s.
+    assert us(2**20, many) == pytest.approx(mib / 134.6)
+    assert us(2**23, many) == pytest.approx(2 * mib / 134.6 + 6 * mib / 100)
+    assert us(2**20, GPU) == pytest.approx(mib / 100)
+
+
 def test_a_conversion_takes_its_elements_as_well_as_its_bytes():
     """A warp of each of 10 multiprocessors converts 320 elements in a cycle of a nanosecond."""
     roofline = Roofline(CONV, GPU, classes(rate="elements"))

@@ -9,7 +9,8 @@ Rates, bandwidth and clock come from the GPU's data sheet (``configs/gpus``), th
 the profiles that the classes were fitted to show little overlap. ``depth`` is how many products
 each element of the output sums: one thread block sums them one after the other, however few blocks
 there are, so that at batch 1 it is what a convolution takes. Reading and writing are charged apart,
-since what was just written is often read from the cache. A conversion's operations are its
+since what was just written is often read from the cache; where the cache is large for the bandwidth
+of the memory, both are faster (``tensor_bandwidth``). A conversion's operations are its
 elements. Every number is an estimate.
 """
 
@@ -25,6 +26,11 @@ from placer.prediction.times.layer_classes import LayerClasses, Rate
 from placer.prediction.times.work import SMALL_TILE, TILE, Work, layer_work
 
 WARP = 32  # Threads, each of which converts an element.
+# Bytes that each multiprocessor moves in a clock cycle at least where the L2 cache keeps a layer's
+# tensors: what the memory of an RTX 3090 gives it, the least of the GPUs that the classes without a
+# compute capability were fitted to (A100: 12.7). Ada's memory gives it 2.4 to 3.1, and ten times
+# the cache.
+CACHED_BYTES = 6.73
 KEPT_CLASSES = 256
 
 
@@ -52,13 +58,13 @@ class Roofline(Estimator):
         gpu = self._gpu
         layer_class = self._find(work.name, work.dtype, gpu.compute_capability)
         rate = self._rate(layer_class.rate, work.dtype)
-        bandwidth = gpu.memory_bandwidth_gb_s * 1e9
+        bandwidth = tensor_bandwidth(work, gpu)
         ops = {TILE: work.tiled_ops, SMALL_TILE: work.small_tiled_ops}.get(
             layer_class.tile, work.ops
         )
         seconds = ops / (rate * layer_class.ops_efficiency)
         uncached = uncached_bytes(work, gpu)
-        seconds += uncached / bandwidth
+        seconds += uncached / memory_bandwidth(gpu)
         read = work.bytes - work.written - uncached
         seconds += read / (bandwidth * layer_class.bandwidth_efficiency)
         writing = layer_class.write_efficiency or layer_class.bandwidth_efficiency
@@ -73,6 +79,23 @@ class Roofline(Estimator):
 def uncached_bytes(work: Work, gpu: Gpu) -> float:
     """Bytes of weights that the L2 cache cannot have kept from the inference before."""
     return max(0.0, work.constants - gpu.l2_mb * 2**20)
+
+
+def memory_bandwidth(gpu: Gpu) -> float:
+    """Of the device memory, in bytes per second."""
+    return gpu.memory_bandwidth_gb_s * 1e9
+
+
+def tensor_bandwidth(work: Work, gpu: Gpu) -> float:
+    """What the efficiencies of reading and writing are shares of, in bytes per second.
+
+    That of the memory, but of the part of a layer's tensors that fits into the L2 cache at least
+    ``CACHED_BYTES`` for each multiprocessor and clock cycle.
+    """
+    memory = memory_bandwidth(gpu)
+    cache = max(memory, CACHED_BYTES * gpu.sms * gpu.clock_mhz * 1e6)
+    kept = min(1.0, gpu.l2_mb * 2**20 / max(work.bytes, 1.0))
+    return 1 / (kept / cache + (1 - kept) / memory)
 
 
 def operation_rate(rate: Rate, dtype: str, gpu: Gpu) -> float:
