@@ -35,6 +35,7 @@ EXPORTED = (
     "ort_lot",
     "paired",
     "second_lot",
+    "sixth_lot",
     "third_lot",
 )
 _OCR = Path(rapidocr_onnxruntime.__file__).parent / "models"
