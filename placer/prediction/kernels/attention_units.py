@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from placer.graph import Edge, Node
 from placer.prediction.kernels.attention import is_padded, product_before
@@ -11,10 +11,18 @@ from placer.prediction.kernels.wiring import UnitGraph
 
 
 class AttentionUnits:
-    """Adds the units of attentions; ``of``: by name of a node, the attention it is part of."""
+    """Adds the units of attentions; ``of``: by name of a node, the attention it is part of.
 
-    def __init__(self, made: UnitGraph, attentions: Mapping[str, tuple[Node, ...]]) -> None:
-        self._made, self._form = made, made.form
+    ``joint``: names of products of all operands without a bias, which write floats.
+    """
+
+    def __init__(
+        self,
+        made: UnitGraph,
+        attentions: Mapping[str, tuple[Node, ...]],
+        joint: Container[str],
+    ) -> None:
+        self._made, self._form, self._joint = made, made.form, joint
         self._graph = made.graph
         self.of: dict[str, tuple[Node, ...]] = {}
         self._all_of: dict[str, list[tuple[Node, ...]]] = {}  # Several for a mask.
@@ -37,7 +45,9 @@ class AttentionUnits:
         if not set(node.outputs) & set(scores.inputs):
             return False
         product = product_before(self._graph, node)
-        return product is not None and self._made.reads_integers(product)
+        if product is None or product.name in self._joint:
+            return False
+        return self._made.reads_integers(product)
 
     def add(self, node: Node) -> bool:
         """Add the units of an attention when its last node comes; False if ``node`` is of none."""

@@ -16,9 +16,10 @@ from placer.prediction.kernels.parts import NORMED, PRODUCTS, VIEWS, Unit, is_co
 from placer.prediction.kernels.reductions import Reduction, product_shape, reduction, sums_places
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.turned import Turned
-from placer.prediction.kernels.views import keeps_all
+from placer.prediction.kernels.views import FEW, keeps_all
 
 _GATES = ("Sigmoid", "HardSigmoid")
+_LINE_RANK, _MAP_RANK = 3, 4
 
 
 class Generated:
@@ -149,7 +150,9 @@ class Generated:
             return False
         if any(edge.input_index == NORMED for edge, _ in unit.reads):
             return False
-        if unit.pads_integers and any(self._turns_tokens(other) for other in kernel):
+        if unit.pads_integers and (
+            self._only_turns_tokens(kernel) or self._joins_lines(unit, kernel)
+        ):
             return False
         if unit.pads_floats and any(other.role == "reduce" for other in kernel):
             return False
@@ -213,10 +216,28 @@ class Generated:
         quantized = any(edge in self._form.scales for edge, _ in (*unit.reads, *unit.readers))
         return not quantized and self.is_in_place(unit)
 
-    def _turns_tokens(self, unit: Unit) -> bool:
-        """Whether it transposes what has another rank than a map, and so is not padded as one."""
-        rank = len(self._graph.type_of(unit.node.outputs[0]).shape or ())
-        return unit.node.op == "Transpose" and rank != 4
+    def _only_turns_tokens(self, kernel: Sequence[Unit]) -> bool:
+        """Whether it makes a map of tokens, which is only stored otherwise and padded then.
+
+        But of few tokens or channels the kernel stores a padded map, and so it does with what it
+        moves besides.
+        """
+        turned = [unit.node.outputs[0] for unit in kernel if unit.node.op == "Transpose"]
+        shapes = [self._graph.type_of(tensor).shape or () for tensor in turned]
+        tokens = len(shapes) == 1 and len(shapes[0]) != _MAP_RANK
+        return tokens and min(shapes[0][1:], default=0) > FEW
+
+    def _joins_lines(self, padding: Unit, kernel: Sequence[Unit]) -> bool:
+        """Whether a kernel computes a map of one dimension of two tensors, as gates and sums do.
+
+        As a map of two it is padded then by another kernel (18 small graphs).
+        """
+        shape = self._graph.type_of(padding.node.inputs[0]).shape or ()
+        return len(shape) == _LINE_RANK and any(
+            unit.node.op == "HardSwish"
+            or (unit.works and len({edge.tensor for edge, _ in unit.reads}) > 1)
+            for unit in kernel
+        )
 
     def _may_fuse(self, writer: Unit, unit: Unit) -> bool:
         """Whether what is generated of both may be one kernel."""

@@ -110,7 +110,8 @@ class Groups:
         Those of matrices of integers do so, and of ConvTransposes to FP8.
         """
         transposed = product.node.op == "ConvTranspose"
-        if not (transposed or (product.scales and product.node.op not in CONVS)):
+        of_integers = product.scales and self.made.reads_integers(product.node)
+        if not (transposed or (of_integers and product.node.op not in CONVS)):
             return False
         if {tensor for unit in units for tensor in unit.outputs} & set(self.made.graph.outputs):
             return False

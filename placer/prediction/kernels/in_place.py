@@ -13,7 +13,7 @@ attentions to themselves and to others, with and without biases, and Whisper and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from placer.graph import Node
 from placer.graph.weights import weight_input
@@ -27,10 +27,13 @@ _MOVES = frozenset({"Reshape", "Transpose", "Split", "Squeeze", "Unsqueeze"})
 
 
 class InPlace:
-    """What moves operands of the attentions of one placement and costs nothing."""
+    """What moves operands of the attentions of one placement and costs nothing.
 
-    def __init__(self, made: UnitGraph, attentions: AttentionUnits) -> None:
-        self._made, self._attentions = made, attentions
+    ``joint``: names of products of all operands without a bias, which write floats.
+    """
+
+    def __init__(self, made: UnitGraph, attentions: AttentionUnits, joint: Container[str]) -> None:
+        self._made, self._attentions, self._products = made, attentions, joint
         self._graph, self._form = made.graph, made.form
         self._joint: dict[str, bool] = {}  # By what is multiplied by weights.
         self._known: dict[str, bool] = {}  # By name of the product.
@@ -78,7 +81,8 @@ class InPlace:
         """Whether it is a product with a weight whose kernel alone writes what it makes."""
         if node.op != "MatMul" or weight_input(self._graph, node) is None:
             return False
-        return self._made.has_one_scale(node) or not self._made.reads_integers(node)
+        floats = node.name in self._products or not self._made.reads_integers(node)
+        return floats or self._made.has_one_scale(node)
 
     def _operands(self, tensor: str) -> Iterator[str]:
         """The operands of products that are made of ``tensor``; empty for any other reader."""

@@ -141,7 +141,8 @@ class KernelLayers:
         """Whether nothing runs: views, and a Concat that products write into."""
         if any(unit.role == "cast" or unit.names is not None for unit in units):
             return False
-        if any(reader.alone for unit in units for _, reader in unit.readers):
+        readers = (reader for unit in units for _, reader in unit.readers)
+        if any(r.alone and r.node.name not in self._units.of_groups for r in readers):
             return False
         if all(self._is_view(unit) for unit in units):
             return True

@@ -184,6 +184,9 @@ class NormUnits:
         summed = self._made.add(norm.nodes[1], "norm", self._made.edges(norm.nodes[1]), ())
         scaled = self._made.add(last, "pointwise", [], tuple(last.outputs), works=False)
         self._made.link(Edge(norm.nodes[1].outputs[0], last.name, 0), summed, scaled)
+        turned.alone = scaled.alone = (
+            norm.viewed
+        )  # Neither is computed as the line is (six graphs).
         for unit in (turned, summed, scaled):
             unit.names = norm.nodes
 

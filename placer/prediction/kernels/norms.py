@@ -18,6 +18,7 @@ from placer.graph.kept import kept
 # Channels of a group that the kernels read at once; beyond eight any even number will do.
 _SMALL_GROUPS = (1, 2, 4, 8)
 _WIDE, _GROUPS = 64, 8
+_VIEWS = ("Unsqueeze", "Reshape")
 _MAP_RANK = 4  # Lines, and maps that were flattened before, have no kernel for all of it.
 
 
@@ -26,11 +27,12 @@ class GroupNorm:
     """Reshape, InstanceNormalization, Reshape, Mul and Add, as PyTorch exports a GroupNorm.
 
     ``whole``: one kernel does it all; otherwise one does the InstanceNormalization, and what is
-    before and behind it is generated.
+    before and behind it is generated. ``viewed``: it is of a line that was made a map for it.
     """
 
     nodes: tuple[Node, ...]
     whole: bool
+    viewed: bool
 
 
 @kept
@@ -79,8 +81,17 @@ def _group_norm(graph: Graph, norm: Node) -> GroupNorm | None:
     if each not in _SMALL_GROUPS and (each < max(_SMALL_GROUPS) or each % 2):
         return None
     narrow = groups == _GROUPS and each < groups and math.log2(channels).is_integer()
-    whole = len(shapes[0]) == _MAP_RANK and (channels % _WIDE == 0 or narrow)
-    return GroupNorm((first, *chain), whole)
+    viewed = len(shapes[0]) == _MAP_RANK and _is_line(graph, first.inputs[0])
+    map_like = len(shapes[0]) == _MAP_RANK and not viewed
+    return GroupNorm((first, *chain), map_like and (channels % _WIDE == 0 or narrow), viewed)
+
+
+def _is_line(graph: Graph, tensor: str) -> bool:
+    """Whether a map is a view of what has one dimension of places."""
+    made = graph.producer.get(tensor)
+    if made is None or made.op not in _VIEWS:
+        return False
+    return len(graph.type_of(made.inputs[0]).shape or ()) == _MAP_RANK - 1
 
 
 def _are_all(graph: Graph, tensor: str, value: float) -> bool:

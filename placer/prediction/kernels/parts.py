@@ -17,6 +17,7 @@ Role = Literal["product", "pool", "norm", "pointwise", "reduce", "move", "quanti
 
 CONVS = ("Conv", "ConvTranspose")
 PRODUCTS = ("MatMul", "Gemm")
+POOLS = ("MaxPool", "AveragePool")
 REDUCE = frozenset(
     {"GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Softmax"}
     | {"LayerNormalization", "InstanceNormalization", "LogSoftmax", "ReduceMin", "ArgMax"}
@@ -128,7 +129,7 @@ class Unit:
 
 def role_of(node: Node) -> Role:
     """What a node is that is one unit."""
-    if node.op in ("MaxPool", "AveragePool"):
+    if node.op in POOLS:
         return "pool"
     if node.op in REDUCE:
         return "reduce"
@@ -141,7 +142,7 @@ def is_identity(node: Node) -> bool:
         return len(node.inputs) == 1
     sizes = [node.attributes.get(name, (1,)) for name in ("kernel_shape", "strides")]
     pads = node.attributes.get("pads", ())
-    pools = node.op in ("AveragePool", "MaxPool") and len(node.outputs) == 1
+    pools = node.op in POOLS and len(node.outputs) == 1
     return pools and all(set(size) == {1} for size in sizes) and not any(pads)
 
 

@@ -22,7 +22,9 @@ from placer.prediction.kernels.full_precision import float32_tensors
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
 from placer.prediction.kernels.order import depth_first
+from placer.prediction.kernels.parts import POOLS
 from placer.prediction.kernels.units import Units
+from placer.prediction.kernels.wiring import is_volume
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer, type_name
 from placer.prediction.layers.layer_candidate import LayerCandidate
@@ -69,16 +71,24 @@ class KernelPredictor:
             matches = Matches(self._graph)
         self._base, self._integer, self._stored = base, integer, stored or {}
         rules = [rule for rule in rules if target.meets(rule.when)]
-        self._passages = self._without_float8(find_passages(matches, rules))
+        self._passages = self._known(find_passages(matches, rules))
         self._attentions = attentions(self._graph, self._float32)
         self._apart = kept_apart(self._graph, self._float32)
 
-    def _without_float8(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
-        """``passages``, where FP8 does not move past pools, which have it not, and Concats."""
-        ends = {id(p) for p in passages if self._op_of(p) in ("MaxPool", "AveragePool", "Concat")}
+    def _known(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
+        """``passages``, where FP8 does not move past pools, which have it not, and Concats.
+
+        Nothing moves past pools of three dimensions.
+        """
+        passages = tuple(p for p in passages if not self._pools_volume(p))
+        ends = {id(p) for p in passages if self._op_of(p) in (*POOLS, "Concat")}
         if self._integer == FLOAT8:
             return tuple(p for p in passages if id(p) not in ends)
         return tuple(replace(p, without=(FLOAT8,)) if id(p) in ends else p for p in passages)
+
+    def _pools_volume(self, passage: Passage) -> bool:
+        node = self._graph.by_name[passage.before[0].node]
+        return node.op in POOLS and is_volume(self._graph, node)
 
     def _op_of(self, passage: Passage) -> str:
         return self._graph.by_name[passage.before[0].node].op

@@ -129,8 +129,9 @@ class ProductUnits:
             self._made.add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
         padded = self._made.units[-1] if pads else None
         product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
-        product.integers = self._made.reads_integers(node)
-        product.scales = product.integers and self._made.has_one_scale(node)
+        rounded = weighted and self._reads_rounded(node)
+        product.integers = rounded or self._made.reads_integers(node)
+        product.scales = rounded or (product.integers and self._made.has_one_scale(node))
         if padded is not None:
             self._made.relink(product, edges[0], padded)
         self._finish(product, node)
@@ -159,6 +160,16 @@ class ProductUnits:
         if node.op not in PRODUCTS or node.inputs[0] != row or self._made.reads_integers(node):
             return False
         return weight_input(self._graph, node) is not None
+
+    def _reads_rounded(self, node: Node) -> bool:
+        """Whether only the matrix has a pair, and the weight is float.
+
+        The kernel reads integers all the same, and scales what it sums (12 small graphs).
+        """
+        given, weight = (Edge(node.inputs[index], node.name, index) for index in (0, 1))
+        if weight.tensor not in self._graph.initializers or weight in self._form.scales:
+            return False
+        return given in self._form.scales and not self._made.is_float8(given)
 
     def _is_of_vector(self, node: Node) -> bool:
         """Whether it multiplies one matrix and one vector, both activations in float.

@@ -81,7 +81,8 @@ class Quantizers:
         if unit is None or unit.integers:
             return False
         pools = unit.role == "pool" and unit.node.op == "MaxPool"
-        pools = pools and not self._groups.made.is_float8(edge)
+        made = self._groups.made
+        pools = pools and not (made.is_float8(edge) or made.pools_floats(unit.node))
         return pools or self._joins_floats(unit)
 
     def dequantize_pools(self) -> None:

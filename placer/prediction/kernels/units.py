@@ -12,7 +12,7 @@ from placer.prediction.kernels.factors import factors
 from placer.prediction.kernels.fan_outs import FanOut, fan_outs, has_gelu, is_gated
 from placer.prediction.kernels.in_place import InPlace
 from placer.prediction.kernels.norm_units import NormUnits
-from placer.prediction.kernels.parts import CONVS, PRODUCTS, Unit, is_identity, role_of
+from placer.prediction.kernels.parts import CONVS, POOLS, PRODUCTS, Unit, is_identity, role_of
 from placer.prediction.kernels.product_units import ProductUnits
 from placer.prediction.kernels.reductions import is_written_out
 from placer.prediction.kernels.rows import Rows
@@ -59,8 +59,9 @@ class Units(UnitGraph):
         self._pools: dict[object, Unit] = {}  # By what they are computed of.
         self._halved = {name for name, fan in fans.items() if has_gelu(graph, fan)}
         self._apart = {n.name: fan for fan in fans.values() for n in (*fan.chain, *fan.tails)}
-        self._attentions = AttentionUnits(self, attentions)
-        self._in_place = InPlace(self, self._attentions)
+        joint = {name for name, fan in fans.items() if all(n.op != "Add" for n in fan.chain)}
+        self._attentions = AttentionUnits(self, attentions, joint)
+        self._in_place = InPlace(self, self._attentions, joint)
         self.rows = Rows(graph, self._free, self._attentions.has)
         self._norms = NormUnits(self, self.rows, base != FLOAT)
         self._factors = factors(
@@ -68,7 +69,7 @@ class Units(UnitGraph):
         )
         multiplied = {product.name for product in self._factors.values()}
         self._products = ProductUnits(self, self._norms, fans, multiplied)
-        self.is_whole_norm = self._norms.is_whole
+        self.is_whole_norm, self.of_groups = self._norms.is_whole, self._norms.of_groups
         self._add_units()
         for unit in self.units:
             unit.group = unit.index
@@ -133,7 +134,7 @@ class Units(UnitGraph):
         return len({self.form.scales.get(e) for e in edges}) == 1
 
     def _is_pooled_again(self, node: Node) -> bool:
-        return node.op in ("MaxPool", "AveragePool") and self._pooled_as(node) in self._pools
+        return node.op in POOLS and self._pooled_as(node) in self._pools
 
     def _pooled_as(self, node: Node) -> object:
         """What a pool is computed of and how: pools that have it in common are one."""

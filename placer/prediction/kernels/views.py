@@ -12,7 +12,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.norms import GroupNorm, group_norms
-from placer.prediction.kernels.parts import role_of
+from placer.prediction.kernels.parts import POOLS, role_of
 from placer.prediction.kernels.reductions import is_map
 
 _CONVS = ("Conv", "ConvTranspose")
@@ -20,6 +20,7 @@ SWAPPED = [0, 2, 1]
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _MOVES_ROWS = ("Transpose", "Slice", "Gather", "ReduceMean")
 _MATRIX_CHANNELS = 256
+FEW = 16  # Tokens or channels up to which a kernel stores a map of tokens (30 small graphs).
 TO_MAP, FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
@@ -51,7 +52,8 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
         if len(readers_of(graph, node.inputs[0])) < 2 and not _adds_rows(graph, node.inputs[0]):
             continue
         read = graph.edges_of(after.outputs[0])
-        if _are_convs(graph, after) and not any(edge in quantized for edge in read):
+        stored = min((graph.type_of(node.outputs[0]).shape or ())[1:], default=0) > FEW
+        if stored and _are_convs(graph, after) and not any(edge in quantized for edge in read):
             free |= {node.name, after.name}
     return frozenset(free)
 
@@ -114,7 +116,7 @@ def _reads_map(graph: Graph, node: Node, quantized: Container[Edge]) -> bool:
         return any(_is_of_conv(graph, tensor, quantized) for tensor in node.inputs)
     if node.op in _CONVS:
         return not is_matrix_conv(graph, node) or Edge(node.inputs[0], node.name, 0) in quantized
-    return node.op in ("MaxPool", "AveragePool")
+    return node.op in POOLS
 
 
 def _is_of_conv(graph: Graph, tensor: str, quantized: Container[Edge]) -> bool:

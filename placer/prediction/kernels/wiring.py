@@ -12,6 +12,7 @@ from placer.prediction.layers.motion import NormalForm
 from placer.quantization.scheme import FLOAT8
 
 _FLOAT8_WINDOW = 32
+_MAP_RANK = 4
 
 
 class UnitGraph:
@@ -56,14 +57,15 @@ class UnitGraph:
     def _pools_integers(self, node: Node) -> bool:
         """Whether a pool reads and writes integers.
 
-        A MaxPool that is read in integers by some and in float by others runs once for each. An
+        A MaxPool that is read in integers by some and in float by others runs once for each, but
+        computes in float behind a DQ to whose readers a Q has moved (24 small graphs). An
         AveragePool that does not count what pads it computes in float, but for windows of 3 and 7
         elements and stride 1 (TensorRT-RTX 1.7.1, 50 small graphs of windows from 2 to 16).
         """
         edge = Edge(node.inputs[0], node.name, 0)
         given = None if self.is_float8(edge) else self.form.scales.get(edge)
         written = {self.form.scales.get(e) for t in node.outputs for e in self.graph.edges_of(t)}
-        if given is None or len(written) > 1:
+        if given is None or len(written) > 1 or self.pools_floats(node):
             return False
         strides, windows = (set(node.attributes.get(n, (1,))) for n in ("strides", "kernel_shape"))
         counts = node.attributes.get("count_include_pad", 0) == 1
@@ -71,6 +73,18 @@ class UnitGraph:
         if node.op == "MaxPool":  # Of one scale: it passes on what it reads.
             return written <= {given, None}
         return None not in written and averages
+
+    def pools_floats(self, pool: Node) -> bool:
+        """Whether it computes in float whatever is quantized: three dimensions of places.
+
+        So do pools behind a DQ that stays there, where a Q has moved to what reads them.
+        """
+        if is_volume(self.graph, pool):
+            return True
+        behind = (edge for tensor in pool.outputs for edge in self.graph.edges_of(tensor))
+        given = Edge(pool.inputs[0], pool.name, 0)
+        known = given in self.form.scales and given not in self.form.back
+        return known and not self.form.back.isdisjoint(behind)
 
     def relink(self, unit: Unit, edge: Edge, writer: Unit) -> None:
         """Let ``unit`` read at ``edge`` what ``writer`` makes of it."""
@@ -133,6 +147,12 @@ class UnitGraph:
         name = f"{made[0]}/padded"
         self.shaped_as[name] = made[0]
         return (name,)
+
+
+@kept
+def is_volume(graph: Graph, node: Node) -> bool:
+    """Whether what it reads has three dimensions of places or more."""
+    return len(graph.type_of(node.inputs[0]).shape or ()) > _MAP_RANK
 
 
 @kept

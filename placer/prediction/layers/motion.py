@@ -8,7 +8,7 @@ placements that move to the same pairs have the same form.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,11 +62,12 @@ class NormalForm:
 
     ``scales``: the scale of each edge that carries a pair, given or moved there.
     ``second``: where a Q moved onto an edge that has a pair of another scale: the tensor passes
-    through both.
+    through both. ``back``: the edges of ``scales`` that a Q moved onto.
     """
 
     scales: Mapping[Edge, Scale]
     second: Mapping[Edge, Scale]
+    back: Set[Edge] = frozenset()
 
     def last(self, edge: Edge) -> Scale | None:
         """The scale in which the node at ``edge`` gets its integers; None for a float edge."""
@@ -110,6 +111,7 @@ def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Norm
     """
     scales = dict(given)
     second: dict[Edge, Scale] = {}
+    moved: set[Edge] = set()
     if any(passage.forward_first for passage in passages):
         early = [p for p in passages if p.forward and not p.per_channel]
         changed = True
@@ -120,10 +122,10 @@ def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Norm
     back.reverse()
     changed = True
     while changed:
-        moves = [_backward(passage, scales, second) for passage in back]
+        moves = [_backward(passage, scales, second, moved) for passage in back]
         moves += [_forward(passage, scales) for passage in passages if passage.forward]
         changed = any(moves)
-    return NormalForm(scales, second)
+    return NormalForm(scales, second, moved)
 
 
 def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterator[Edge]:
@@ -143,8 +145,10 @@ def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterat
                 yield edge
 
 
-def _backward(passage: Passage, scales: dict[Edge, Scale], second: dict[Edge, Scale]) -> bool:
-    """Move the Q of all readers before the node if they have one scale."""
+def _backward(
+    passage: Passage, scales: dict[Edge, Scale], second: dict[Edge, Scale], moved: set[Edge]
+) -> bool:
+    """Move the Q of all readers before the node, to ``moved`` edges, if they have one scale."""
     scale = _common(passage.after, scales)
     if (
         scale is None
@@ -158,6 +162,7 @@ def _backward(passage: Passage, scales: dict[Edge, Scale], second: dict[Edge, Sc
     for edge in passage.before:
         if edge not in scales:
             scales[edge] = scale
+            moved.add(edge)
             changed = True
         elif scales[edge] != scale and edge not in second:
             second[edge] = scale

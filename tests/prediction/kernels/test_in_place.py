@@ -101,6 +101,15 @@ NARROW = {
 }
 test_attentions = builder_test(GRAPHS, 17)
 test_narrow_heads = builder_test(NARROW, 17)
+INTEGERS = ("x->product", "w3->product")
+test_joint_products_of_integers = builder_test(
+    {
+        title: (" ".join(INTEGERS), graph)
+        for title, graph in GRAPHS.items()
+        if "[product] a" in graph
+    },
+    17,
+)
 
 
 TIED = """
