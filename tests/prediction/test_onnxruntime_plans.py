@@ -123,6 +123,21 @@ g (float[2,4,16,16] x, float[2,4,16,16] z) => (float[2,4,16,16] y) <float k = {4
   [second] y = MatMul(e, z)
 }
 """
+# Keys of a map are turned, and turned back between views by PyTorch's exporter.
+TURNED_BACK = """
+g (float[2,4,16,24] x, float[2,4,16,24] z) => (float[2,4,24,24] y)
+<int64[3] rows = {8, 24, 16}, int64[4] heads = {2, 4, 16, 24}, float k = {0.5}> {
+  [queries] u = Transpose<perm = [0, 1, 3, 2]>(z)
+  [keys] h = Transpose<perm = [0, 1, 3, 2]>(x)
+  [join] d = Reshape(h, rows)
+  [turn] e = Transpose<perm = [0, 2, 1]>(d)
+  [apart] t = Reshape(e, heads)
+  [first] p = Mul(u, k)
+  [second] q = Mul(t, k)
+  [product] m = MatMul(p, q)
+  [last] y = Softmax(m)
+}
+"""
 CLIPPED = """
 g (float[1,16,8] x) => (float[1,16,8] y) <float k = {0}, float u = {6}, float one = {1}> {
   [relu] r = Relu(x)
@@ -207,6 +222,7 @@ SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last",
             {"quantize": 2, "dequantize": 2},
         ),
         (SCALED, [], {}),
+        (TURNED_BACK, [], {}),
         (CLIPPED, [], {}),
         (POOLED, [], {}),
     ],
@@ -236,6 +252,27 @@ def test_what_is_gone_is_in_no_layer_that_cannot_have_it(gone: str, left: str):
         HEAD + text.replace("GONE", "").replace("(r", "(t").replace(" r)", " t)")
     )
     assert Coverage(model.graph, built.graph).nodes() == [("tanh",), ("left",)]
+
+
+def test_what_shapes_settle_is_no_part_of_the_product_that_it_scales():
+    model = onnx.parser.parse_model(
+        HEAD
+        + """
+        g (float[2,24,16] x, float[2,16,24] z) => (float[2,24,24] y) {
+          [shape] s = Shape<start = 2>(x)
+          [cast] f = Cast<to = 1>(s)
+          [root] r = Sqrt(f)
+          [scale] p = Div(x, r)
+          [product] y = MatMul(p, z)
+        }
+        """
+    )
+    built = onnx.parser.parse_model(
+        HEAD
+        + "g (float[2,24,16] x, float[2,16,24] z) => (float[2,24,24] y)"
+        + "{ [product] y = MatMul(x, z) }"
+    )
+    assert Coverage(model.graph, built.graph).nodes() == [("product", "scale")]
 
 
 SWISH = """

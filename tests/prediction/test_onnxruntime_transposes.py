@@ -87,6 +87,37 @@ g (float[1,16,8,8] x) => (float[1,64,16] y, float[1,1,16] m)
   [mean] m = ReduceMean<axes = [1]>(y)
 }
 """
+# Queries, keys and values of one projection: its Transpose moves past what takes them apart.
+HEADS = """
+g (float[2,16,3,4,8] x) => (float[2,4,16,8] y) <NUMBERS, float root = {0.5}> {
+  [norm] z = Softmax(x)
+  [heads] t = Transpose<perm = [2, 0, 3, 1, 4]>(z)
+  APART
+  [scale] p = Mul(q, root)
+  TURNED
+  [scores] m = MatMul(p, e)
+  [weights] h = Softmax(m)
+  [sum] y = MatMul(h, v)
+}
+"""
+ZERO = "int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3}"
+SQUEEZED = "[q1] q = Squeeze(a, zero) [k1] k = Squeeze(b, zero) [v1] v = Squeeze(c, zero)"
+SPLIT = f"[cut] a, b, c = Split<axis = 0>(t) {SQUEEZED}"
+SLICED = f"""
+  [cut1] a = Slice(t, zero, one, zero)
+  [cut2] b = Slice(t, one, two, zero)
+  [cut3] c = Slice(t, two, three, zero)
+  {SQUEEZED}
+"""
+SINGLE = "int64 zero = {0}, int64 one = {1}, int64 two = {2}"
+GATHERED = "[q1] q = Gather(t, zero) [k1] k = Gather(t, one) [v1] v = Gather(t, two)"
+TURN = "[turn] e = Transpose<perm = [0, 1, 3, 2]>(k)"
+ROWS = f"{ZERO}, int64[3] rows = {{8, 16, 8}}, int64[4] columns = {{2, 4, 8, 16}}"
+BETWEEN_VIEWS = """
+  [join] d = Reshape(k, rows)
+  [turn] f = Transpose<perm = [0, 2, 1]>(d)
+  [apart] e = Reshape(f, columns)
+"""
 VIEWS = (Edge("a", "turn", 0), Edge("t", "view", 0), Edge("v", "sum", 0))
 
 
@@ -146,6 +177,25 @@ def test_transposes_are_predicted_as_they_are_built(
     for plan in (predicted, built):
         found = {kind: sum(x.kind == kind for x in plan.layers) for kind in expected}
         assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("numbers", "apart", "turned"),
+    [
+        (SINGLE, GATHERED, TURN),
+        (ZERO, SPLIT, TURN),
+        (ZERO, SLICED, TURN),
+        (ROWS, SPLIT, BETWEEN_VIEWS),
+        (ROWS, SLICED, BETWEEN_VIEWS),
+    ],
+    ids=["gathered", "split", "sliced", "split with views", "sliced with views"],
+)
+def test_heads_of_a_joint_projection_are_predicted_as_they_are_built(
+    numbers: str, apart: str, turned: str, tmp_path: Path
+):
+    text = HEADS.replace("NUMBERS", numbers).replace("APART", apart).replace("TURNED", turned)
+    predicted, built = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(built)
 
 
 @pytest.mark.parametrize(("version", "kind"), [("1.28.0", "compute"), ("1.29.0", "no-op")])

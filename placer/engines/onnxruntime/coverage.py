@@ -44,11 +44,10 @@ class Coverage:
     ) -> None:
         self._fused = fused.node
         without_effect = _without_effect(model, fused, types or {})
+        gone = without_effect.keys() | _settled(model, fused)
         self._alias = _aliases(model, fused, without_effect.values())
         self._compute = {
-            n.name: n
-            for n in model.node
-            if n.op_type not in PAIR_OPS and n.name not in without_effect
+            n.name: n for n in model.node if n.op_type not in PAIR_OPS and n.name not in gone
         }
         self._producers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
         for node in self._compute.values():
@@ -263,6 +262,27 @@ def _without_effect(
         for node in model.node
         if node.name not in left and _is_idle(node, constants, types)
     }
+
+
+def _settled(model: onnx.GraphProto, fused: onnx.GraphProto) -> set[str]:
+    """Names of the nodes that constant folding took out, as the root that scales attention.
+
+    They follow from constants and from shapes alone; what reads them is no part of them.
+    """
+    left = {node.name for node in fused.node}
+    known = {tensor.name for tensor in model.initializer}
+    settled = set()
+    for node in model.node:
+        is_shape = node.op_type in ("Shape", "Size")
+        if (
+            node.op_type in PAIR_OPS
+            or node.name in left
+            or not (is_shape or all(tensor in known for tensor in node.input if tensor))
+        ):
+            continue
+        known.update(node.output)
+        settled.add(node.name)
+    return settled
 
 
 def _is_idle(
