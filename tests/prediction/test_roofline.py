@@ -309,7 +309,7 @@ def test_weights_that_no_cache_holds_come_from_memory_at_its_bandwidth():
 
 
 def test_tensors_that_the_cache_holds_move_as_fast_as_multiprocessors_and_clock_say():
-    """2 MiB of L2 and 20 multiprocessors, each moving at least 6.73 bytes in a nanosecond."""
+    """2 MiB of L2; each of 20 multiprocessors moves 6.73 bytes in a nanosecond at least."""
     many = GPU.model_copy(update={"sms": 20})
     figures = classes(bandwidth_efficiency=1, write_efficiency=1)
 
