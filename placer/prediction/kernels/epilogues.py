@@ -275,9 +275,9 @@ class Epilogues:
         """Whether a Conv reads one part of a joined tensor and ``unit`` writes another one.
 
         A generated kernel does not read what it writes; prepared ones do (blocks of ELAN, eight
-        small graphs).
+        small graphs). Depthwise Convs read a copy.
         """
-        if product.node.op not in CONVS:
+        if product.node.op not in CONVS or product.depthwise:
             return False
         tensors = {edge.tensor for edge, _ in product.reads}
         sources = [w for _, w in product.reads if w is not None]

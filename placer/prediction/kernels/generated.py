@@ -137,11 +137,8 @@ class Generated:
             unit.node.op == "Transpose" and keeps_all(self._graph, unit.node)
         )
         if moved and any(u.role == "reduce" for u in kernel):
-            sums = [
-                r
-                for _, r in unit.readers
-                if r.role == "reduce" and not self._sums.is_row_product(r)
-            ]
+            sums = [r for _, r in unit.readers if r.role == "reduce"]
+            sums = [reader for reader in sums if not self._sums.is_row_product(reader)]
             if sums and len(sums) == len(unit.readers):
                 return False
         if self.is_in_place(writer) or self.is_in_place(unit):
@@ -302,7 +299,7 @@ class Generated:
             or not any(reader.integers for _, reader in unit.readers)
         ):
             return False
-        if not unit.readers or any(u.generated and not is_concat(u) for _, u in unit.readers):
+        if not unit.readers or any(self._is_generated(reader) for _, reader in unit.readers):
             return False
         if any(w and w.role == "move" and not is_concat(w) for _, w in unit.reads):
             return False
@@ -312,6 +309,10 @@ class Generated:
         if any(r.role == "norm" for part, w in parts for e, r in w.readers if e.tensor == part):
             return False
         return len({edge.tensor for edge, _ in unit.reads}) == len(unit.node.inputs)
+
+    def _is_generated(self, unit: Unit) -> bool:
+        """Whether it is in a generated kernel, and does more than join."""
+        return not is_concat(unit) and all(u.generated for u in self._groups.of(unit))
 
     def _is_joined_with(self, edge: Edge, writer: Unit, joined: Unit) -> bool:
         """Whether a Concat of integers is in the kernel of a part, or quantizes what that writes.

@@ -45,6 +45,7 @@ class KernelLayers:
                 yield from self._quantized_view(units)
             elif not self._is_gone(units):
                 yield from self._weights(units)
+                yield from self._copied_part(units)
                 yield from self._kernel(units)
                 yield from self._reordered(units)
             elif all(self._is_view(unit) for unit in units):
@@ -216,6 +217,24 @@ class KernelLayers:
             if any(r.integers and self._form.scales.get(e) == scale for e, r in readers):
                 integer = self._ports.integer_at(edge)
                 yield self._conversion("reformat", edge, integer, integer)
+
+    def _copied_part(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
+        """The copy of a part of joined floats that a depthwise Conv reads besides.
+
+        It has the nodes of a kernel that is not generated (ten small graphs).
+        """
+        product = next((unit for unit in units if unit.depthwise and not unit.integers), None)
+        if product is None:
+            return
+        edge, writer = product.reads[0]
+        readers = writer.readers if writer is not None else ()
+        if not any(e.tensor == edge.tensor and self._kernels.is_in_place(r) for e, r in readers):
+            return
+        copied = units if self._kernels.is_prepared(units) else (product,)
+        names = tuple(sorted(node.name for u in copied for node in self._names.named(u)))
+        made = (Port(self._base, tensor=edge.tensor),)
+        layer = Layer(f"copy for {names[0]}", "Generated", names, made, made)
+        yield PredictedLayer(layer, (), None, ())
 
     def _cleared(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         """What clears the memory that a kernel counts its blocks of threads in."""

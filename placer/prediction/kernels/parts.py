@@ -48,7 +48,8 @@ class Unit:
     ``in_place``: a Concat of integers whose parts are written where they belong; ``views``: nodes
     that cost nothing and are named after it; ``names``: nodes that the builder names instead of
     its own; ``alone``: nothing else is generated in its kernel; ``grouped``: a Conv of several
-    groups of several channels, whose kernel is generated; ``unpacks_weight``: a joint product whose
+    groups of several channels, whose kernel is generated; ``depthwise``: a Conv that computes each
+    channel by itself; ``unpacks_weight``: a joint product whose
     INT8 weight another kernel dequantizes and sorts by the parts that are taken of it; ``casts``: a
     norm's cast to FP32; ``scales``: a product of integers whose own kernel scales what it sums.
     """
@@ -67,6 +68,7 @@ class Unit:
     names: Sequence[Node] | None = None
     alone: bool = False
     grouped: bool = False
+    depthwise: bool = False
     unpacks_weight: bool = False
     casts: bool = False
     scales: bool = False

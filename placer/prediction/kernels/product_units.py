@@ -68,6 +68,7 @@ class ProductUnits:
         product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
         product.integers = integers
         product.scales = integers and self._made.has_one_scale(node)
+        product.depthwise = depthwise
         product.grouped = node.op == "Conv" and 1 < node.attributes.get("group", 1) < channels
         if moved is not None:
             self._made.relink(product, edges[0], moved)
