@@ -48,11 +48,12 @@ def _from(graph: Graph, node: Node, other: Node) -> tuple[str, tuple[Node, ...]]
     if row is None:
         return None
     last = _only_reader(graph, product) if half is None else None
-    scale = last if last is not None and _is_half(graph, last) else None
-    kind = _kind(graph, row, half or scale)
+    kind, scale = _kind(graph, row, half), None
+    if kind is None and last is not None:
+        kind, scale = _kind(graph, row, last), last
     if kind is None or (half is not None and kind != "Gelu"):
         return None
-    behind = [scale] if scale is not None and kind == "Gelu" else []
+    behind = [scale] if scale is not None else []
     before = [half] if half is not None else []
     return kind, (*sorted([*before, *row], key=lambda member: member.index), product, *behind)
 
@@ -78,10 +79,14 @@ def _only_reader(graph: Graph, node: Node) -> Node | None:
 
 
 def _kind(graph: Graph, row: Sequence[Node], scale: Node | None) -> str | None:
-    """What a row of nodes times what it reads is; ``scale``: a product with 0.5 around it."""
+    """What a row of nodes times what it reads is; ``scale``: a product with a number around it."""
     ops = [node.op for node in row]
-    if ops == ["Sigmoid"]:
+    if ops == ["Sigmoid"] and scale is None:
         return "Swish"
+    if _is_hard_swish(graph, row, scale):
+        return "HardSwish"
+    if scale is not None and not _is_half(graph, scale):
+        return None
     halves = [node for node in row if _is_half(graph, node)]
     if len(ops) - len(halves) == 3 and len(halves) + (scale is not None) == 1:
         divide, erf, add = (node for node in row if node not in halves)
@@ -94,9 +99,28 @@ def _kind(graph: Graph, row: Sequence[Node], scale: Node | None) -> str | None:
     return None
 
 
+def _is_hard_swish(graph: Graph, row: Sequence[Node], scale: Node | None) -> bool:
+    """Whether a sum with 3 that is cut at 0 and 6 and a sixth, last or ``scale``, are there.
+
+    OpenVINO's HSwishFusion.
+    """
+    sixth = row[-1] if scale is None else scale
+    cut = row[:-1] if scale is None else row
+    if [node.op for node in cut] != ["Add", "Clip"] or not _is_part(graph, sixth, 6):
+        return False
+    bounds = [_number(graph, tensor) for tensor in cut[1].inputs[1:3]]
+    is_cut = len(bounds) == 2 and _near(bounds[0], 0) and _near(bounds[1], 6)
+    return is_cut and _near(_constant(graph, cut[0]), 3)
+
+
 def _is_half(graph: Graph, node: Node) -> bool:
+    return _is_part(graph, node, 2)
+
+
+def _is_part(graph: Graph, node: Node, of: float) -> bool:
+    """Whether it divides by a number, or multiplies by one over it."""
     value = _constant(graph, node)
-    return (node.op == "Mul" and _near(value, 0.5)) or (node.op == "Div" and _near(value, 2))
+    return (node.op == "Mul" and _near(value, 1 / of)) or (node.op == "Div" and _near(value, of))
 
 
 def _near(value: float | None, expected: float) -> bool:
@@ -105,11 +129,15 @@ def _near(value: float | None, expected: float) -> bool:
 
 def _constant(graph: Graph, node: Node) -> float | None:
     """The only element of the constant operand of a node; None without such an operand."""
-    for tensor in node.inputs:
-        initializer = graph.initializers.get(tensor)
-        if initializer is not None and math.prod(initializer.dims) == 1:
-            return float(numpy_helper.to_array(initializer).item())
-    return None
+    return next((v for t in node.inputs if (v := _number(graph, t)) is not None), None)
+
+
+def _number(graph: Graph, tensor: str) -> float | None:
+    """The only element of a constant; None if it is none or has more."""
+    initializer = graph.initializers.get(tensor)
+    if initializer is None or math.prod(initializer.dims) != 1:
+        return None
+    return float(numpy_helper.to_array(initializer).item())
 
 
 def _edges_between(graph: Graph, nodes: Sequence[Node]) -> Iterator[Edge]:

@@ -23,13 +23,13 @@ _ROWS = 3  # Dimensions of what a linear layer writes with Q in its kernel.
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Kernel:
-    """What computes an operand.
+    """What computes an operand; ``joined``: a Concat, before which Q moves.
 
     ``operands``: of a product, the edges that make it INT8. ``is_bare``: nothing follows it, a bias
     neither. ``rank``: of what it writes.
     """
 
-    kind: Literal["conv", "linear", "pointwise", "other"]
+    kind: Literal["conv", "linear", "pointwise", "joined", "other"]
     operands: tuple[Edge, ...] = ()
     is_bare: bool = False
     rank: int = 0
@@ -68,7 +68,7 @@ class Operand:
             if self.kernel.kind == "pointwise":
                 return self._of_pointwise(form, shifts)
             if not shifts and not self._is_apart(form) and self._is_alone(form):
-                return False
+                return self.kernel.kind == "joined"
         return self.is_kept(form)
 
     def is_kept(self, form: NormalForm) -> bool | None:
@@ -115,7 +115,7 @@ class Operand:
             return True if self._is_apart(form) else None
         if other.kind == "conv":
             return not (is_int8 and self.kernel.is_bare)
-        if other.kind in ("pointwise", "other"):
+        if other.kind in ("pointwise", "joined", "other"):
             return True if self._is_apart(form) else None
         if is_int8 != other.is_int8(form):
             return is_int8
@@ -158,6 +158,8 @@ def _kernel(tensor: str, graph: Graph) -> Kernel:
             break
         tensor, readers = data[0], 2 if gated else 1
     writer = graph.producer.get(start)
+    if writer is not None and writer.op == "Concat":
+        return Kernel("joined")
     return Kernel("pointwise" if writer is not None and writer.op in _POINTWISE else "other")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from placer.graph import Edge, Graph, Node
-from placer.prediction.layers.claims import FLOAT
+from placer.prediction.layers.claims import FLOAT, Claim
 from placer.prediction.layers.conversions import BuildTarget
 from placer.prediction.layers.integer_readers import NO_ROUNDED, rounded
 from placer.prediction.layers.layer_candidate import LayerCandidate, Written
@@ -131,16 +131,25 @@ def _verdicts(
 ) -> Mapping[Edge, bool | None]:
     """How paired operands are read that no product takes along; see ``Operand``."""
     fused = {
-        node.name
+        node.name: candidate.claim
         for candidate in candidates
         if any(node.op in PRODUCTS for node in candidate.nodes)
         for node in candidate.nodes
     }
-    return {
-        edge: operand.is_read_as_integers(form, has_zero_point)
-        for edge, operand in region.operands.items()
-        if edge in form.scales and edge.node not in fused
-    }
+    verdicts: dict[Edge, bool | None] = {}
+    for edge, operand in region.operands.items():
+        if edge in form.scales and edge.node not in fused:
+            verdicts[edge] = operand.is_read_as_integers(form, has_zero_point)
+        elif edge in form.scales and _is_read_in_float(edge, fused[edge.node]):
+            verdicts[edge] = False
+    return verdicts
+
+
+def _is_read_in_float(edge: Edge, claim: Claim | None) -> bool:
+    """Whether an INT8 Conv takes a sum along whose other operand it reads in float."""
+    if claim is None or not claim.demanded or edge in claim.paired:
+        return False
+    return any(node.op == "Conv" for node in claim.nodes)
 
 
 def _never(_scale: Scale) -> bool:
