@@ -32,6 +32,7 @@ EXPORTED = (
     "further_deployed",
     "lot",
     "newer",
+    "openvino_lot",
     "ort_lot",
     "paired",
     "second_lot",
