@@ -20,7 +20,7 @@ from placer.graph import Graph
 from placer.graph.bodies import Bodies, bodies_of
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
-from placer.model import is_quantized_file, load_model, load_quantized
+from placer.model import is_quantized_file, load_model, load_quantized, quantizes_at_run_time
 from placer.model.validate import parse_model
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
@@ -58,6 +58,11 @@ from placer.rules.pack import Pack
 from placer.rules.packaging.load import is_builtin, load_pack
 from placer.rules.sites import place
 from placer.rules.target import Target
+
+_RUN_TIME = (
+    "this file quantizes at run time (DynamicQuantizeLinear): its own layers are not predicted; "
+    "what is shown is the pack's default placement of its float model"
+)
 
 
 @dataclass(frozen=True)
@@ -282,7 +287,13 @@ def _subject(
     if placement is None:
         source = "the pack's default placement"
         return _Subject(
-            loaded.graph, None, source, loaded.fingerprint, left, scopes=loaded.graph.scopes
+            loaded.graph,
+            None,
+            source,
+            loaded.fingerprint,
+            left,
+            scopes=loaded.graph.scopes,
+            refused=_RUN_TIME if quantizes_at_run_time(model) else "",
         )
     file = read_placement(placement)
     chosen = load_placement(placement, loaded.graph).translated(file.scheme, scheme)

@@ -7,6 +7,7 @@ from placer.model.load import (
     load_model,
     load_quantized,
     model_fingerprint,
+    quantizes_at_run_time,
 )
 from placer.model.save import save_model
 
@@ -17,5 +18,6 @@ __all__ = [
     "load_model",
     "load_quantized",
     "model_fingerprint",
+    "quantizes_at_run_time",
     "save_model",
 ]

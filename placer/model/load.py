@@ -238,9 +238,20 @@ def is_quantized_file(path: Path) -> bool:
     What else is in the file is checked where the model is loaded. Raises InputError for what is no
     ONNX file.
     """
+    return _has_any(path, ("QuantizeLinear", "DequantizeLinear"))
+
+
+def quantizes_at_run_time(path: Path) -> bool:
+    """Whether the ONNX file at ``path`` has DynamicQuantizeLinear nodes. Raises InputError as
+    ``is_quantized_file`` does.
+    """
+    return _has_any(path, ("DynamicQuantizeLinear",))
+
+
+def _has_any(path: Path, ops: Collection[str]) -> bool:
     proto = parse_model(path)
     nodes = [*proto.graph.node, *(node for function in proto.functions for node in function.node)]
-    return any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in every_node(nodes))
+    return any(node.op_type in ops for node in every_node(nodes))
 
 
 def _check(proto: ModelProto, path: Path) -> None:

@@ -9,6 +9,7 @@ import onnx.parser
 import pytest
 import yaml
 from onnx import numpy_helper
+from onnxruntime.quantization import quantize_dynamic
 
 import placer
 from placer.engines.onnxruntime import OnnxRuntimeEngine
@@ -128,6 +129,21 @@ def test_an_explanation_says_that_no_such_engine_is_built(tmp_path: Path):
     assert told.startswith("TensorRT refuses pairs of this file, so it builds no such plan: node ")
     assert "its scale is nan" in told
     assert placer.explain(with_pairs(tmp_path, 0)).unpredicted == ()
+
+
+def test_an_explanation_says_that_a_file_quantizes_at_run_time(tmp_path: Path):
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[8,16] x) => (float[8,16] y) <float[16,16] w = {1}> { [product] y = MatMul(x, w) }
+    """
+    plain, dynamic = tmp_path / "plain.onnx", tmp_path / "dynamic.onnx"
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.eye(16, dtype=np.float32), "w"))
+    onnx.save(proto, plain)
+    quantize_dynamic(plain, dynamic)
+    (told,) = placer.explain(dynamic, pack="onnxruntime").unpredicted
+    assert told.startswith("this file quantizes at run time (DynamicQuantizeLinear)")
+    assert placer.explain(plain, pack="onnxruntime").unpredicted == ()
 
 
 TRAINED = """
