@@ -2,8 +2,7 @@
 
 Whether a layer fuses depends on the pairs near it, so what a change does depends on the layouts of
 near sites only. A change is therefore taken apart into pieces that are far from each other, and
-what a piece does is kept by the layouts near it. Pieces that are not known are predicted together
-where they are far from each other: looking at all changes costs little more in a large model.
+what a piece does is kept by the layouts near it (``placer.search.landscape.effects``).
 """
 
 from __future__ import annotations
@@ -14,21 +13,19 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from threading import Event
-from typing import NamedTuple
 
 import numpy as np
 
 from placer.quantization import Placement
-from placer.quantization.placement import Change as PlacementChange
 from placer.rules.incremental_placement import IncrementalPlacer
 from placer.rules.sites import Site
 from placer.search.landscape.alike import Alike
 from placer.search.landscape.answers import Answers
-from placer.search.landscape.built_regions import BuiltRegions
 from placer.search.landscape.deltas import Deltas, Objective
+from placer.search.landscape.effects import Effects
 from placer.search.landscape.guesses import Guesses
-from placer.search.landscape.layer_signatures import Change, LayerModel, PredictedLayers
-from placer.search.landscape.moves import Move, Moves, Piece, State, apply, batches
+from placer.search.landscape.layer_signatures import LayerModel, PredictedLayers
+from placer.search.landscape.moves import Move, Moves, State, apply
 from placer.search.landscape.reach import Reach, sharing
 from placer.search.out_of_time import OutOfTime
 from placer.search.space import Choices, Space
@@ -41,20 +38,10 @@ KEPT_PREDICTIONS, KEPT_SUMS = 32, 1 << 12
 VAST = 5000
 # Changes of an objective that differ by less are equal: sums depend on the order of terms.
 DIGITS = 12
-# What touches more regions is looked at in the whole model: changes of DenseNet touch 23, and a
-# search takes 2.2 times the CPU time region by region, where YOLO, ViT and others take 0.6 to 0.8.
-FEW_REGIONS = 16
 
 
 class Cancelled(Exception):
     """Nobody waits any more for what was being worked out."""
-
-
-class _Around(NamedTuple):
-    """The sites that decide whether a piece alters a placement, and whether by their layouts."""
-
-    sites: tuple[int, ...]
-    alters: dict[tuple[int, ...], bool]
 
 
 class Landscape:
@@ -83,17 +70,14 @@ class Landscape:
         self._fixed = tuple(tuple(site.layouts).index(site.default) for site in fixed)
         every = [*self.sites, *fixed]
         self._placer = IncrementalPlacer(every)
-        regional = layers.regional
-        self._regions = (
-            None if regional is None else BuiltRegions(regional, self._placer, self._fixed)
-        )
-        # The states predicted last, the latest at the end.
-        self._predicted: OrderedDict[State, tuple[np.ndarray, PredictedLayers]] = OrderedDict()
+        self.effects = Effects(layers, self._placer, self._fixed, self.predict, self._go_on)
+        # The states predicted last, the latest at the end, and where each is in ``_layouts``.
+        self._predicted: OrderedDict[State, tuple[int, PredictedLayers]] = OrderedDict()
+        self._layouts = np.zeros((KEPT_PREDICTIONS, len(self.sites)), dtype=np.int16)
         self._state = lru_cache(maxsize=KEPT_SUMS)(self._make_state)
         self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
-        self._deltas = Deltas()
-        self._around: dict[Piece, _Around] = {}
+        self._deltas = self.effects.deltas
         properties = layers.fixed_properties
         alike = (
             None if properties is None else Alike(space.graph, every, len(self.sites), properties)
@@ -130,9 +114,11 @@ class Landscape:
             self._go_on()
             layouts = np.array(state, dtype=np.int16)
             layers = self.layers.predict(self._place(state), self._nearest(layouts))
-            self._predicted[state] = layouts, layers
-            if len(self._predicted) > KEPT_PREDICTIONS:
-                self._predicted.popitem(last=False)
+            place = len(self._predicted)
+            if place == KEPT_PREDICTIONS:
+                _, (place, _) = self._predicted.popitem(last=False)
+            self._layouts[place] = layouts
+            self._predicted[state] = place, layers
         self._predicted.move_to_end(state)
         return self._predicted[state][1]
 
@@ -140,9 +126,9 @@ class Landscape:
         """Of the predictions that are kept the one of which least has to be made anew."""
         if not self._predicted:
             return None
-        kept = list(self._predicted.values())
-        differing = (np.stack([layouts for layouts, _ in kept]) != state).sum(axis=1)
-        return kept[int(np.argmin(differing))][1]
+        places, layers = zip(*self._predicted.values(), strict=True)
+        differing = np.count_nonzero(self._layouts[list(places)] != state, axis=1)
+        return layers[int(np.argmin(differing))]
 
     def counts(self, state: State) -> Mapping[int, int]:
         """How many of the predicted layers of ``state`` there are of each signature number."""
@@ -160,9 +146,6 @@ class Landscape:
 
     def _place(self, state: State) -> Placement:
         return self._placer.place((*state, *self._fixed))
-
-    def _change(self, before: State, after: State) -> PlacementChange:
-        return self._placer.change((*before, *self._fixed), (*after, *self._fixed))
 
     @cached_property
     def group_moves(self) -> Moves:
@@ -201,8 +184,8 @@ class Landscape:
     def near_groups(self) -> tuple[np.ndarray, np.ndarray]:
         """All pairs of group moves of different groups that may do something to one layer."""
         shared = self.neighbours
-        if self._regions is not None:  # What two groups touch alone adds up.
-            touched = [self._regions.touched(members) for members in self.members]
+        if self.effects.regions is not None:  # What two groups touch alone adds up.
+            touched = [self.effects.regions.touched(members) for members in self.members]
             shared = sharing(touched, touched)
         start, owners = 0, []
         for members in self.members:
@@ -236,6 +219,11 @@ class Landscape:
                 delta_of[move] = counts
         return delta_of
 
+    def counts_after(self, state: State, moves: Moves) -> list[Mapping[int, int]]:
+        """``counts`` of what each of ``moves`` makes of ``state``, by what it does to layers."""
+        before, deltas = self.counts(state), self.deltas(state, moves)
+        return [_sum(before, deltas.get(move, {})) for move in moves.moves]
+
     def gains(
         self, state: State, objective: Objective, moves: Moves
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -251,7 +239,16 @@ class Landscape:
 
     def numbers(self, state: State, moves: Moves, pieces: np.ndarray) -> np.ndarray:
         """The number of what each of ``pieces`` of ``moves``, by index, does in ``state``."""
-        return self._numbers(state, [moves.pieces[i] for i in pieces.tolist()])
+        return self.effects.numbers(state, [moves.pieces[i] for i in pieces.tolist()])
+
+    @cached_property
+    def float_layers(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        """The float model's layers: the number of the signature and names of nodes of each."""
+        layers = self.predict(self.state(self.space.floats)).layers
+        return tuple(
+            (self.layers.number(layer), tuple(node.name for node in layer.nodes))
+            for layer in layers
+        )
 
     @cached_property
     def guesses(self) -> Guesses:
@@ -273,86 +270,11 @@ class Landscape:
         """Whether each move does something to layers; many do not, for want of a pair near them."""
         return moves.any_part(self._answers.of(state, moves) != Deltas.NOTHING)
 
-    def _numbers(self, state: State, pieces: Sequence[Piece]) -> np.ndarray:
-        """The number of what each of ``pieces`` does in ``state``."""
-        contexts = [piece.context(state) for piece in pieces]
-        numbers = [p.known.get(context) for p, context in zip(pieces, contexts, strict=True)]
-        missing = [i for i, number in enumerate(numbers) if number is None]
-        if missing and self._regions is not None:
-            self._look_by_region(self._regions, state, pieces, contexts, missing)
-        others = [i for i in missing if contexts[i] not in pieces[i].known]
-        if others:
-            self._look(state, pieces, contexts, others)
-        for i in missing:
-            numbers[i] = pieces[i].known[contexts[i]]
-        return np.array(numbers, dtype=int)
 
-    def _look_by_region(
-        self,
-        built: BuiltRegions,
-        state: State,
-        pieces: Sequence[Piece],
-        contexts: Sequence[object],
-        missing: Sequence[int],
-    ) -> None:
-        """Find out what those of ``missing`` do that touch few regions, region by region."""
-        near = self.predict(state)
-        regions = built.from_state(state, near.prediction)
-        for i in missing:
-            self._go_on()
-            piece = pieces[i]
-            if len(built.touched(site for site, _ in piece.move)) > FEW_REGIONS:
-                continue
-            if contexts[i] not in piece.known:  # As where another one does the same.
-                changes = self.layers.differences(near, regions.steps(piece.move))
-                inside = [change for change in changes if change.node in piece.nodes]
-                piece.known[contexts[i]] = self._deltas.number(inside)
-
-    def _look(
-        self,
-        state: State,
-        pieces: Sequence[Piece],
-        contexts: Sequence[object],
-        missing: Sequence[int],
-    ) -> None:
-        """Find out what the ``missing`` ones do where each takes a look at the whole model."""
-        # So it pays to ask first.
-        due = [i for i in missing if self._alters_placement(state, pieces[i])]
-        for i in set(missing).difference(due):
-            pieces[i].known[contexts[i]] = Deltas.NOTHING
-        # Of pieces that do the same one is looked at.
-        alike = {(id(pieces[i].known), contexts[i]): i for i in reversed(due)}
-        for batch in batches([(i, pieces[i]) for i in reversed(alike.values())]):
-            far = [pieces[i] for i in batch]
-            for i, number in zip(batch, self._probe(state, far), strict=True):
-                pieces[i].known[contexts[i]] = number
-
-    def _alters_placement(self, state: State, piece: Piece) -> bool:
-        """Whether ``piece`` changes the placement of ``state``, which many layouts do not."""
-        if piece not in self._around:
-            self._around[piece] = _Around(self._placer.around(site for site, _ in piece.move), {})
-        around = self._around[piece]
-        count = len(state)
-        before = {i: state[i] if i < count else self._fixed[i - count] for i in around.sites}
-        layouts = tuple(before.values())
-        known = around.alters.get(layouts)
-        if known is None:
-            sites = [site for site, _ in piece.move]
-            change = self._placer.change_at(sites, before, before | dict(piece.move))
-            known = around.alters[layouts] = bool(change.gone or change.come)
-        return known
-
-    def _probe(self, state: State, pieces: Sequence[Piece]) -> list[int]:
-        """Predict all of ``pieces``, which are far from each other, at once."""
-        self._go_on()
-        after = apply(state, [piece.move for piece in pieces])
-        owner = {node: i for i, piece in enumerate(pieces) for node in piece.nodes}
-        changes_of: list[list[Change]] = [[] for _ in pieces]
-        for change in self.layers.changes(self._change(state, after), self.predict(state)):
-            index = owner.get(change.node)
-            if index is not None:
-                changes_of[index].append(change)
-        return [self._deltas.number(changes) for changes in changes_of]
+def _sum(counts: Mapping[int, int], delta: Mapping[int, int]) -> Mapping[int, int]:
+    """``counts`` of layers that change by ``delta``."""
+    sums = {**counts, **{number: counts.get(number, 0) + count for number, count in delta.items()}}
+    return {number: count for number, count in sums.items() if count}
 
 
 def _members(space: Space) -> tuple[tuple[int, ...], ...]:

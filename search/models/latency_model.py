@@ -91,7 +91,7 @@ class LatencyModel:
         deviations = [TOTAL_FLOOR, *(max(o.deviation, TOTAL_FLOOR) for o in observations)]
         exact = Summed(
             self._second.posterior,
-            np.array([self._rows.row(state).counts for state in states]),
+            np.array([self._rows.row(state, landscape.counts(state)).counts for state in states]),
             np.array([float_latency, *(o.ratio for o in observations)]),
             np.diag(np.square(deviations)),
         )
@@ -114,9 +114,16 @@ class LatencyModel:
         before = self._second.corrected(self._first.corrected(drawn))
         return self._third.corrected(before, self.misfit.draw(seed))
 
-    def predict(self, state: State) -> tuple[float, float]:
-        """Expected latency of ``state`` and its standard deviation, of the float model's."""
-        row = self._rows.row(state)
+    def error(self, state: State) -> float:
+        """By how much the latency of ``state`` is expected to be off the sum of its layers."""
+        return self._third.error(self.misfit.with_(state))
+
+    def predict(self, state: State, counts: Mapping[int, int] | None = None) -> tuple[float, float]:
+        """Expected latency of ``state`` and its standard deviation, of the float model's.
+
+        ``counts``: of its layers by signature number, where they are known.
+        """
+        row = self._rows.row(state, self._landscape.counts(state) if counts is None else counts)
         likeness = self.misfit.with_(state)
         mean = row.constant + float(row.counts @ self._third.mean) + self._third.error(likeness)
         deviation = self._third.deviation(row.counts, likeness, self.misfit.level**2)
@@ -195,13 +202,13 @@ class _Rows:
         )
         return np.concatenate([1 + causes[0] + kinds + deviations, causes, corrections])
 
-    def row(self, state: State) -> _Row:
-        """How the latency of ``state`` hangs on the unknowns."""
+    def row(self, state: State, layers: Mapping[int, int]) -> _Row:
+        """How the latency of ``state``, which has ``layers``, hangs on the unknowns."""
         counts = np.zeros(self.corrections.end)
         constant, variance = 0.0, 0.0
         signatures = self._landscape.layers.signatures
         unknown: list[tuple[Signature, int]] = []
-        for number, count in self._landscape.counts(state).items():
+        for number, count in layers.items():
             if number in self.index:
                 counts[self.index[number]] = count * self.prior[self.index[number]]
             else:
@@ -225,12 +232,10 @@ class _Rows:
 
     def _float_costs(self) -> dict[str, float]:
         """The prior cost of each node in the float model."""
-        land = self._landscape
-        floats = land.predict(land.state(land.space.floats))
         return {
-            node.name: self.cost_of(self.signature(land.layers.number(layer))) / len(layer.nodes)
-            for layer in floats.layers
-            for node in layer.nodes
+            node: self.cost_of(self.signature(number)) / len(nodes)
+            for number, nodes in self._landscape.float_layers
+            for node in nodes
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -32,19 +32,32 @@ def near_best(
     gains, changes = landscape.gains(state, latency.objective(), moves)
     alters = changes & landscape.alters(state, moves)
     order = [i for i in np.argsort(gains, kind="stable").tolist() if alters[i]]
-    single = {i: apply(state, [moves.moves[i]]) for i in order[:SINGLE]}
-    predicted = {other: latency.predict(other) for other in single.values()}
-    means = {i: predicted[other][0] for i, other in single.items()}
+    single = _predicted(landscape, latency, state, [moves.moves[i] for i in order[:SINGLE]])
+    paired = sorted(single, key=lambda move: single[move][0])[:PAIRED]
     pairs = sorted(
-        (means[i] + means[j], apply(state, [moves.moves[i], moves.moves[j]]))
-        for i, j in combinations(sorted(single, key=lambda i: means[i])[:PAIRED], 2)
-        if not _sites(moves.moves[i]) & _sites(moves.moves[j])
+        (single[a][0] + single[b][0], tuple(sorted((*a, *b))))
+        for a, b in combinations(paired, 2)
+        if not _sites(a) & _sites(b)
     )
-    for _, pair in pairs[:DOUBLE]:
-        predicted.setdefault(pair, latency.predict(pair))
-    promising = [(expected_gain(ratio - mean, d), other) for other, (mean, d) in predicted.items()]
+    double = _predicted(landscape, latency, state, [pair for _, pair in pairs[:DOUBLE]])
+    promising = [
+        (expected_gain(ratio - mean, deviation), apply(state, [move]))
+        for move, (mean, deviation) in (double | single).items()
+    ]
     # Whether a state is allowed takes longer to tell than its latency.
     return next((other for _, other in sorted(promising, reverse=True) if allowed(other)), None)
+
+
+def _predicted(
+    landscape: Landscape, latency: LatencyModel, state: State, changes: Sequence[Move]
+) -> dict[Move, tuple[float, float]]:
+    """Expected latency and its standard deviation by change of ``state``."""
+    moves = landscape.moves(changes)
+    counts = landscape.counts_after(state, moves)
+    return {
+        move: latency.predict(apply(state, [move]), after)
+        for move, after in zip(moves.moves, counts, strict=True)
+    }
 
 
 def _sites(move: Move) -> set[int]:

@@ -62,12 +62,18 @@ class PoolSearch:
         """Local optima from ``starts``, the best known first."""
         pool: Pool = {}
         noise = self._noise
+        too_noisy = 0.0  # The highest price so far at which what was found was too noisy.
         for start, prices in self._descents(starts, priced=noise is not None):
+            if max(prices) < too_noisy:
+                continue
             state = start
             for price in prices:
                 priced = objective if noise is None else self._priced(objective, price, noise)
                 state = descend(self._land, state, priced, moves)
                 self._add(pool, state, objective)
+                if prices[0] > prices[-1] and not self.holds(state):
+                    too_noisy = price  # With cheaper noise it is noisier still.
+                    break
         return pool
 
     def values(self, states: Sequence[State], objective: Objective) -> Pool:

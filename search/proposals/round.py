@@ -334,12 +334,12 @@ class Round:
     def _best_of(self, pool: Pool) -> tuple[State, float] | None:
         search = self._pool_search
         held = {state: value for state, value in pool.items() if search.holds(state)}
-        new = (state for state in best_states(held, FINALISTS) if self._is_new(state))
-        if self._explores or not self._is_misfit():
-            return next(((state, self._optimistic(state)) for state in new), None)
-        # Descents know nothing of what latencies are off the sum of layers.
-        predicted = [(self._latency.predict(state)[0], state) for state in new]
-        return (min(predicted)[1], self._optimistic(min(predicted)[1])) if predicted else None
+        finalists = best_states(held, FINALISTS)
+        if not self._explores and self._is_misfit():
+            # Descents know nothing of what latencies are off the sum of layers.
+            finalists.sort(key=lambda state: (pool[state] + self._latency.error(state), state))
+        best = next(filter(self._is_new, finalists), None)
+        return None if best is None else (best, self._optimistic(best))
 
     @property
     def _pool_search(self) -> PoolSearch:

@@ -62,7 +62,7 @@ def landscape(name: str, pack_name: str) -> Landscape:
 @pytest.mark.parametrize(("name", "pack"), [*itertools.product(TEXTS, BASES)])
 def test_what_is_looked_up_is_what_the_changed_placement_has(name: str, pack: str):
     land, rng = landscape(name, pack), np.random.default_rng(0)
-    predictor, regions = land.layers.regional, land._regions
+    predictor, regions = land.layers.regional, land.effects.regions
     assert predictor is not None and regions is not None
     altered = 0
     for _ in range(12):
@@ -107,7 +107,7 @@ def test_what_touches_many_regions_is_looked_up_in_the_whole_model_with_the_same
     states = [tuple(int(rng.integers(len(names))) for names in by_region.names) for _ in range(6)]
     expected = [changed_layers(by_region, state) for state in states]
     assert any(any(counts.values()) for counts in expected)
-    monkeypatch.setattr("placer.search.landscape.landscape.FEW_REGIONS", -1)
+    monkeypatch.setattr("placer.search.landscape.effects.FEW_REGIONS", -1)
     monkeypatch.delattr(RegionsOfState, "steps")  # So nothing is looked up region by region.
     whole = landscape(name, "onnxruntime")
     assert [changed_layers(whole, state) for state in states] == expected
