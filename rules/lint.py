@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import onnx.defs
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from placer.common.names import near
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.graph.text import graph_of_text
@@ -30,8 +32,19 @@ _PREDICTED_ENGINES = ("tensorrt",)
 def lint(pack: Pack) -> Iterator[str]:
     """Yield one sentence per finding in the rules that ``pack`` does not take over from another."""
     for rule in pack.own_rules:
-        for finding in (*_lint_rule(rule), *_lint_layers(rule, pack), *_lint_examples(rule, pack)):
+        alone = (*_unknown_operators(rule), *_lint_rule(rule))
+        for finding in (*alone, *_lint_layers(rule, pack), *_lint_examples(rule, pack)):
             yield f"{rule.id}: {finding}"
+
+
+def _unknown_operators(rule: Rule) -> Iterator[str]:
+    """Operators of the pattern that no version of ONNX has, so that nothing ever matches."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    known = {schema.name for schema in schemas if not schema.domain}
+    for name, node in rule.pattern.items():
+        for op in (node.op,) if isinstance(node.op, str) else node.op:
+            if op not in known:
+                yield f"node '{name}': ONNX has no operator '{op}'{near(op, known)}"
 
 
 def _lint_rule(rule: Rule) -> Iterator[str]:

@@ -58,7 +58,9 @@ def parse_text(
     try:
         return model.model_validate(data, context=context)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        # A field that is not known may be the one that seems to be missing, misspelt.
+        errors = error.errors(include_url=False)
+        first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
         location = [part for part in first["loc"] if part != "function-after"]
         field = ".".join(str(part) for part in location) or "document"
         message = first["msg"].removeprefix("Value error, ") + _meant(model, first)

@@ -185,7 +185,7 @@ def _request_of(kept: Any, name: str) -> Request:
 def _made_by_another_version(name: str) -> InputError:
     return InputError(
         f"study '{name}' was made by another version of placer; install that one, or begin another "
-        "study"
+        "study: choose another `output`, or another `study` in a shared storage"
     )
 
 

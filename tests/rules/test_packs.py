@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from placer.common.yaml_file import parse_text
+from placer.errors import InputError
 from placer.prediction.rule_tests import failures
 from placer.rules.lint import lint
 from placer.rules.pack import Pack
@@ -77,6 +78,16 @@ def test_lint_findings(tmp_path):
         "relu: layout 'odd' both quantizes and keeps float: act.x",
         "relu: layouts 'float' and 'again' say the same",
     ]
+
+
+def test_an_operator_that_onnx_has_not_is_told(tmp_path):
+    found = list(lint(load_pack(pack(tmp_path / "mine", relu=GOOD.replace("Relu", "ReLU")))))
+    assert "relu: node 'act': ONNX has no operator 'ReLU'; did you mean 'Relu'?" in found
+
+
+def test_a_misspelt_field_is_told_rather_than_the_one_that_is_missing():
+    with pytest.raises(InputError, match=r"'layout': Extra inputs .*; did you mean 'layouts'?"):
+        parse_text(GOOD.replace("layouts:", "layout:"), "relu.yaml", Rule)
 
 
 WIDE = """\

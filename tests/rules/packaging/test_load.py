@@ -42,7 +42,7 @@ def message(text: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("op: Relu", "ops: Relu", "relu.yaml:5: field 'pattern.act.op'"),
+        ("op: Relu", "ops: Relu", "relu.yaml:5: field 'pattern.act.ops'"),
         ("[act.x]", "[act.z]", "relu.yaml:1: field 'document': layout 'int8': node 'act' has no"),
         ("[act.x]", "[relu.x]", "names unknown node 'relu'"),
         ("[act.x]", "[z.*]", "names unknown tensor 'z'"),
