@@ -126,9 +126,9 @@ class Landscape:
         """Of the predictions that are kept the one of which least has to be made anew."""
         if not self._predicted:
             return None
-        places, layers = zip(*self._predicted.values(), strict=True)
-        differing = np.count_nonzero(self._layouts[list(places)] != state, axis=1)
-        return layers[int(np.argmin(differing))]
+        kept = list(self._predicted.values())
+        differing = np.count_nonzero(self._layouts[[place for place, _ in kept]] != state, axis=1)
+        return kept[int(np.argmin(differing))][1]
 
     def counts(self, state: State) -> Mapping[int, int]:
         """How many of the predicted layers of ``state`` there are of each signature number."""
