@@ -139,3 +139,29 @@ def test_a_conv_takes_a_hard_swish_of_several_nodes(int8, act, tmp_path):
     assert conversions(predicted) == conversions(actual)
     whole = frozenset({"conv", "shift", "cut", "part", "act"})
     assert (whole in {nodes for nodes, _ in layers(predicted)}) == (act != "other numbers")
+
+
+NORMED = """
+g (float[1,16,8,8] x, float[1,16,8,8] z) => (float[1,16,8,8] out)
+<float[1,32,1,1] any = {0.5}, float[1,32,1,1] shift = {0.1}, float[16,32,1,1] w = {1},
+ float[16,16,1,1] v = {1}> {
+  [first] a = FIRST
+  [second] b = Softmax(z)
+  [join] k = Concat<axis = 1>(a, b)
+  [positive] gain = Abs(any)
+  [scale] n = Mul(k, gain)
+  [move] m = Add(n, shift)
+  [act] y = Relu(m)
+  [conv] o = Conv(y, w)
+  [last] out = Softmax(o)
+}
+"""
+
+
+@pytest.mark.parametrize("first", ["Softmax(x)", "Conv(x, v)"])
+def test_a_scale_and_a_shift_behind_a_concat_go_into_the_branches_quantizations(first, tmp_path):
+    pairs = [edge("y", "conv"), edge("w", "conv", 1)]
+    predicted, actual = plans(NORMED.replace("FIRST", first), pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    assert (frozenset({"join"}), ("uint8",)) in layers(actual)
