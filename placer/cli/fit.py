@@ -83,10 +83,10 @@ def _print(console: Console, fit: Fit, output: Path) -> None:
     console.print(table)
     errors = fit.errors
     console.print(
-        f"{errors.networks} networks, {errors.builds} builds, each network estimated by a fit to "
-        f"the others: 80% of latencies within {errors.latency:.0%}; ratios of two builds within "
-        f"{errors.ratio_median:.0%} (half), {errors.ratio:.0%} (80%), {errors.ratio_95:.0%} (95%); "
-        f"{_ordered(fit)}",
+        f"{errors.networks} networks, {errors.builds} builds, each network estimated by a fit "
+        f"without its kind: 80% of latencies within {errors.latency:.0%}; ratios of two builds "
+        f"within {errors.ratio_median:.0%} (half), {errors.ratio:.0%} (80%), "
+        f"{errors.ratio_95:.0%} (95%); {_ordered(fit)}",
         highlight=False,
         soft_wrap=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from placer.errors import RunError
 from placer.fitting.costs import Build, Network, fit_costs
+from placer.fitting.networks import generated_kind
 from placer.fitting.predicted import PredictedNetwork
 from placer.prediction.times.fitted import CostTable, FitErrors
 
@@ -51,22 +53,35 @@ class LeftOut:
 
 
 def leave_out(networks: Sequence[PredictedNetwork]) -> LeftOut:
-    """Estimate each network by a fit without it: of ten networks or fewer to all others.
+    """Estimate each network by a fit without it and those that are left out with it.
 
-    Of more, every tenth is left out at once, since each fit takes seconds.
+    All generated networks of a kind are left out at once: they are more alike than any other
+    network is to them. Every tenth of the others is, since each fit takes seconds.
 
     Raises RunError if there are too few for that to say anything.
     """
     _check_enough(networks)
     costs = [network.costs for network in networks]
     estimates: dict[str, tuple[float, ...]] = {}
-    for fold in range(min(_FOLDS, len(costs))):
-        others = [one for index, one in enumerate(costs) if index % _FOLDS != fold]
-        without = _fitted(others)
-        estimates |= {one.name: estimate(without, one) for one in costs[fold::_FOLDS]}
+    for fold in _folds([one.name for one in costs]):
+        without = _fitted([one for one in costs if one.name not in fold])
+        estimates |= {one.name: estimate(without, one) for one in costs if one.name in fold}
     table = _fitted(costs)
     training = {network.name: estimate(table, network) for network in costs}
     return LeftOut(estimates, _errors(networks, estimates, training))
+
+
+def _folds(names: Sequence[str]) -> list[set[str]]:
+    """Names of networks that are left out at once.
+
+    A kind that most networks are of is no fold: too little would be left to fit to.
+    """
+    by_kind: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        by_kind[generated_kind(name) or name].add(name)
+    kinds = [own for own in by_kind.values() if 1 < len(own) <= len(names) / 2]
+    others = [name for name in names if not any(name in own for own in kinds)]
+    return [*kinds, *(set(others[fold::_FOLDS]) for fold in range(min(_FOLDS, len(others))))]
 
 
 def _check_enough(networks: Sequence[PredictedNetwork]) -> None:

@@ -211,6 +211,12 @@ def network_names(count: int) -> tuple[str, ...]:
     return tuple(f"{kind}-{number}" for kind, most in counts.items() for number in range(most))
 
 
+def generated_kind(name: str) -> str | None:
+    """The kind of the network ``name``; None of one that is not generated."""
+    kind = name.rpartition("-")[0]
+    return kind if kind in _MAKERS else None
+
+
 def write_network(name: str, folder: Path) -> Path:
     """Write the network ``name`` of ``network_names`` to ``folder``."""
     kind, _, number = name.rpartition("-")

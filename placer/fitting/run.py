@@ -189,7 +189,7 @@ class _Run:
             networks += self._network(name, write_network(name, folder), progress)
         for path in models:
             networks += self._network(f"{GIVEN}{path.stem}", path, progress)
-        self._tell("all is measured; fitting, each tenth of the networks estimated without it")
+        self._tell("all is measured; fitting, each kind of network estimated without it")
         return self._fit(in_steadier_times(self._distinct(networks)))
 
     def _distinct(self, networks: list[PredictedNetwork]) -> list[PredictedNetwork]:

@@ -211,3 +211,21 @@ def test_costs_are_closer_to_a_network_that_counts_for_more():
 
     assert estimated(1.0) < 0.9 * estimated(30.0)
     assert estimated(30.0) < 1.1 * builds[0].us
+
+
+def test_generated_networks_are_estimated_by_fits_without_their_kind():
+    # Networks of one kind run at half speed: only those of their kind could tell.
+    slow = [
+        replace(n, name=f"tokens-{i}", builds=tuple(replace(b, us=2 * b.us) for b in n.builds))
+        for i, n in enumerate(NETWORKS[:4])
+    ]
+    others = [
+        replace(n, name=f"{('short', 'mixed', 'wide')[i % 3]}-{i}")
+        for i, n in enumerate(NETWORKS[4:])
+    ]
+    left = leave_out(list(map(measured, [*slow, *others])))
+    for one in slow:
+        off = [us / b.us for us, b in zip(left.estimates[one.name], one.builds, strict=True)]
+        assert off == pytest.approx([0.5] * len(off), rel=0.05)
+    for one in others:
+        assert len(left.estimates[one.name]) == len(one.builds)
