@@ -127,7 +127,8 @@ class Landscape:
         if not self._predicted:
             return None
         kept = list(self._predicted.values())
-        differing = np.count_nonzero(self._layouts[[place for place, _ in kept]] != state, axis=1)
+        layouts = self._layouts[[place for place, _ in kept]]
+        differing = np.count_nonzero(layouts != state, axis=1)
         return kept[int(np.argmin(differing))][1]
 
     def counts(self, state: State) -> Mapping[int, int]:
