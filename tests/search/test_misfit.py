@@ -151,7 +151,7 @@ class Told:
         extras = np.zeros((len(LONG.sites), max(len(names) for names in LONG.names)))
         return Objective(defaultdict(float), extras)
 
-    def predict(self, state: State) -> tuple[float, float]:
+    def predict(self, state: State, _: Mapping[int, int]) -> tuple[float, float]:
         """See ``LatencyModel``."""
         return self._told.get(state, 1.0), 0.0
 
