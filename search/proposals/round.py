@@ -10,28 +10,24 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TypeGuard
 
-import numpy as np
-
-from placer.search.landscape.landscape import Objective, State, apply
+from placer.search.landscape.landscape import Objective, State
 from placer.search.models.latency_model import LatencyModel
 from placer.search.models.noise_model import NoiseModel
 from placer.search.out_of_time import OutOfTime
 from placer.search.pareto import FLOAT_MODEL
 from placer.search.proposals.exact import solve
+from placer.search.proposals.failed_layouts import with_failures
 from placer.search.proposals.gated import Gated
 from placer.search.proposals.knowledge import Knowledge
 from placer.search.proposals.near_best import near_best
 from placer.search.proposals.pool_search import FINALISTS, LARGE, Pool, PoolSearch, best_states
 from placer.search.proposals.progress import RESOLUTION, Progress
 from placer.search.proposals.repair import pruned, repaired
+from placer.search.proposals.starts import starts
 from placer.search.records import Skip, TrialRecord
 from placer.search.samplers import Proposal
 from placer.search.space import Choices
 
-# Random restarts of the search for the best prediction, and how many changes each begins with.
-RESTARTS, KICK = 4, 4
-# What a layout costs that only failed trials had, shared by the suspects of a trial.
-FAILED = 0.5
 # A change of the best placement, where latencies are off the model.
 NEAR = "near the best"
 # What is the best under the gates, if predictions are right and changes act in pairs at most.
@@ -286,7 +282,7 @@ class Round:
             best = self._best_of(pool)
         if best is None:
             self._pools[per_site] = pool
-            self._search(pool, self._starts(), per_site=per_site)
+            self._search(pool, self._starts, per_site=per_site)
             best = self._best_of(pool)
         return best
 
@@ -315,7 +311,7 @@ class Round:
     @cached_property
     def _objective(self) -> Objective:
         draw = self._seed(DRAW) if self._explores else None
-        return _with_failures(self._latency.objective(draw), self._states, self._own)
+        return with_failures(self._latency.objective(draw), self._states, self._own)
 
     def _add_optimum(self, pool: Pool, noise: NoiseModel) -> None:
         """Add what is best under the gates by the predictions, which descents may miss."""
@@ -352,24 +348,13 @@ class Round:
         )
 
     @cached_property
+    def _starts(self) -> list[State]:
+        trials = list(zip(self._states, self._own, strict=True))
+        return starts(self._land, trials, self._progress, self._seed(START))
+
+    @cached_property
     def _latency(self) -> LatencyModel:
         return self._knowledge.latency(self._own)
-
-    def _starts(self) -> list[State]:
-        space = self._land.space
-        ranked = sorted(
-            (trial.violation, self._progress.excess(trial), trial.ratio, state)
-            for state, trial in zip(self._states, self._own, strict=True)
-            if trial.ratio is not None
-        )
-        best = [state for *_, state in ranked[:2]]
-        fixed = (space.defaults, space.least, space.everything, space.weighted_only)
-        starts = [*best, *(self._land.state(choices) for choices in fixed)]
-        rng = np.random.default_rng(self._seed(START))
-        for _ in range(RESTARTS):
-            picks = rng.integers(len(self._land.group_moves), size=KICK)
-            starts.append(apply(best[0], [self._land.group_moves.moves[int(i)] for i in picks]))
-        return list(dict.fromkeys(starts))
 
     def _is_useful(self, candidate: tuple[State, float] | None) -> TypeGuard[tuple[State, float]]:
         """Whether anything was found, for a target anything that may be faster than float."""
@@ -379,19 +364,3 @@ class Round:
 
     def _is_gain(self, candidate: tuple[State, float] | None) -> bool:
         return candidate is not None and self._progress.is_gain(candidate[1])
-
-
-def _with_failures(
-    objective: Objective, states: Sequence[State], trials: Sequence[TrialRecord]
-) -> Objective:
-    """Add a cost to layouts that only failed trials have."""
-    worked: set[tuple[int, int]] = set()
-    for state, trial in zip(states, trials, strict=True):
-        if trial.error is None:
-            worked.update(enumerate(state))
-    extras = objective.extras.copy()
-    for state, trial in zip(states, trials, strict=True):
-        suspects = set(enumerate(state)) - worked if trial.error is not None else set()
-        for site, layout in suspects:
-            extras[site, layout] += FAILED / len(suspects)
-    return Objective(objective.costs, extras)
