@@ -173,11 +173,11 @@ def _image_decoder() -> nn.Module:
     return whole
 
 
-_VISION = {
+VISION = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
     "image_size": 64, "patch_size": 16,
 }  # fmt: skip
-_SPEECH = {
+SPEECH = {
     "vocab_size": 32, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 128, "conv_dim": (32, 32, 32), "conv_kernel": (10, 3, 3),
     "conv_stride": (5, 2, 2), "num_feat_extract_layers": 3, "num_conv_pos_embeddings": 16,
@@ -262,10 +262,10 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
             "Wav2Vec2Conformer:Model",
             (torch.zeros(1, 3200),),
             False,
-            **_SPEECH,
+            **SPEECH,
             position_embeddings_type="relative",
         ),
-        "HuBERT": hidden("Hubert:Model", (torch.zeros(1, 3200),), False, **_SPEECH),
+        "HuBERT": hidden("Hubert:Model", (torch.zeros(1, 3200),), False, **SPEECH),
     },
     {
         "Stable Diffusion": Network(
@@ -276,8 +276,8 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "VAE decoder": Network(_image_decoder, (torch.zeros(1, 4, 16, 16),), False),
     },
     {
-        "DINOv2": hidden("Dinov2:Model", _IMAGE, True, **_VISION),
-        "SigLIP": hidden("SiglipVision:Model", _IMAGE, False, **_VISION),
+        "DINOv2": hidden("Dinov2:Model", _IMAGE, True, **VISION),
+        "SigLIP": hidden("SiglipVision:Model", _IMAGE, False, **VISION),
     },
     {
         "SegFormer (transformers)": hidden(

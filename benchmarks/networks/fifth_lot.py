@@ -14,7 +14,7 @@ import torch
 import transformers
 from torch import nn
 
-from networks.deployed import Outputs, hidden, words
+from networks.deployed import VISION, Outputs, hidden, words
 from networks.exported import Network, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
@@ -41,10 +41,6 @@ def _translator() -> nn.Module:
     return transformers.M2M100Model(config).encoder
 
 
-_VISION = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
-    "image_size": 64, "patch_size": 16,
-}  # fmt: skip
 _TINY_VIT = {"embed_dims": (16, 32, 64, 96), "depths": (1, 1, 2, 1),
              "num_heads": (1, 2, 4, 6), "window_sizes": (4, 4, 4, 2)}  # fmt: skip
 ASIDE: Mapping[str, Network] = {
@@ -58,7 +54,7 @@ ASIDE: Mapping[str, Network] = {
     "CAFormer": timm_network("caformer_s18", 64, dynamo=False),
     "TinyViT": timm_network("tiny_vit_5m_224", 64, dynamo=False, **_TINY_VIT),
     "PVT": Network(_first(_pvt), _IMAGE, False),
-    "BLIP": hidden("BlipVision:Model", _IMAGE, False, **_VISION),
+    "BLIP": hidden("BlipVision:Model", _IMAGE, False, **VISION),
     "Falcon": words("Falcon:Model", "last_hidden_state", False, alibi=False),
     "M2M100": Network(_first(_translator), (torch.ones(1, 16, dtype=torch.int64),), False),
 }

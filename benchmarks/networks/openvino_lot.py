@@ -17,20 +17,10 @@ import torchvision
 import transformers
 from torch import Tensor, nn
 
-from networks.deployed import Outputs, hidden, words
+from networks.deployed import SPEECH, VISION, Outputs, hidden, words
 from networks.exported import Network, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
-_VISION = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
-    "image_size": 64, "patch_size": 16,
-}  # fmt: skip
-_SPEECH = {
-    "vocab_size": 32, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 128, "conv_dim": (32, 32, 32), "conv_kernel": (10, 3, 3),
-    "conv_stride": (5, 2, 2), "num_feat_extract_layers": 3, "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 4, "do_stable_layer_norm": True, "feat_extract_norm": "layer",
-}  # fmt: skip
 
 
 def _from_torchvision(make: Callable[[], nn.Module], inputs: tuple[Tensor, ...]) -> Network:
@@ -146,9 +136,9 @@ ASIDE: Mapping[str, Network] = {
     "EuroBERT": words("EuroBert:Model", "last_hidden_state", True, pad_token_id=0, mask_token_id=1),
     "SpeechT5": Network(_speech_t5, (torch.zeros(1, 40, 64),), False),
     "Conditional DETR": Network(_conditional_detr, _IMAGE, False),
-    "UniSpeech-SAT": hidden("UniSpeechSat:Model", (torch.zeros(1, 3200),), False, **_SPEECH),
+    "UniSpeech-SAT": hidden("UniSpeechSat:Model", (torch.zeros(1, 3200),), False, **SPEECH),
     "SuperPoint": Network(_superpoint, (torch.zeros(1, 1, 64, 64),), False),
-    "OWL-ViT": hidden("OwlViTVision:Model", _IMAGE, False, **_VISION),
+    "OWL-ViT": hidden("OwlViTVision:Model", _IMAGE, False, **VISION),
     "Wan": Network(
         _wan, (torch.zeros(1, 4, 2, 8, 8), torch.tensor([7]), torch.zeros(1, 12, 48)), True
     ),

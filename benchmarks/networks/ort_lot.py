@@ -14,7 +14,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from networks.deployed import hidden, words
+from networks.deployed import VISION, hidden, words
 from networks.exported import Network, drawn_by_lot, timm_network
 
 _SPEECH = {
@@ -22,10 +22,6 @@ _SPEECH = {
     "intermediate_size": 128, "conv_dim": (32, 32, 32), "conv_kernel": (10, 3, 3),
     "conv_stride": (5, 2, 2), "num_feat_extract_layers": 3, "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4,
-}  # fmt: skip
-_VISION = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
-    "image_size": 64, "patch_size": 16,
 }  # fmt: skip
 _SOUND, _IMAGE = (torch.zeros(1, 2400),), (torch.zeros(1, 3, 64, 64),)
 _STATE, _LOGITS = "last_hidden_state", "logits"
@@ -106,8 +102,8 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         ),
     },
     {
-        "SigLIP": hidden("SiglipVision:Model", _IMAGE, True, **_VISION),
-        "DINOv2 (registers)": hidden("Dinov2WithRegisters:Model", _IMAGE, True, **_VISION),
+        "SigLIP": hidden("SiglipVision:Model", _IMAGE, True, **VISION),
+        "DINOv2 (registers)": hidden("Dinov2WithRegisters:Model", _IMAGE, True, **VISION),
     },
     {
         "SqueezeBERT": words("SqueezeBert:Model", _STATE, False, embedding_size=64),

@@ -18,15 +18,11 @@ import torchvision
 import transformers
 from torch import Tensor, nn
 
-from networks.deployed import Outputs, hidden, words
+from networks.deployed import VISION, Outputs, hidden, words
 from networks.exported import Network, timm_network
 from networks.sixth_lot_modules import EfficientDet, LaneNet, MarbleNet, NanoDet, WaveUNet
 
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64)
-_VISION = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
-    "image_size": 64, "patch_size": 16,
-}  # fmt: skip
 _SEW = {
     "vocab_size": 32, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 128, "conv_dim": (32, 32, 32), "conv_kernel": (10, 3, 3),
@@ -189,7 +185,7 @@ ASIDE: Mapping[str, Network] = {
     "CoAtNeXt": timm_network("coatnext_nano_rw_224", 64, dynamo=True, img_size=64),
     "S3D": _of(_s3d, torch.zeros(1, 3, 16, 224, 224)),
     "Mask R-CNN (masks)": _of(_Mask, torch.zeros(8, 256, 14, 14)),
-    "Data2Vec (vision)": hidden("Data2VecVision:Model", _image(64), False, **_VISION),
+    "Data2Vec (vision)": hidden("Data2VecVision:Model", _image(64), False, **VISION),
     "Pix2Struct": _of(_pix2struct, torch.rand(1, 32, 50)),
     "SuperPoint": _of(_SuperPoint, torch.zeros(1, 1, 64, 64), dynamo=True),
     "RemBERT": words("RemBert:Model", "last_hidden_state", False, input_embedding_size=32),
