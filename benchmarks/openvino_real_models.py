@@ -56,7 +56,8 @@ from openvino_against import AGAIN, against, ratio_of, tables
 from openvino_jobs import MEASURED, RESULT, Job, Options, Schedule, all_jobs, kept
 from rich.console import Console
 
-from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.evaluation import Run
+from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import finite
 from placer.calibration.dataset import Sample
 from placer.common.files import write_text

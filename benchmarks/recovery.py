@@ -37,7 +37,8 @@ from rich.table import Table
 from scipy.stats import spearmanr
 from sklearn.datasets import load_sample_images
 
-from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.evaluation import Run
+from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import decibels
 from placer.common.shapes import ShapeRange
 from placer.engines.onnxruntime import OnnxRuntimeModel

@@ -39,7 +39,8 @@ from recovery import NETWORKS, subject
 from rich.console import Console
 from rich.table import Table
 
-from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.evaluation import Run
+from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import decibels
 from placer.common.files import write_text
 from placer.common.shapes import ShapeRange

@@ -42,7 +42,8 @@ from networks.topologies import Net, classifier, efficientnet
 from rich.console import Console
 from rich.table import Table
 
-from placer.accuracy.evaluator import Evaluation, Evaluator, Run
+from placer.accuracy.evaluation import Evaluation, Run
+from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.gates import GateResult
 from placer.common.blas import one_blas_thread
 from placer.common.files import write_text

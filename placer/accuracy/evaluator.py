@@ -6,22 +6,15 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
+from placer.accuracy.evaluation import Evaluation, Run, Sample, Samples, Score
+from placer.accuracy.gate_labels import label_output, read_labels
 from placer.accuracy.gates import LABEL_METRICS, METRIC_NEEDS, METRICS, Gate, GateValue
-from placer.accuracy.labels import class_indices, is_guessing
-from placer.accuracy.metrics import (
-    ChannelGroup,
-    ClassCounts,
-    Comparison,
-    GroupSums,
-    channel_groups,
-    decibels,
-)
+from placer.accuracy.metrics import ChannelGroup, Comparison, GroupSums, channel_groups
 from placer.common.names import unknown
 from placer.common.ort_session import blamed_on
 from placer.common.user_code import UserCode, load_function
@@ -38,67 +31,7 @@ _PERFECT = {"sqnr": math.inf, "cosine": 1.0, "max_abs": 0.0, "argmax_agreement":
 _SCORE_BYTES = 2**28
 _NOT_NUMBERS = (None, TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 
-Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 Custom = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], float]
-
-
-class Sample(Protocol):
-    """One batch of evaluation data."""
-
-    @property
-    def inputs(self) -> Mapping[str, np.ndarray]:
-        """Input tensors by name."""
-
-    @property
-    def labels(self) -> np.ndarray | None:
-        """Class indices, None without labels."""
-
-    @property
-    def origin(self) -> str:
-        """Where it came from, for error messages."""
-
-
-class Samples(Protocol):
-    """Evaluation data: can be iterated any number of times, in the same order."""
-
-    def __iter__(self) -> Iterator[Sample]:
-        """Yield the batches."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What one candidate scored: its gates and all built-in metrics by where they were taken.
-
-    ``noises``: error power over signal power of each channel group of float outputs, by its name.
-    """
-
-    gates: tuple[GateValue, ...]
-    metrics: Mapping[str, float]
-    noises: Mapping[str, float]
-
-    @property
-    def noise(self) -> float:
-        """The worst of ``noises``; 0 without any."""
-        return max(self.noises.values(), default=0.0)
-
-    @property
-    def sqnr(self) -> float:
-        """``noise`` in dB: the worst SQNR of all channel groups."""
-        return decibels(self.noise)
-
-    @property
-    def passed(self) -> bool:
-        """Whether all gates are met."""
-        return all(value.passed for value in self.gates)
-
-
-class Score(NamedTuple):
-    """One built-in metric: of which output, its value, and the output's or part's name."""
-
-    metric: str
-    output: str
-    value: float
-    where: str
 
 
 class Evaluator:
@@ -138,7 +71,7 @@ class Evaluator:
         self._custom = {g: load_function(g.metric) for g in gates if g.metric not in METRICS}
         self._references: list[Mapping[str, np.ndarray]] = []
         on_labels = [gate for gate in gates if gate.metric in LABEL_METRICS]
-        self._labels = _read_labels(samples, on_labels)
+        self._labels = read_labels(samples, on_labels)
         itself, held = Comparison.of(self._groups), 0
         for sample, labels in zip(samples, self._labels, strict=True):
             with blamed_on(sample.origin):
@@ -149,7 +82,8 @@ class Evaluator:
             self._references.append(outputs)
             itself.add(outputs, outputs, labels)
         check_gates(gates, graph.outputs, any(labels is not None for labels in self._labels))
-        self._label_outputs = {gate: self._label_output(gate, itself.classes) for gate in on_labels}
+        judged = {name: c for name, c in itself.classes.items() if name not in self._unjudged}
+        self._label_outputs = {gate: label_output(gate, judged, self._floats) for gate in on_labels}
         self._own_scores = tuple(self._scores(itself))
         self._signals = {
             group.name: sums.reference
@@ -233,30 +167,6 @@ class Evaluator:
         """What the float model itself scores on labels, by the same names."""
         return _by_name(score for score in self._own_scores if score.metric == "top1")
 
-    def _label_output(self, gate: Gate, classes: Mapping[str, ClassCounts]) -> str:
-        """The output whose classes the labels tell; float outputs come first."""
-        fitting = [
-            output
-            for output, counts in classes.items()
-            if gate.output in (None, output)
-            and output not in self._unjudged
-            and 0 < counts.labelled == counts.positions
-        ]
-        fitting = [o for o in fitting if o in self._floats] or fitting
-        if not fitting:
-            fit = f"do not fit {gate.output}" if gate.output else "fit no output"
-            raise InputError(
-                f"gate {gate.text()}: labels {fit}; give one class index per position of an "
-                "output, which has classes along its last axis, or a gate without labels: sqnr>=15"
-            )
-        if len(fitting) > 1:
-            raise InputError(
-                f"gate {gate.text()}: labels fit several outputs ({', '.join(fitting)}); name one, "
-                f"as in {gate.text()}@{fitting[0]}"
-            )
-        _check_counts(gate, fitting[0], classes[fitting[0]])
-        return fitting[0]
-
     def _check_scores(self) -> None:
         """Raise InputError for a gate that no candidate could meet."""
         for gate in self._gates:
@@ -337,40 +247,6 @@ def check_gates(gates: tuple[Gate, ...], outputs: tuple[str, ...], labelled: boo
             raise InputError(
                 f"gate {gate.text()} needs labels; add an array named 'labels' to the data"
             )
-
-
-def _read_labels(samples: Samples, gates: Sequence[Gate]) -> list[np.ndarray | None]:
-    """The class indices of each batch, None where there are none.
-
-    Raises InputError for labels that are no class indices although ``gates`` need them.
-    """
-    labels: list[np.ndarray | None] = []
-    for sample in samples:
-        labels.append(None)
-        if sample.labels is None:
-            continue
-        try:
-            labels[-1] = class_indices(sample.labels)
-        except ValueError as error:  # A function of the user's may need such labels.
-            if gates:
-                raise InputError(f"gate {gates[0].text()}: labels {error}") from error
-    return labels
-
-
-def _check_counts(gate: Gate, output: str, counts: ClassCounts) -> None:
-    """Raise InputError for labels of which ``gate`` would say nothing."""
-    if counts.outside:
-        raise InputError(
-            f"gate {gate.text()}: {counts.outside} labels lie outside 0 to "
-            f"{counts.classes - 1}, the classes of output '{output}'; correct the labels"
-        )
-    if is_guessing(counts.reference_correct, counts.labelled, counts.classes):
-        raise InputError(
-            f"gate {gate.text()}: the float model meets {counts.reference_correct} of "
-            f"{counts.labelled} labels of '{output}', no better than guessing among "
-            f"{counts.classes} classes; correct the labels or their order, give more of them, or "
-            "choose another gate"
-        )
 
 
 def _by_name(scores: Iterable[Score]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from placer.accuracy.evaluator import Run
+from placer.accuracy.evaluation import Run
 from placer.apply.apply import Applied
 from placer.apply.candidate import Scales, quantized_model
 from placer.calibration.dataset import Dataset

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from onnx import ModelProto
 
-from placer.accuracy.evaluator import Run
+from placer.accuracy.evaluation import Run
 from placer.accuracy.metrics import GroupSums, decibels
 from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.calibration.dataset import Dataset, load_dataset, synthetic_dataset

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from placer.accuracy.evaluator import Custom, Evaluator, Run, check_gates, own_score
+from placer.accuracy.evaluation import Run
+from placer.accuracy.evaluator import Custom, Evaluator, check_gates, own_score
 from placer.accuracy.gates import Gate, GateResult
 from placer.accuracy.intervals import Measure, measures
 from placer.accuracy.labels import class_indices

@@ -9,7 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.evaluation import Run
+from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import decibels
 from placer.quantization import Range, Ranges
 from placer.recovery.simulation import Simulation

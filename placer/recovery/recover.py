@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.evaluation import Run
+from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import finite
 from placer.calibration.dataset import Dataset
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel

@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from placer.accuracy.evaluator import Run
+from placer.accuracy.evaluation import Run
 from placer.common.ort_session import create_session, run_once
 from placer.graph.edit import subgraphs, without_initializers
 from placer.qdq import Inserter

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from placer.accuracy.evaluator import Evaluation, Evaluator
+from placer.accuracy.evaluation import Evaluation
+from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.gates import METRICS, Gate, GateValue, default_gates
 from placer.accuracy.metrics import GroupSums
 from placer.errors import InputError

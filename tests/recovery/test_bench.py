@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.evaluation import Run
+from placer.accuracy.evaluator import Evaluator
 from placer.calibration.dataset import load_dataset
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.graph.text import parse_model

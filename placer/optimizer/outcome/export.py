@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from placer.accuracy.evaluator import Run
+from placer.accuracy.evaluation import Run
 from placer.accuracy.sanity import invalid_output
 from placer.engines.abilities import LoadsEngines
 from placer.engines.base import Tensors

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placer.accuracy.evaluator import Evaluation
+from placer.accuracy.evaluation import Evaluation
 from placer.accuracy.gates import AnyGateValue
 from placer.accuracy.metrics import finite
 from placer.engines.estimated.error import EstimateError

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placer.accuracy.evaluator import Run
+from placer.accuracy.evaluation import Run
 from placer.errors import RunError
 from placer.optimizer.observer import Observer
 from placer.optimizer.setup.candidates import Candidates

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placer.accuracy.evaluator import Evaluation
+from placer.accuracy.evaluation import Evaluation
 from placer.accuracy.gates import AnyGateValue, Gate, GateValue
 from placer.accuracy.metrics import decibels, finite
 from placer.accuracy.sanity import MIN_SQNR_DB

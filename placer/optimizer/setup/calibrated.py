@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import FiniteFloat, TypeAdapter
 
-from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.evaluation import Run
+from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import decibels, finite
 from placer.calibration.collect import METHODS, Calibration, Progress, calibrate
 from placer.calibration.methods import threshold

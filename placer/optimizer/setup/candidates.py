@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from placer.accuracy.evaluator import Run
+from placer.accuracy.evaluation import Run
 from placer.accuracy.sanity import invalid_output
 from placer.engines.abilities import abilities_of
 from placer.engines.base import Compiled, CompilesWritten, Engine, Tensors

@@ -10,7 +10,8 @@ from functools import cache
 
 import numpy as np
 
-from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.evaluation import Run
+from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import GroupSums
 from placer.errors import RunError
 from placer.optimizer.setup.candidates import Candidates

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 from onnx import ValueInfoProto, helper
 
-from placer.accuracy.evaluator import Run
+from placer.accuracy.evaluation import Run
 from placer.engines.base import Engine, Tensors
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.graph.float_choices import copy_alone, handed_over, without_copy

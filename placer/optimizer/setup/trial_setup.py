@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import median
 
-from placer.accuracy.evaluator import Evaluator, Run
+from placer.accuracy.evaluation import Run
+from placer.accuracy.evaluator import Evaluator
 from placer.calibration.collect import METHODS
 from placer.calibration.dataset import Dataset
 from placer.engines.base import Compiled, Tensors
