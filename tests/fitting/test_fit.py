@@ -236,9 +236,9 @@ def test_short_networks_hold_kinds_of_layers_that_the_others_lack(tmp_path: Path
     def ops(kind: str) -> set[str]:
         names = [name for name in network_names(118) if name.startswith(f"{kind}-")]
         return {
-            node.op
+            node.op_type
             for name in names[:8]
-            for node in load_model(write_network(name, tmp_path)).graph.nodes
+            for node in onnx.load(write_network(name, tmp_path)).graph.node
         }
 
     others = ops("convolutional") | ops("tokens") | ops("wide")

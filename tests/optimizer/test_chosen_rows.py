@@ -79,7 +79,7 @@ def write(text: str = DETECTOR) -> None:
     "engine",
     [
         ("onnxruntime",),
-        ("openvino", "--export", "openvino"),
+        pytest.param(("openvino", "--export", "openvino"), marks=pytest.mark.slow),
         pytest.param(("fusion-model", "--gpu", "l4"), marks=pytest.mark.slow),
     ],
     ids=["onnxruntime", "openvino", "fusion-model"],
@@ -127,7 +127,9 @@ def test_outputs_of_its_own_are_those_of_the_build_that_is_measured(
     assert {"g0", "h1"} <= outputs.keys()
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize(
+    "engine", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.slow)]
+)
 def test_where_layers_work_on_what_was_chosen_the_float_model_chooses(engine: str, placer: Placer):
     write(SECOND_STAGE)
     finished = placer(
@@ -163,7 +165,7 @@ QUERIES = QUERIES.replace("(float[n,4] found, int64[n,3] kept)", "(float[40,4] f
 )
 
 
-@pytest.mark.parametrize("base", ["float", "bfloat16"])
+@pytest.mark.parametrize("base", [pytest.param("float", marks=pytest.mark.slow), "bfloat16"])
 def test_an_engine_is_given_the_float_models_choices_of_known_number(base: str, placer: Placer):
     """In bfloat16 the engine itself would choose others of nearly equal scores."""
     write(QUERIES)

@@ -73,6 +73,7 @@ def test_the_estimates_order_the_placements_as_the_engines_do(engines: ModuleTyp
     assert sorted(engines.A100, key=estimate) == expected
 
 
+@pytest.mark.slow
 @needs("resnet18-a100")
 def test_engines_that_took_no_part_in_a_fit_are_ordered_as_they_were_measured(engines: ModuleType):
     """Each pair of builds of one network, with classes fitted to all other networks."""
