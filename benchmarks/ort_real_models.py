@@ -11,6 +11,7 @@ placer's best under three gates: SQNR of quantize_static, 3 dB more, 6 dB more.
 
 from __future__ import annotations
 
+import argparse
 import logging
 import math
 import tempfile
@@ -52,7 +53,7 @@ IMAGENET_STD = np.array([0.229, 0.224, 0.225], np.float32)
 WORDS = tuple(
     "placer moves scales where integer kernels run and leaves float what must stay".split()
 )
-EXTRA_DB = (0, 3, 6)
+EXTRA_DB = [0, 3, 6]
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def placed(request: Request, console: Console) -> Path | None:
 
 
 def run_subject(
-    subject: Subject, samples: int, budget: int, rounds: int, folder: Path, console: Console
+    subject: Subject, options: argparse.Namespace, folder: Path, console: Console
 ) -> dict[str, Any]:
     """Optimize one model under three gates and compare all variants in one interleaved run."""
     path = FOLDER / subject.file
@@ -149,7 +150,7 @@ def run_subject(
     model = load_model(path, shapes)
     sources = {}
     for part, first in (("calibration", 0), ("evaluation", 10_000)):
-        images = np.stack([render(subject, first + i) for i in range(samples)])
+        images = np.stack([render(subject, first + i) for i in range(options.samples)])
         sources[part] = folder / f"{part}.npz"
         np.savez(sources[part], **{input_name: images})
     calibration = load_dataset(str(sources["calibration"]), model)
@@ -167,7 +168,7 @@ def run_subject(
     variants: dict[str, Compiled] = {"float": floats, "quantize_static": static}
     peer_sqnr = sqnr(static)
     seconds_used = {}
-    for extra in EXTRA_DB:
+    for extra in options.extra_db:
         name = f"placer, +{extra} dB"
         console.rule(f"{subject.name}: {name}")
         request = Request(
@@ -178,7 +179,7 @@ def run_subject(
             data=str(sources["calibration"]),
             evaluation_data=str(sources["evaluation"]),
             gates=(f"sqnr>={peer_sqnr + extra:.3f}",),
-            budget=budget,
+            budget=options.budget,
         )
         start = time.monotonic()
         result = placed(request, console)
@@ -186,7 +187,7 @@ def run_subject(
         if result is not None:
             variants[name] = engine.compile(onnx.load(result), request.output_folder)
     inputs = next(iter(evaluation)).inputs
-    times = engine.measure(list(variants.values()), inputs, rounds)
+    times = engine.measure(list(variants.values()), inputs, options.rounds)
     rows = {}
     for column, (name, compiled) in enumerate(variants.items()):
         to_float = paired_ratio(times[:, column], times[:, 0])
@@ -198,7 +199,12 @@ def run_subject(
             "ratio_to_quantize_static": [to_static.median, to_static.low, to_static.high],
             "search_seconds": seconds_used.get(name),
         }
-    return {"model": subject.file, "shape": shapes[input_name], "rounds": rounds, "variants": rows}
+    return {
+        "model": subject.file,
+        "shape": shapes[input_name],
+        "rounds": options.rounds,
+        "variants": rows,
+    }
 
 
 def dominates(variants: dict[str, Any]) -> str:
@@ -239,6 +245,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=81)
     parser.add_argument("--models", nargs="+", default=[s.name for s in SUBJECTS])
+    parser.add_argument("--extra-db", nargs="+", type=int, default=EXTRA_DB)
     arguments = parser.parse_args()
     # quantize_static turns on logging to the terminal, which would repeat every trial.
     logging.getLogger("placer").propagate = False
@@ -247,14 +254,7 @@ def main() -> None:
     for subject in SUBJECTS:
         if subject.name in arguments.models:
             with tempfile.TemporaryDirectory() as folder:
-                results[subject.name] = run_subject(
-                    subject,
-                    arguments.samples,
-                    arguments.budget,
-                    arguments.rounds,
-                    Path(folder),
-                    console,
-                )
+                results[subject.name] = run_subject(subject, arguments, Path(folder), console)
     for name, found in results.items():
         found["dominates"] = dominates(found["variants"])
         console.print(table(name, found))

@@ -198,11 +198,17 @@ def _print_times(console: Console, explanation: Explanation) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    if explanation.default_us < explanation.total_us:
+        console.print(
+            f"the pack's default placement: {explanation.default_us / 1e3:.3f} ms, an estimate",
+            highlight=False,
+        )
     if explanation.improved_us < explanation.total_us:
         console.print(
             f"with all remedies: {explanation.improved_us / 1e3:.3f} ms, an estimate; "
             "write that placement with --improved FILE",
             highlight=False,
+            soft_wrap=True,
         )
     if explanation.float_is_faster:
         console.print(
@@ -267,6 +273,8 @@ def _decisions(explanation: Explanation, timed: bool, show_all: bool) -> Tree:
         for layout in branch_of_rule.layouts:
             leaf = branch.add(f"[cyan]{escape(layout.shown)}[/]: {_sites(layout.costs, total)}")
             leaf.add(escape(_anchors(layout.costs)))
+            for note in layout.notes:
+                leaf.add(f"[yellow]{escape(note)}[/]")
     return tree
 
 

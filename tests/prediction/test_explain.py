@@ -11,13 +11,9 @@ import yaml
 
 from placer.graph import Edge, Graph
 from placer.model import load_model
-from placer.prediction.explanation.explain import (
-    OTHER,
-    Explainer,
-    Explanation,
-    chosen_layout,
-    decision_costs,
-)
+from placer.prediction.explanation.decision_tree import decision_tree
+from placer.prediction.explanation.default_gains import OTHER, chosen_layout
+from placer.prediction.explanation.explain import Explainer, Explanation, decision_costs
 from placer.prediction.explanation.remedies import Remedy
 from placer.prediction.layers.predictor import Predictor
 from placer.prediction.times.gpus import load_gpu
@@ -104,6 +100,28 @@ def test_the_layout_at_each_site_is_read_from_the_placement(save: Callable[..., 
     for layout in site.layouts:
         assert chosen_layout(site, place((site,), {site.name: layout})) == layout
     assert chosen_layout(site, Placement.of([Edge("w2", "conv2", 1)])) == OTHER
+
+
+def test_pairs_inside_a_fused_kernel_are_named_with_what_the_default_saves(
+    save: Callable[..., Path],
+):
+    graph = load_model(save(RESIDUAL)).graph
+    inside = Edge("c", "relu1", 0)
+    both = [RESIDUAL_EDGE, Edge("d", "add", 0)]
+    found = explain(graph, Placement.of([*CONVS, *both, inside]))
+    default = explain(graph, place(find_sites(graph, PACK.rules), {}))
+    branches = {branch.rule.id: branch.layouts for branch in decision_tree(found)}
+    (conv,), (add,) = branches["conv-mixed"], branches["conv-add-relu"]
+    assert conv.shown == "int8-all-readers, with pairs inside (default: int8-all-readers)"
+    assert conv.notes[0] == "split by the pairs on c -> relu1[0]"
+    assert add.shown == "both-quantized (default: int8-residual)"
+    assert min(conv.saves_us, add.saves_us) > 0
+    assert add.notes == (f"the default here saves est. {add.saves_us:.1f} us",)
+    without = explain(graph, Placement.of([*CONVS, *both]))
+    assert found.total_us - without.total_us == pytest.approx(conv.saves_us)
+    assert found.default_us == default.total_us < found.improved_us + 0.1
+    assert not {inside, Edge("d", "add", 0)} & found.improved.edges
+    assert not any(layout.notes for branch in decision_tree(default) for layout in branch.layouts)
 
 
 def test_overlaps_say_why_a_match_gave_way(save: Callable[..., Path]):

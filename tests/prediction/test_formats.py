@@ -9,7 +9,8 @@ from placer.errors import InputError
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.prediction.explanation.conversion_text import conversion_text
-from placer.prediction.explanation.explain import StandaloneConversion, chosen_layout
+from placer.prediction.explanation.default_gains import chosen_layout
+from placer.prediction.explanation.explain import StandaloneConversion
 from placer.prediction.explanation.remedies import Remedy, with_edges, with_layout, without_edges
 from placer.prediction.layers.predictor import Predictor
 from placer.prediction.select import make_predictor

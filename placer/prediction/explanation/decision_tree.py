@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from placer.prediction.explanation.conversion_text import MOST_EDGES
 from placer.prediction.explanation.explain import DecisionCost, Explanation, decision_costs
 from placer.rules.schema import Rule
 
 
 @dataclass(frozen=True)
 class LayoutBranch:
-    """One layout of a rule and the sites that take it; ``default``: the rule's own choice."""
+    """What was decided alike at some sites of a rule.
 
-    layout: str
-    default: str
+    ``saves_us``: what the pack's default there saves, by an estimate; 0 where it saves nothing.
+    """
+
     costs: tuple[DecisionCost, ...]
+    saves_us: float
 
     @property
     def shown(self) -> str:
         """The layout, with the default where that is another."""
-        if self.layout == self.default:
-            return self.layout
-        return f"{self.layout} (default: {self.default})"
+        first = self.costs[0].decision
+        layout = f"{first.layout}, with pairs inside" if first.inside else first.layout
+        return layout if layout == first.default else f"{layout} (default: {first.default})"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on pairs that split what the layout fuses, and on what the default saves."""
+        inside = [str(edge) for cost in self.costs for edge in cost.decision.inside]
+        more = f" and {len(inside) - MOST_EDGES} more" if len(inside) > MOST_EDGES else ""
+        split = f"split by the pairs on {', '.join(inside[:MOST_EDGES])}{more}"
+        saves = f"the default here saves est. {self.saves_us:.1f} us"
+        return (*((split,) if inside else ()), *((saves,) if self.saves_us else ()))
 
 
 @dataclass(frozen=True)
@@ -44,11 +55,12 @@ def decision_tree(explanation: Explanation) -> tuple[RuleBranch, ...]:
 
     Without estimates all costs are 0, and numbers of sites decide.
     """
-    decided: dict[str, dict[str, list[DecisionCost]]] = defaultdict(lambda: defaultdict(list))
+    decided: dict[str, dict[tuple[object, ...], list[DecisionCost]]] = {}
     for cost in decision_costs(explanation):
         if len(cost.decision.site.layouts) > 1:
-            decided[cost.decision.site.match.rule.id][cost.decision.layout].append(cost)
-    branches = [_branch(layouts) for layouts in decided.values()]
+            of_rule = decided.setdefault(cost.decision.site.match.rule.id, {})
+            of_rule.setdefault(cost.decision.kind, []).append(cost)
+    branches = [_branch(alike.values(), explanation) for alike in decided.values()]
     return tuple(sorted(branches, key=lambda branch: _order(branch.costs)))
 
 
@@ -57,15 +69,12 @@ def total_us(costs: Iterable[DecisionCost]) -> float:
     return sum(cost.us for cost in costs)
 
 
-def _branch(layouts: dict[str, list[DecisionCost]]) -> RuleBranch:
-    branches = [
-        LayoutBranch(
-            layout,
-            costs[0].decision.site.default,
-            tuple(sorted(costs, key=lambda cost: -cost.us)),
-        )
-        for layout, costs in layouts.items()
-    ]
+def _branch(alike: Iterable[Sequence[DecisionCost]], explanation: Explanation) -> RuleBranch:
+    branches = []
+    for costs in alike:
+        gain = explanation.gains.get(costs[0].decision.kind)
+        dearest = tuple(sorted(costs, key=lambda cost: -cost.us))
+        branches.append(LayoutBranch(dearest, 0.0 if gain is None else gain.saves_us))
     branches.sort(key=lambda branch: _order(branch.costs))
     return RuleBranch(branches[0].costs[0].decision.site.match.rule, tuple(branches))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from placer.graph import Edge, Graph
 from placer.plan import Plan
+from placer.prediction.explanation.default_gains import Decision, decide, default_gains
 from placer.prediction.explanation.remedies import MAX_REMEDIES, Remedies, Remedy, is_conversion
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.prediction import Prediction
@@ -15,10 +16,8 @@ from placer.prediction.times.estimator import Estimator
 from placer.quantization import EMPTY, Format, Placement
 from placer.rules.matcher import Matches, Overlap
 from placer.rules.schema import Rule
-from placer.rules.sites import ResolvedLayout, Site, find_sites_with_overlaps
+from placer.rules.sites import find_sites_with_overlaps, place
 from placer.rules.target import Target
-
-OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -39,28 +38,23 @@ class StandaloneConversion:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """A site and the layout that the placement has there, ``other`` if it is none of the rule's."""
-
-    site: Site
-    layout: str
-
-
-@dataclass(frozen=True)
 class Explanation:
     """What ``placer explain`` shows; times are estimates in microseconds.
 
+    ``gains``: by kind of decision, what the pack's default saves at all sites of that kind.
     ``improved``: the placement after all remedies that still help, one after the other.
     ``latency_error``, ``ratio_error``: relative errors that 80% of estimated times and of their
     ratios stay within.
     """
 
     decisions: tuple[Decision, ...]
+    gains: Mapping[tuple[str, str, str, bool], Remedy]
     overlaps: tuple[Overlap, ...]
     plan: Plan
     conversions: tuple[StandaloneConversion, ...]
     total_us: float
     float_us: float
+    default_us: float
     improved: Placement
     improved_us: float
     latency_error: float
@@ -111,17 +105,26 @@ class Explainer:
         prediction = self._predictor.predict(placement)
         remedies = Remedies(self._graph, self.sites, self._predictor, self._estimator, prediction)
         remedy_of = remedies.find()
-        _apply_best(remedies, remedy_of)
+        default = place(self.sites, {})
+        decisions = tuple(decide(self.sites, placement, default))
+        gains = default_gains(remedies, decisions, default)
+        for kind in sorted(gains, key=lambda kind: -gains[kind].saves_us):
+            alike = [decision for decision in decisions if decision.kind == kind]
+            for gain in default_gains(remedies, alike, default).values():  # Once others are back.
+                remedies.apply(gain)
+        _apply_best(remedies)
         improved = remedies.prediction
         left = {predicted.layer.name for predicted in improved.layers}
         plan = self._estimator.estimate(prediction)
         return Explanation(
-            decisions=tuple(Decision(s, chosen_layout(s, placement)) for s in self.sites),
+            decisions=decisions,
+            gains=gains,
             overlaps=self._overlaps,
             plan=plan,
             conversions=tuple(self._conversions(prediction, plan, remedy_of, left)),
             total_us=self._estimator.total_us(prediction),
             float_us=self._estimator.total_us(self._predictor.predict(EMPTY, prediction)),
+            default_us=self._estimator.total_us(self._predictor.predict(default, prediction)),
             improved=improved.placement,
             improved_us=self._estimator.total_us(improved),
             latency_error=self._estimator.latency_error,
@@ -157,46 +160,13 @@ class Explainer:
             )
 
 
-def _apply_best(remedies: Remedies, remedy_of: Mapping[tuple[str, int], Remedy]) -> None:
-    """Apply the remedy that saves most until none helps; ``remedy_of``: the first ones."""
+def _apply_best(remedies: Remedies) -> None:
+    """Apply the remedy of a conversion that saves most until none helps."""
     for _ in range(MAX_REMEDIES):
+        remedy_of = remedies.find()
         if not remedy_of:
             break
         remedies.apply(max(remedy_of.values(), key=lambda remedy: remedy.saves_us))
-        remedy_of = remedies.find()
-
-
-def chosen_layout(site: Site, placement: Placement) -> str:
-    """The layout that ``placement`` has at ``site``, the default first; ``other`` if none."""
-    considered = {edge for layout in site.layouts.values() for edge in layout.quantize}
-    present = considered & placement.edges
-    names = sorted(site.layouts, key=lambda name: name != site.default)
-    for name in names:
-        layout = site.layouts[name]
-        if (
-            layout.quantize == present
-            and _shares(layout, placement)
-            and _has_format(layout, placement)
-        ):
-            return name
-    return OTHER
-
-
-def _shares(layout: ResolvedLayout, placement: Placement) -> bool:
-    """Whether the placement has one scale for each set of tensors that the layout ties."""
-    return all(
-        len({placement.group_of.get(e) for e in layout.quantize if e.tensor in tensors}) <= 1
-        for tensors in layout.shared
-    )
-
-
-def _has_format(layout: ResolvedLayout, placement: Placement) -> bool:
-    """Whether what the layout quantizes of its own nodes' inputs has its format.
-
-    Edges into other nodes have those of their sites; layouts with ``requires`` follow others.
-    """
-    edges = layout.own or layout.quantize
-    return bool(layout.requires) or all(placement.formats.get(e) == layout.format for e in edges)
 
 
 def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> str:

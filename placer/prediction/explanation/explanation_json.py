@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from placer.graph import Edge
-from placer.prediction.explanation.explain import Decision, Explanation, StandaloneConversion
+from placer.prediction.explanation.default_gains import Decision
+from placer.prediction.explanation.explain import Explanation, StandaloneConversion
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 
@@ -19,13 +20,14 @@ def explanation_json(explanation: Explanation, timed: bool = True) -> Mapping[st
         "total_us": explanation.total_us,
         "interval_us": list(explanation.interval_us),
         "float_us": explanation.float_us,
+        "default_us": explanation.default_us,
         "speedup": explanation.speedup,
         "speedup_interval": list(explanation.speedup_interval),
     }
     return {
         "estimate": True,
         **(times if timed else dict.fromkeys(times)),
-        "decisions": [_decision(decision) for decision in explanation.decisions],
+        "decisions": [_decision(one, explanation) for one in explanation.decisions],
         "overlaps": [
             {
                 "rule": overlap.lost.rule.id,
@@ -47,13 +49,15 @@ def explanation_json(explanation: Explanation, timed: bool = True) -> Mapping[st
     }
 
 
-def _decision(decision: Decision) -> dict[str, object]:
-    rule = decision.site.match.rule
+def _decision(decision: Decision, explanation: Explanation) -> dict[str, object]:
+    rule, gain = decision.site.match.rule, explanation.gains.get(decision.kind)
     return {
         "rule": rule.id,
         "nodes": {name: node.name for name, node in decision.site.match.nodes.items()},
         "layout": decision.layout,
-        "default": decision.site.default,
+        "default": decision.default,
+        "split_by": [_edge(edge) for edge in decision.inside],
+        "default_of_its_kind_saves_us": 0.0 if gain is None else gain.saves_us,
         "layouts": list(decision.site.layouts),
         "why": rule.why,
         "source": rule.source,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from placer.plan import Layer, Plan
 from placer.plan.dtypes import is_quantized
-from placer.prediction.explanation.explain import Decision
+from placer.prediction.explanation.default_gains import Decision
 
 
 @dataclass(frozen=True)
