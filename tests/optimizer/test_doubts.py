@@ -1,12 +1,20 @@
 """What speaks against a result is told in the terminal and in result.json."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from placer.engines.base import Engine
+from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.openvino.engine import OpenVinoEngine
+from placer.model import load_model
+from placer.optimizer.setup.decisions import told_of_half
 from placer.results.result import Result
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites
 from tests.conftest import with_random_weights
 from tests.optimizer.test_optimize import Placer
 
@@ -36,3 +44,27 @@ def test_outputs_that_do_not_depend_on_the_data_are_told(placer: Placer, bias: s
     assert finished.code == 0, finished.err
     assert " ".join(finished.out.split()).count(f"warning: {CONSTANT}") == told
     assert Result.read(Path("out")).warnings.count(CONSTANT) == told
+
+
+HALF_NET = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (TYPE[1,32] x, TYPE[32,32] w) => (TYPE[1,32] y) { y = MatMul(x, w) }
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "dtype", "told"),
+    [
+        (OnnxRuntimeEngine(), "float16", True),
+        (OnnxRuntimeEngine(), "float", False),
+        (OpenVinoEngine(), "float16", False),
+    ],
+    ids=["float16", "float", "OpenVINO"],
+)
+def test_half_precision_on_onnx_runtime_is_told(
+    save: Callable[..., Path], engine: Engine, dtype: str, told: bool
+):
+    model = load_model(save(HALF_NET.replace("TYPE", dtype)))
+    sites = find_sites(model.graph, load_pack("onnxruntime").rules)
+    sentence = told_of_half(sites, model, engine)
+    assert (sentence is not None and "give the float32 export" in sentence) is told

@@ -8,6 +8,8 @@ from onnx import TensorProto
 
 from placer.calibration.dataset import Dataset
 from placer.calibration.masked import masked_tensors
+from placer.engines.base import Engine
+from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import NothingToQuantizeError
 from placer.graph import Edge
 from placer.model import Model
@@ -20,6 +22,8 @@ from placer.rules.pack import Pack
 from placer.rules.restriction import without_tensors
 from placer.rules.sites import Site
 from placer.search.space import Choices, Space, build_space
+
+_HALF = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
 
 
 def quantizable_sites(
@@ -38,6 +42,21 @@ def quantizable_sites(
     first = next(iter(wrong.values()))
     warn(f"{len(sites) - len(kept)} of {len(sites)} sites stay as they are: {first}")
     return kept
+
+
+def told_of_half(sites: tuple[Site, ...], model: Model, engine: Engine) -> str | None:
+    """What to do where ONNX Runtime's CPU would quantize half precision, which makes it slower."""
+    if engine.name != OnnxRuntimeEngine.name:
+        return None
+    layouts = [layout for site in sites for layout in site.layouts.values()]
+    types = {model.graph.type_of(edge.tensor).dtype for lay in layouts for edge in lay.quantize}
+    half = [name for dtype, name in _HALF.items() if dtype in types]
+    if not half:
+        return None
+    return (
+        f"{model.path} computes in {half[0]}, between which ONNX Runtime's CPU has no integer "
+        "kernels: hardly any placement will be faster; give the float32 export, or another engine"
+    )
 
 
 def scalable_sites(

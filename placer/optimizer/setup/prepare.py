@@ -34,7 +34,13 @@ from placer.optimizer.options.request import Base, Request
 from placer.optimizer.setup.bodies_run import bodies_run
 from placer.optimizer.setup.chosen_engine import check_engine, engine_for, first_device
 from placer.optimizer.setup.chosen_nodes import check_forced, chosen_sites
-from placer.optimizer.setup.decisions import pins_of, quantizable_sites, scalable_sites, space_of
+from placer.optimizer.setup.decisions import (
+    pins_of,
+    quantizable_sites,
+    scalable_sites,
+    space_of,
+    told_of_half,
+)
 from placer.optimizer.setup.latency_baselines import implicit_engine
 from placer.optimizer.setup.task import Schemes, Task
 from placer.optimizer.setup.warm_start import warm_starts
@@ -94,6 +100,9 @@ def prepare(
     if scheme.has_float8:
         model = with_opset(model, FLOAT8_OPSET)
     all_sites = find_sites(model.graph, pack.rules, target_of(engine), scheme.formats)
+    half = told_of_half(all_sites, model, engine)
+    if half is not None:
+        warn(half)
     sites = quantizable_sites(all_sites, model, pack, warn)
     sites = scalable_sites(sites, model, (calibration_data, evaluation_data), warn)
     ran = bodies_run(model, calibration_data, evaluation_data, warn)
