@@ -135,6 +135,24 @@ def test_kinds_of_conv(channels: int, group: int, weight: str, name: str, ops: i
     assert (work.name, work.ops) == (name, ops)
 
 
+@pytest.mark.parametrize(
+    ("function", "dtype", "exponentials"),
+    [("Sigmoid", "int8", PIXELS * 24), ("Relu", "int8", 0), ("Sigmoid", "float16", 0)],
+)
+def test_a_kernel_that_sums_integers_takes_exponentials(
+    function: str, dtype: str, exponentials: int
+):
+    graph = graph_of(
+        "(float[2,40,10,10] x) => (float[2,24,10,10] y)",
+        f"[conv] c = Conv(x, w) [act] s = {function}(c) [mul] y = Mul(c, s)",
+        "float[24,40,1,1] w = {1}",
+    )
+    made = layer(graph, "conv act mul", f"x:{dtype}", f"y:{dtype}")
+    assert layer_work(made, graph).exponentials == exponentials
+    alone = layer(graph, "act mul", f"c:{dtype}", f"y:{dtype}")
+    assert layer_work(alone, graph).exponentials == 0
+
+
 def test_a_conv_with_its_pool_is_a_class_of_its_own():
     made = layer(CONV, "conv relu", "x:int8", "y:int8", op="ConvActPool")
     assert layer_work(made, CONV).name == "conv-act-pool"
@@ -322,6 +340,13 @@ def test_tensors_that_the_cache_holds_move_as_fast_as_multiprocessors_and_clock_
     assert us(2**20, many) == pytest.approx(mib / 134.6)
     assert us(2**23, many) == pytest.approx(2 * mib / 134.6 + 6 * mib / 100)
     assert us(2**20, GPU) == pytest.approx(mib / 100)
+
+
+def test_each_multiprocessor_takes_four_exponentials_in_a_cycle():
+    """Ten multiprocessors at 1 GHz: 40 in a nanosecond."""
+    roofline = Roofline(CONV, GPU, classes())
+    plain, silu = (Work("conv", "int8", 1e7, 1e5, exponentials=count) for count in (0, 1.6e5))
+    assert roofline.work_us(silu) - roofline.work_us(plain) == pytest.approx(4)
 
 
 def test_a_conversion_takes_its_elements_as_well_as_its_bytes():

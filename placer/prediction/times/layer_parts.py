@@ -17,6 +17,7 @@ from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.times.layer_rows import row_count
 from placer.prediction.times.work import (
+    EXPONENTIAL,
     FEW_CHANNELS,
     POOLING,
     WEIGHTED,
@@ -37,7 +38,7 @@ _RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 # Elements that an interpolating Resize reads along each axis that changes.
 _INTERPOLATED = {"linear": 2, "cubic": 4}
 # Activations that are no comparison and no product.
-_SMOOTH = frozenset({"Elu", "Erf", "Gelu", "HardSwish", "Mish", "Sigmoid", "Softplus", "Tanh"})
+_SMOOTH = EXPONENTIAL | {"HardSwish"}
 _MILLION = 1e6
 # Channels that a convolution computes at once, and of how many an integer one sums products at
 # once: 32-bit sums in a vector of AVX-512, and bytes in each of them (VNNI).

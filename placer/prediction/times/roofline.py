@@ -2,6 +2,7 @@
 
     time = (launch + latency) / clock + depth * cycles / clock + operations / (rate * efficiency)
            + bytes read / (bandwidth * efficiency) + bytes written / (bandwidth * efficiency)
+           + exponentials / rate of exponentials
 
 Rates, bandwidth and clock come from the GPU's data sheet (``configs/gpus``), the rest from
 ``configs/layer_classes.yaml``, by class of layer. The times are added, not the largest taken
@@ -10,8 +11,9 @@ the profiles that the classes were fitted to show little overlap. ``depth`` is h
 each element of the output sums: one thread block sums them one after the other, however few blocks
 there are, so that at batch 1 it is what a convolution takes. Reading and writing are charged apart,
 since what was just written is often read from the cache; where the cache is large for the bandwidth
-of the memory, both are faster (``tensor_bandwidth``). A conversion's operations are its
-elements. Every number is an estimate.
+of the memory, both are faster (``tensor_bandwidth``). ``exponentials`` are the elements of which a
+kernel that sums integers computes a SiLU or the like before it writes them. A conversion's
+operations are its elements. Every number is an estimate.
 """
 
 from __future__ import annotations
@@ -31,6 +33,12 @@ WARP = 32  # Threads, each of which converts an element.
 # compute capability were fitted to (A100: 12.7). Ada's memory gives it 2.4 to 3.1, and ten times
 # the cache.
 CACHED_BYTES = 6.73
+# Elements of which each multiprocessor computes a SiLU in a clock cycle in a kernel that sums
+# integers: a quarter of the special functions that its hardware takes (16; CUDA C++ Programming
+# Guide, arithmetic instructions). Fitted to a YOLOv9-c with SiLU and with ReLU at batch 1 to 12
+# (TensorRT 10.0, RTX 4090, github.com/levipereira/yolov9-qat). In the FP16 Convs of a YOLOv8m
+# (8.5.2, Orin) a SiLU costs nothing that could be told.
+EXPONENTIALS = 4.0
 KEPT_CLASSES = 256
 
 
@@ -69,6 +77,7 @@ class Roofline(Estimator):
         seconds += read / (bandwidth * layer_class.bandwidth_efficiency)
         writing = layer_class.write_efficiency or layer_class.bandwidth_efficiency
         seconds += work.written / (bandwidth * writing)
+        seconds += work.exponentials / (EXPONENTIALS * gpu.sms * gpu.clock_mhz * 1e6)
         clock = gpu.clock_mhz
         us = seconds * 1e6 + work.depth * layer_class.depth_cycles / clock
         return layer_class.latency_cycles / clock + max(

@@ -23,6 +23,8 @@ _BYTES = {
 }
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean")
+# Activations that take exponentials, which no comparison or product does.
+EXPONENTIAL = frozenset("Celu Elu Erf Exp Gelu Mish Selu Sigmoid Softplus Swish Tanh".split())
 FEW_CHANNELS = 4  # An image: no tensor core kernel takes so few.
 TILE: Literal[64] = 64  # Channels that a thread block of large kernels computes at least.
 SMALL_TILE: Literal[32] = 32  # The same of small kernels, which up to two of the large tiles take.
@@ -35,7 +37,7 @@ class Work:
     ``written``: those of ``bytes`` that are written. ``depth``: how many products each element of
     the output sums. ``tiled_ops``: operations where channels come in multiples of ``TILE``,
     ``small_tiled_ops``: up to two of them of ``SMALL_TILE``. ``constants``: those of ``bytes`` that
-    are weights.
+    are weights. ``exponentials``: elements that a kernel which sums integers takes exponentials of.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Work:
     tiled_ops: float = 0
     small_tiled_ops: float = 0
     constants: float = 0
+    exponentials: float = 0
 
 
 def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
@@ -80,7 +83,15 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
         tiled_ops=share * sum(_ops(node, TILE, graph) for node in nodes),
         small_tiled_ops=share * sum(_ops(node, TILE, graph, SMALL_TILE) for node in nodes),
         constants=share * constants,
+        exponentials=share * _exponentials(nodes, graph) if dtype in _QUANTIZED else 0,
     )
+
+
+def _exponentials(nodes: Sequence[Node], graph: Graph) -> int:
+    """Elements that a product's kernel takes exponentials of; 0 if none of ``nodes`` is one."""
+    if not any(node.op in WEIGHTED for node in nodes):
+        return 0
+    return sum(_elements(node.outputs[0], graph) for node in nodes if node.op in EXPONENTIAL)
 
 
 def _class_name(predicted: PredictedLayer, main: Node, dtype: str, graph: Graph) -> str:
