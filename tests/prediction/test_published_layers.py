@@ -576,6 +576,39 @@ def test_quantized_stems_on_tensorrt_11(save: Callable[..., Path], pool: bool, l
     assert [layer_line(layer) for layer in found if layer.kind != "no-op"] == layers
 
 
+# The first block of a YOLOv7 with a pair on the input of each Conv and scales of their own, drawn
+# by NVIDIA (TensorRT 8, NVIDIA-AI-IOT/yolo_deepstream, yolov7_qat/doc): a SiLU with readers of two
+# scales is apart from its Conv, FP16 between and behind, and each scale has a Q that is a layer.
+def test_a_silu_that_two_scales_read_is_apart_from_its_int8_conv(save: Callable[..., Path]):
+    weights = ", ".join(
+        f"float[64,{inputs},{size},{size}] w{i} = {{0.1}}"
+        for i, (inputs, size) in enumerate([(128, 1), (128, 1), *[(64, 3)] * 4, (256, 1)])
+    )
+    reads = ["x", "x", "y1", "y2", "y3", "y4"]
+    blocks = " ".join(
+        f"[conv{i}] c{i} = Conv<pads = {[int(i > 1)] * 4}>({read}, w{i}) "
+        f"[s{i}] s{i} = Sigmoid(c{i}) [m{i}] y{i} = Mul(c{i}, s{i})"
+        for i, read in enumerate(reads)
+    )
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,128,16,16] x) => (float[1,64,16,16] out) <{weights}> {{
+          {blocks}
+          [cat] y = Concat<axis = 1>(y5, y3, y1, y0)
+          [conv6] out = Conv(y, w6)
+        }}"""
+    graph = load_model(save(model)).graph
+    edges = [Edge(n.inputs[i], n.name, i) for n in graph.nodes if n.op == "Conv" for i in (0, 1)]
+    target = Target(engine_version="8.4.1", compute_capability="8.7", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    found = Counter(facts(predictor.predict(Placement.of(edges)).plan))
+    fused = [f"conv{i}+s{i}+m{i}: int8 -> int8" for i in (0, 2, 4, 5)]
+    apart = [f"conv{i}: int8 -> float16" for i in (1, 3)]
+    alone = [f"s{i}+m{i}: float16, float16 -> float16" for i in (1, 3)]
+    assert set(fused + apart + alone) < set(found)
+    assert found["quantize: float16 -> int8"] == 4
+
+
 # A block of a RAPIDFlow (TensorRT 8, github.com/hmorimitsu/ptlflow issue 65), whose norm is nine
 # operators: `[GpuLayer] PWN(PWN(PWN(PWN(eps, sqrt), div), gain), shift)`, and four layers before.
 # The encoder of a DETR has the same five (8.6.2, NVIDIA/TensorRT issue 3679).

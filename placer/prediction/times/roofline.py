@@ -34,11 +34,12 @@ WARP = 32  # Threads, each of which converts an element.
 # the cache.
 CACHED_BYTES = 6.73
 # Elements of which each multiprocessor computes a SiLU in a clock cycle in a kernel that sums
-# integers: a quarter of the special functions that its hardware takes (16; CUDA C++ Programming
-# Guide, arithmetic instructions). Fitted to a YOLOv9-c with SiLU and with ReLU at batch 1 to 12
-# (TensorRT 10.0, RTX 4090, github.com/levipereira/yolov9-qat). In the FP16 Convs of a YOLOv8m
-# (8.5.2, Orin) a SiLU costs nothing that could be told.
-EXPONENTIALS = 4.0
+# integers: half of the special functions that its hardware takes (16; CUDA C++ Programming Guide,
+# arithmetic instructions), of which an exponential and a reciprocal are two. A YOLOv9-c with SiLU
+# and with ReLU differs by as much as four would say (TensorRT 10.0, RTX 4090, github.com/
+# levipereira/yolov9-qat), a YOLOv7 leaves room for sixteen (8, Orin, NVIDIA-AI-IOT/
+# yolo_deepstream). In the FP16 Convs of a YOLOv8m (8.5.2, Orin) a SiLU costs nothing that shows.
+EXPONENTIALS = 8.0
 KEPT_CLASSES = 256
 
 
