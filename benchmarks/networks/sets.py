@@ -36,6 +36,7 @@ EXPORTED = (
     "ort_lot",
     "paired",
     "second_lot",
+    "seventh_lot",
     "sixth_lot",
     "third_lot",
 )

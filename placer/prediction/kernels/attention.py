@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from onnx import numpy_helper
 
 from placer.graph import Graph, Node
+from placer.graph.kept import kept
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.factors import number
 from placer.prediction.kernels.views import readers_of
@@ -54,7 +55,8 @@ def attentions(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node
         if mix.inputs[0] not in behind[-2].outputs:  # Scores that weight columns.
             continue
         heads = all(_is_heads(graph, t) for t in (*scores.inputs, *mix.inputs))
-        if heads and _is_even(graph, scores, mix):
+        shared = any(share_heads(graph, product) for product in (scores, mix))
+        if heads and not shared and _is_even(graph, scores, mix):
             repeated = (*_repeated(graph, scores.inputs[1]), *_repeated(graph, mix.inputs[1]))
             masks = (mask for node in before[1:] for mask in _masks(graph, node))
             scales = _scales(graph, scores, masked=len(before) > 1)
@@ -202,6 +204,25 @@ def _is_of_one_head(graph: Graph, softmax: Node) -> bool:
 def _is_heads(graph: Graph, tensor: str) -> bool:
     """Whether an attention may read it: an activation, or learned queries of several heads."""
     return tensor in graph.producer or len(graph.type_of(tensor).shape or ()) > 2
+
+
+@kept
+def share_heads(graph: Graph, product: Node) -> bool:
+    """Whether heads share what they are multiplied by, without a node that repeats it.
+
+    So do multi-query attentions, which are no single kernel (six small graphs).
+    """
+    if product.op != "MatMul" or weight_input(graph, product) is not None:
+        return False
+    left, right = (graph.type_of(tensor).shape or () for tensor in product.inputs[:2])
+    return len(left) == len(right) > len(left[-2:]) and left[:-2] != right[:-2]
+
+
+def scale_behind(graph: Graph, product: Node) -> tuple[Node, ...]:
+    """The number that alone reads, and scales, what a product of shared heads makes."""
+    readers = readers_of(graph, product.outputs[0])
+    alone = len(readers) == 1 and number(graph, readers[0]) is not None
+    return readers if alone and share_heads(graph, product) else ()
 
 
 def _is_even(graph: Graph, scores: Node, mix: Node) -> bool:

@@ -11,7 +11,7 @@ from placer.prediction.kernels.cut_maps import adds_padded, is_of_padded
 from placer.prediction.kernels.dissolved import BIAS
 from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
 from placer.prediction.kernels.gates import Gates
-from placer.prediction.kernels.lines import may_follow, writes_line
+from placer.prediction.kernels.lines import LINE_RANK, is_shared, may_follow, writes_line
 from placer.prediction.kernels.parts import (
     ACTIVATIONS,
     CONVS,
@@ -20,10 +20,10 @@ from placer.prediction.kernels.parts import (
     VIEWS,
     Unit,
     is_padded,
-    is_turned,
     resizes,
     sums_few,
 )
+from placer.prediction.kernels.turned_rows import TurnedRows
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import becomes_map, flattens_for_products, is_matrix_conv
 
@@ -60,6 +60,7 @@ class Epilogues:
         self._joins_floats = joins_floats
         self._units, self._groups, self._before = units, groups, before
         self._graph, self._form = made.graph, made.form
+        self._turned = TurnedRows(made)
         self._outputs, self._flat = frozenset(made.graph.outputs), made.flat
         self._flattened = Flattened(made.graph, made.form, groups)
         self._gates = gates
@@ -83,7 +84,7 @@ class Epilogues:
             if not is_alone or any(edge in self._form.scales for edge in inside):
                 continue
             others = [w for _, w in unit.reads if w is not None and w not in region]
-            if not count and self._is_only_turned(product, unit) and all(map(is_turned, others)):
+            if not count and self._turned.are_only_turned(unit, region):
                 return []
             if not self._may_follow(unit, region, others):
                 continue
@@ -102,7 +103,9 @@ class Epilogues:
             return prepared
         adds = any(adds_padded(self._graph, unit, region) for unit in chain[-1:])
         pulled = bool(chain) and (
-            self._is_pulled(chain[-1], bool(count) or adds) or self._is_shuffled(product, chain[-1])
+            self._is_pulled(chain[-1], bool(count) or adds)
+            or self._is_shuffled(product, chain[-1])
+            or (writes_line(self._graph, product) and is_shared(chain[-1]))
         )
         if len(prepared) == len(chain) or pulled or product.integers:
             return prepared
@@ -208,7 +211,10 @@ class Epilogues:
         epilogue: list[Unit] = []
         if region[0].node.op not in CONVS or region[0].grouped:
             return epilogue
+        viewed = region[0].integers and writes_line(self._graph, region[0])
         for unit in region[1:3]:
+            if viewed and any(reader.node.op in VIEWS for _, reader in unit.readers):
+                break  # What reads a view of a line of integers computes it.
             sums = unit.node.op == "Add" and not epilogue and len(unit.reads) > 1
             active = unit.node.op in ACTIVATIONS and all(u.node.op == "Add" for u in epilogue)
             done = [region[0], *epilogue, unit]
@@ -245,8 +251,9 @@ class Epilogues:
                 continue
             if casts and len(unit.readers) == 1:
                 return True
-            sums = reader.role == "reduce" and not (casts or _sums_squares(reader))
-            if sums or _squares(reader) or resizes(reader):
+            sums = reader.role == "reduce" and not (casts or reader.node.op in SQUARES)
+            line = len(shape or ()) == LINE_RANK  # What resizes one reads a view of it.
+            if sums or _squares(reader) or (resizes(reader) and not line):
                 return True
             if edge in self._form.scales or reader.node.op in _BEHIND:
                 return True
@@ -330,15 +337,6 @@ class Epilogues:
         leaves = leaves and not any(reader.role == "cast" for _, reader in unit.readers)
         return leaves or any(reader not in region for _, reader in unit.readers)
 
-    def _is_only_turned(self, product: Unit, unit: Unit) -> bool:
-        """Whether what is computed of a product's rows is only transposed, which it is with it.
-
-        But what adds other rows than transposed ones is computed before.
-        """
-        shape = self._graph.type_of(unit.node.outputs[0]).shape or ()
-        rows = unit.role == "pointwise" and product.node.op not in CONVS and len(shape) == 3
-        return rows and {r.node.op for _, r in unit.readers} == {"Transpose"}
-
     def _is_of_matrices(self, unit: Unit, region: Sequence[Unit], others: Sequence[Unit]) -> bool:
         """Whether ``unit`` computes row by row of what a product of several batches makes.
 
@@ -349,11 +347,6 @@ class Epilogues:
         if unit.node.op in OF_BATCHES or not all(map(self._flattened.is_matrix, others)):
             return False
         return unit.node.op != "Erf" or unit.reads[0][1] not in region[:2]
-
-
-def _sums_squares(unit: Unit) -> bool:
-    """Whether it sums squares over places; another kernel does what is done with the sums."""
-    return unit.node.op in SQUARES and unit.outputs != tuple(unit.node.outputs)
 
 
 def _squares(unit: Unit) -> bool:

@@ -12,14 +12,14 @@ from placer.prediction.kernels.channels import (
     sums_apart,
 )
 from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.lines import LINE_RANK
 from placer.prediction.kernels.parts import NORMED, PRODUCTS, VIEWS, Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import Reduction, product_shape, reduction, sums_places
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.turned import Turned
 from placer.prediction.kernels.views import FEW, keeps_all
 
-_GATES = ("Sigmoid", "HardSigmoid")
-_LINE_RANK, _MAP_RANK = 3, 4
+_GATES, _MAP_RANK = ("Sigmoid", "HardSigmoid"), 4
 
 
 class Generated:
@@ -230,7 +230,7 @@ class Generated:
         As a map of two it is padded then by another kernel (18 small graphs).
         """
         shape = self._graph.type_of(padding.node.inputs[0]).shape or ()
-        return len(shape) == _LINE_RANK and any(
+        return len(shape) == LINE_RANK and any(
             unit.node.op == "HardSwish"
             or (unit.works and len({edge.tensor for edge, _ in unit.reads}) > 1)
             for unit in kernel
@@ -302,6 +302,8 @@ class Generated:
         if not unit.readers or any(self._is_generated(reader) for _, reader in unit.readers):
             return False
         if any(w and w.role == "move" and not is_concat(w) for _, w in unit.reads):
+            return False
+        if any(map(self._groups.writes_line, writers)):
             return False
         parts = [(edge.tensor, writer) for edge, writer in unit.reads if writer is not None]
         if any(self._is_joined_elsewhere(part, w, unit) for part, w in parts):

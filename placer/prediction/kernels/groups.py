@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.graph import Edge
+from placer.prediction.kernels.lines import writes_line
 from placer.prediction.kernels.parts import CONVS, EPILOGUE, Unit
 from placer.prediction.kernels.units import Units
 from placer.rules.connected import connected
@@ -138,6 +139,14 @@ class Groups:
             return False
         conv = product.role == "pool" or product.node.op in CONVS
         return conv and all(u is product or u.node.op in EPILOGUE for u in units)
+
+    def writes_line(self, writer: Unit | None) -> bool:
+        """Whether the kernel of a one-dimensional Conv does, which writes a view (30 graphs)."""
+        units = [] if writer is None else self.of(writer)
+        return any(
+            u.role == "product" and not u.leaves_sums and writes_line(self.made.graph, u)
+            for u in units
+        )
 
     def writes_map(self, tensor: str, writer: Unit) -> bool:
         """Whether a prepared kernel of a Conv or pool writes a map, not the tokens made of it."""

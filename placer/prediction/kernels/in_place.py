@@ -57,8 +57,7 @@ class InPlace:
         widths: set[float] = set()
         for product in filter(self._is_joined, readers_of(self._graph, given)):
             made = product.outputs[0]
-            moved = all(map(self._moves, readers_of(self._graph, made)))
-            if not (moved and self._is_only_moved(made)):
+            if not (self._is_turned(made) and self._is_only_moved(made)):
                 return False
             shape = self._graph.type_of(made).shape or (0,)
             operands = list(self._operands(made))
@@ -67,6 +66,15 @@ class InPlace:
             widths.update(size / rows for size in sizes if all(operands))
             widths.update(() if all(operands) else (shape[-1],))
         return len(widths) == 1
+
+    def _is_turned(self, tensor: str) -> bool:
+        """Whether whatever computes of heads reads them behind a Transpose (15 small graphs)."""
+        readers = readers_of(self._graph, tensor)
+        return all(
+            self._moves(node)
+            and (node.op == "Transpose" or all(map(self._is_turned, node.outputs)))
+            for node in readers
+        )
 
     def _is_only_moved(self, tensor: str) -> bool:
         """Whether a tensor is not quantized before it is multiplied."""

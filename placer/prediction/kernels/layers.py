@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from placer.graph import Edge
 from placer.plan import Kind, Layer, Port
 from placer.plan.dtypes import is_quantized
-from placer.prediction.kernels.attention import NARROW
+from placer.prediction.kernels.attention import NARROW, share_heads
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames, squeezes
 from placer.prediction.kernels.parts import CONVS, VIEWS, Unit, is_padded
@@ -127,7 +127,8 @@ class KernelLayers:
     def _mixes(self, unit: Unit) -> bool:
         """Whether it is a float product of activations that is no whole attention."""
         product = unit.role == "product" and self._names.multiplies_activations(unit)
-        return product and not unit.leaves_sums and not self._units.is_mha(unit)
+        product = product and not unit.leaves_sums and not share_heads(self._graph, unit.node)
+        return product and not self._units.is_mha(unit)
 
     def _conversion_of(self, edge: Edge, given: Port, made: Port) -> PredictedLayer:
         kinds: Mapping[tuple[bool, bool], Kind] = {

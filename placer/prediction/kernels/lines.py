@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from placer.graph import Graph
+from placer.graph import Graph, Node
 from placer.prediction.kernels.gelus import Gelu
-from placer.prediction.kernels.parts import CONVS, Unit
+from placer.prediction.kernels.parts import ACTIVATIONS, CONVS, Unit
 
+LINE_RANK = 3
 _BINARY = ("Add", "Sub", "Mul", "Div")
 # These are computed in parts, which read their operand several times.
 _IN_PARTS = ("HardSwish",)
@@ -21,7 +22,34 @@ _IN_PARTS = ("HardSwish",)
 def writes_line(graph: Graph, product: Unit) -> bool:
     """Whether it is a Conv over one dimension."""
     rank = len(graph.type_of(product.node.outputs[0]).shape or ())
-    return product.node.op in CONVS and rank == 3
+    return product.node.op in CONVS and rank == LINE_RANK
+
+
+def is_single_line(graph: Graph, conv: Node) -> bool:
+    """Whether it is a Conv from one line to one, as those over channels of ECA modules are.
+
+    Of integers its kernel reads them as they are and scales what it sums (16 small graphs).
+    """
+    shape = graph.type_of(conv.inputs[1]).shape or ()
+    return conv.op == "Conv" and len(shape) == LINE_RANK and shape[:2] == (1, 1)
+
+
+def scales_line(graph: Graph, tensor: str) -> bool:
+    """Whether constants scale or shift what a one-dimensional Conv writes, or an activation of it.
+
+    Its kernel is generated then, and ends with a view of two dimensions.
+    """
+    node = graph.producer.get(tensor)
+    if len(graph.type_of(tensor).shape or ()) != LINE_RANK:
+        return False
+    scaled = False
+    while node is not None and node.op not in CONVS:
+        given = [t for t in node.inputs if t and t not in graph.initializers]
+        if len(given) != 1 or node.op not in (*_BINARY, *ACTIVATIONS):
+            return False
+        scaled = scaled or node.op in _BINARY
+        node = graph.producer.get(given[0])
+    return scaled and node is not None
 
 
 def may_follow(
@@ -41,6 +69,12 @@ def may_follow(
         else _is_viewed(graph, edge.tensor, writer)
         for edge, writer in unit.reads
     )
+
+
+def is_shared(unit: Unit) -> bool:
+    """Whether constants scale or shift a line that several nodes read, which they do themselves."""
+    (tensor,) = unit.outputs or ("",)
+    return unit.node.op in _BINARY and not _is_read_once(tensor, unit)
 
 
 def _is_of(gelu: Gelu, product: Unit) -> bool:
@@ -89,7 +123,7 @@ def _is_unary(unit: Unit) -> bool:
 def _is_read_once(tensor: str, writer: Unit) -> bool:
     """Whether one reader at most is no Conv or pool, which take a view themselves."""
     others = {
-        reader.index
+        reader.node.name
         for edge, reader in writer.readers
         if edge.tensor == tensor and reader.role not in ("product", "pool")
     }

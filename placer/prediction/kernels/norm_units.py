@@ -140,7 +140,7 @@ class NormUnits:
         axes = reduction_axes(self._graph, node)
         rank = len(self._graph.type_of(node.inputs[0]).shape or ())
         rows = axes in ((rank - 1,), (1,) if rank > 3 else (1, 2))
-        if rows and not self._rows.are_scaled_and_moved(node):  # Channels of maps are innermost.
+        if rows and not self._is_rooted_apart(node):  # Channels of maps are innermost.
             self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
             return
         edges = self._made.edges(node)
@@ -152,6 +152,28 @@ class NormUnits:
         scaled = self._add_norm(node, edges[0] if turns else None)
         if turns or node.op != "ReduceL2":  # Without a root, nothing of it is left to do.
             scaled.names = ()
+
+    def _is_rooted_apart(self, node: Node) -> bool:
+        """Whether sums of squares of rows are left to another kernel, which takes the root.
+
+        It is so where rows are moved then, for a single row, and where the kernel of the sums makes
+        the rows as well and the roots are expanded, as PyTorch's ``normalize`` does (60 graphs).
+        """
+        writer = self._made.writer.get(node.inputs[0])
+        computed = writer is not None and not _is_of_product(writer)
+        if self._rows.are_scaled_and_moved(node):
+            return True
+        if self._is_expanded(node):
+            return computed
+        return reduction(self._graph, node).rows == 1 and not computed and writer is not None
+
+    def _is_expanded(self, node: Node) -> bool:
+        """Whether what is summed, or limited then, is expanded before anything else reads it."""
+        readers = self._graph.edges_of(node.outputs[0])
+        reader = self._graph.by_name.get(readers[0].node) if len(readers) == 1 else None
+        if reader is None or reader.op == "Expand":
+            return reader is not None
+        return reader.op in ("Clip", "Add", "Max") and self._is_expanded(reader)
 
     def _group_norms(self) -> Mapping[str, GroupNorm]:
         """Those without a pair inside."""
@@ -223,3 +245,16 @@ class NormUnits:
 
 def _axis(norm: Node) -> int:
     return int(norm.attributes.get("axis", -1))
+
+
+def _is_of_product(writer: Unit) -> bool:
+    """Whether a product or pool writes it, or what is computed of it element by element.
+
+    What scales the sums of integers computes it itself.
+    """
+    if writer.role in ("product", "pool"):
+        return not writer.leaves_sums
+    if writer.role == "reduce":
+        return writer.node.op in PRODUCTS
+    before = [source for _, source in writer.reads]
+    return writer.role == "pointwise" and any(b is not None and _is_of_product(b) for b in before)

@@ -19,7 +19,7 @@ from placer.graph.kept import kept
 _SMALL_GROUPS = (1, 2, 4, 8)
 _WIDE, _GROUPS = 64, 8
 _VIEWS = ("Unsqueeze", "Reshape")
-_MAP_RANK = 4  # Lines, and maps that were flattened before, have no kernel for all of it.
+_MAP_RANKS = (4, 5)  # Lines, and maps that were flattened before, have no kernel for all of it.
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def _group_norm(graph: Graph, norm: Node) -> GroupNorm | None:
     if each not in _SMALL_GROUPS and (each < max(_SMALL_GROUPS) or each % 2):
         return None
     narrow = groups == _GROUPS and each < groups and math.log2(channels).is_integer()
-    viewed = len(shapes[0]) == _MAP_RANK and _is_line(graph, first.inputs[0])
-    map_like = len(shapes[0]) == _MAP_RANK and not viewed
+    viewed = len(shapes[0]) == _MAP_RANKS[0] and _is_line(graph, first.inputs[0])
+    map_like = len(shapes[0]) in _MAP_RANKS and not viewed
     return GroupNorm((first, *chain), map_like and (channels % _WIDE == 0 or narrow), viewed)
 
 
@@ -91,7 +91,7 @@ def _is_line(graph: Graph, tensor: str) -> bool:
     made = graph.producer.get(tensor)
     if made is None or made.op not in _VIEWS:
         return False
-    return len(graph.type_of(made.inputs[0]).shape or ()) == _MAP_RANK - 1
+    return len(graph.type_of(made.inputs[0]).shape or ()) == _MAP_RANKS[0] - 1
 
 
 def _are_all(graph: Graph, tensor: str, value: float) -> bool:

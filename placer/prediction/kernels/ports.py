@@ -107,11 +107,16 @@ class KernelPorts:
     def _is_cast(self, tensor: str, writer: Unit, reader: Unit) -> bool:
         """Whether the reader, or a power in the writer's kernel, needs the tensor in FP32.
 
-        Both kernels are those of one norm then: the reader's takes the sums as well.
+        Both kernels are those of one norm then: the reader's takes the sums as well, and divides.
+        What is multiplied by a reciprocal is cast anew (20 small graphs).
         """
-        if _adds_tiny(self._graph, reader.node):
+        if reader.node.op == "Expand" and _computes_tiny(self._graph, writer.node):
+            return True
+        if reader.node.op == "Add" and _computes_tiny(self._graph, reader.node):
             summed = self._graph.producer.get(writer.node.inputs[0])
             return summed is None or summed.op not in SQUARES  # Roots of sums were cast before.
+        if reader.node.op == "Mul":
+            return False
         sums = (w for u in self._groups[reader.group] for _, w in u.reads if w is not None)
         return any(w.role == "reduce" and w.group == writer.group for w in sums) and any(
             edge.tensor == tensor and other.node.op == "Pow" and other.group == writer.group
@@ -176,9 +181,9 @@ def _dequantizes_pool(unit: Unit) -> bool:
 
 
 @kept
-def _adds_tiny(graph: Graph, node: Node) -> bool:
-    """Whether it adds what FP16 does not hold with all digits, and so is computed in FP32."""
+def _computes_tiny(graph: Graph, node: Node) -> bool:
+    """Whether it reads a number that FP16 does not hold with all digits, so that it is in FP32."""
     constants = [graph.initializers[t] for t in node.inputs if t in graph.initializers]
-    if node.op != "Add" or not constants or math.prod(constants[0].dims) != 1:
+    if not constants or math.prod(constants[0].dims) != 1:
         return False
     return 0 < abs(float(numpy_helper.to_array(constants[0]).ravel()[0])) < _SMALLEST_NORMAL

@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
+from placer.prediction.kernels.lines import is_single_line, scales_line
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import (
     CONVS,
@@ -57,7 +58,8 @@ class ProductUnits:
         channels = _channels(self._graph, node)
         depthwise = node.op == "Conv" and 1 < node.attributes.get("group", 1) == channels
         uneven = channels % EVEN_CHANNELS != 0 if integers else channels % 2 != 0 and not depthwise
-        padded = uneven or (integers and depthwise)
+        single = integers and is_single_line(self._graph, node)
+        padded = (uneven or (integers and depthwise)) and not single
         if node.op == "ConvTranspose":
             padded = _pads_transposed(self._graph, node, edges[0] in self._form.scales)
         moved = None
@@ -67,7 +69,7 @@ class ProductUnits:
             moved.names = None if padded else ()
         product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
         product.integers = integers
-        product.scales = integers and self._made.has_one_scale(node)
+        product.scales = integers and (single or self._made.has_one_scale(node))
         product.depthwise = depthwise
         product.grouped = node.op == "Conv" and 1 < node.attributes.get("group", 1) < channels
         if moved is not None:
@@ -77,9 +79,12 @@ class ProductUnits:
     def cuts_matrix(self, split: Node) -> bool:
         """Whether one kernel makes all parts: of what a float 1x1 Conv wrote as a matrix.
 
-        What a generated kernel alone reads and quantizes, it cuts out itself.
+        So it does of a line that its Conv's kernel scales and shifts. What a generated kernel alone
+        reads and quantizes, it cuts out itself.
         """
-        if not self._is_matrix(split.inputs[0]) or self._made.edges(split)[0] in self._form.scales:
+        given = split.inputs[0]
+        known = self._is_matrix(given) or scales_line(self._graph, given)
+        if not known or self._made.edges(split)[0] in self._form.scales:
             return False
         readers = [self._graph.edges_of(tensor) for tensor in split.outputs]
         return all(any(self._reads_part(edge) for edge in edges) for edges in readers)

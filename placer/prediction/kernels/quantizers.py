@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import Unit, is_concat
+from placer.prediction.kernels.lines import LINE_RANK
+from placer.prediction.kernels.parts import VIEWS, Unit, is_concat
 from placer.prediction.kernels.reductions import sums_map
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.layers.motion import Scale
@@ -138,7 +139,7 @@ class Quantizers:
         Where other kernels write all parts, or parts are quantized for other readers anyway, the
         Concat is in one of these kernels, and where no product reads it in that of its reader.
         """
-        if not _joins_once(unit):
+        if not _joins_once(unit) or any(self._groups.writes_line(w) for _, w in unit.reads):
             return False
         scales = {self._form.last(edge) for edge, _ in unit.reads}
         if len(scales) > 1 or None in scales:
@@ -187,6 +188,9 @@ class Quantizers:
             return False
         if writer.role == "pointwise":
             return self._is_of_mean(writer)
+        if writer.node.op in VIEWS and len(writer.reads) == 1:  # Of a line.
+            lines = len(self._graph.type_of(writer.outputs[0]).shape or ()) == LINE_RANK
+            return lines and self.quantizes_apart(writer.reads[0][1])
         if writer.role != "reduce" or self._sums.is_row_product(writer):
             return False
         whole = self._graph.type_of(writer.node.inputs[0]).shape

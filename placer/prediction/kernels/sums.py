@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from placer.graph import Graph
 from placer.prediction.kernels.channels import sums_channels
-from placer.prediction.kernels.parts import CONVS, VIEWS, Unit
+from placer.prediction.kernels.parts import CONVS, SQUARES, VIEWS, Unit
 from placer.prediction.kernels.reductions import (
     is_large,
     is_map,
@@ -47,9 +47,13 @@ class Sums:
         if any(self._ends_row(u) for u in summed):
             if any(self._is_repeated(u, kernel) for u in summed):
                 return True
-            return not (unit.role == "pointwise" and self._feeds_row_product(unit))
+            return not (
+                unit.role == "pointwise" and (self._feeds_row_product(unit) or _is_squared(unit))
+            )
         if not summed:
             return False
+        if unit.node.op == "Expand":
+            return True
         if any(map(sums_channels, summed)):
             return unit.role == "reduce" or self._is_spread_over_map(unit)
         if any(self._ends_mean(u, unit) for u in summed):
@@ -222,6 +226,14 @@ class Sums:
         spread = self._graph.type_of(unit.outputs[0]).shape
         summed = self._graph.type_of(writer.outputs[0]).shape
         return summed != spread == self._graph.type_of(writer.node.inputs[0]).shape
+
+
+def _is_squared(unit: Unit) -> bool:
+    """Whether a sum of squares reads it, or what alone is computed of it."""
+    readers = [reader for _, reader in unit.readers]
+    if any(reader.role == "reduce" and reader.node.op in SQUARES for reader in readers):
+        return True
+    return len(readers) == 1 and readers[0].role == "pointwise" and _is_squared(readers[0])
 
 
 def _pointwise_behind(unit: Unit) -> Iterator[Unit]:

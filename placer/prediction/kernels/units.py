@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
+from placer.prediction.kernels.attention import scale_behind
 from placer.prediction.kernels.attention_units import AttentionUnits
 from placer.prediction.kernels.factors import factors
 from placer.prediction.kernels.fan_outs import FanOut, fan_outs, has_gelu, is_gated
@@ -75,6 +77,8 @@ class Units(UnitGraph):
             unit.group = unit.index
             if unit.works or unit.names is not None:
                 unit.views += self._factors_of(unit.node)
+            if unit.role == "product":
+                unit.views += scale_behind(graph, unit.node)
 
     def _add_units(self) -> None:
         for tensor in self.graph.inputs:
@@ -117,8 +121,18 @@ class Units(UnitGraph):
         else:
             unit = self.add(node, role_of(node), self.edges(node), tuple(node.outputs))
             unit.alone = node.op in _ALONE
+            if node.op == "Expand":
+                unit.names = self._expanded(node)
             if unit.role == "pool":
                 self._pools[self._pooled_as(node)] = unit
+
+    def _expanded(self, node: Node) -> tuple[Node, ...]:
+        """An Expand, with what limits the sums of several rows, which is done anew for each."""
+        limit = self.graph.producer.get(node.inputs[0])
+        rows = math.prod(self.graph.type_of(node.inputs[0]).shape or (1,))
+        if limit is None or limit.op != "Clip" or rows == 1:
+            return (node,)
+        return limit, node
 
     def _has_own_kernel(self, node: Node) -> bool:
         """Whether it multiplies integers or is part of an attention that one kernel computes."""

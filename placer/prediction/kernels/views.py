@@ -42,7 +42,8 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
             continue
         before = graph.producer.get(node.inputs[0])
         flattened = before is not None and _flattens(graph, before)
-        if before is not None and flattened and only_reader(graph, before) is node:
+        stored = min((graph.type_of(node.outputs[0]).shape or ())[1:], default=0) > FEW
+        if before is not None and flattened and stored and only_reader(graph, before) is node:
             if are_multiplied(graph, node.outputs[0]):
                 continue
             free |= {before.name, node.name}
@@ -52,7 +53,6 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
         if len(readers_of(graph, node.inputs[0])) < 2 and not _adds_rows(graph, node.inputs[0]):
             continue
         read = graph.edges_of(after.outputs[0])
-        stored = min((graph.type_of(node.outputs[0]).shape or ())[1:], default=0) > FEW
         if stored and _are_convs(graph, after) and not any(edge in quantized for edge in read):
             free |= {node.name, after.name}
     return frozenset(free)

@@ -1,0 +1,66 @@
+"""Maps of one dimension that are joined, resized and cut: NVIDIA's builder's layers."""
+
+from tests.prediction.kernels.building import builder_test
+
+JOINED = """
+    (float[1,32,64] x, float[1,32,64] y) => (float[1,24,64] out)
+    <float[24,32,5] w1 = {1}, float[24,32,5] w2 = {1}, float[24,48,5] w3 = {1}> {
+      [conv1] c = Conv<pads = [2, 2]>(x, w1)
+      [relu1] a = Relu(c)
+      [conv2] d = Conv<pads = [2, 2]>(y, w2)
+      [relu2] b = Relu(d)
+      [join] j = Concat<axis = 1>(a, b)
+      [conv3] out = Conv<pads = [2, 2]>(j, w3)
+    }"""
+RESIZED = """
+    (float[1,32,64] x) => (float[1,24,128] out)
+    <float[48,32,5] w1 = {1}, float[24,48,5] w2 = {1}> {
+      size = Constant<value = int64[3] {1, 48, 128}>()
+      [conv1] c = Conv<pads = [2, 2]>(x, w1)
+      [leaky] a = LeakyRelu(c)
+      [resize] r = Resize<mode = "linear">(a, , , size)
+      [conv2] out = Conv<pads = [2, 2]>(r, w2)
+    }"""
+CUT = """
+    (float[1,64,50] x) => (float[1,64,50] out)
+    <float[64,64,1] w1 = {1}, float[32,32,3] w2 = {1}, float[64,64,1] w3 = {1},
+     float[64,1] g = {1}, float[64,1] h = {1}> {
+      [conv1] c = Conv(x, w1)
+      [relu1] r = Relu(c)
+      [scale] s = Mul(r, g)
+      [shift] t = Add(s, h)
+      [cut] p, q = Split<axis = 1, num_outputs = 2>(t)
+      [conv2] d = Conv<pads = [1, 1]>(p, w2)
+      [join] j = Concat<axis = 1>(d, q)
+      [conv3] out = Conv(j, w3)
+    }"""
+CHANNELS = """
+    (float[1,64,16,16] x) => (float[1,64,16,16] out)
+    <float[64,64,3,3] w1 = {1}, float[1,1,3] w2 = {1}, float[64,64,1,1] w3 = {1}> {
+      line = Constant<value = int64[3] {1, 1, 64}>()
+      map = Constant<value = int64[4] {1, 64, 1, 1}>()
+      [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+      [mean] m = GlobalAveragePool(c)
+      [flat] l = Reshape(m, line)
+      [conv2] e = Conv<pads = [1, 1]>(l, w2)
+      [gate] s = Sigmoid(e)
+      [long] t = Reshape(s, map)
+      [scale] y = Mul(c, t)
+      [conv3] out = Conv(y, w3)
+    }"""
+GRAPHS = {
+    "lines are joined by a kernel": JOINED,
+    "an activation stays with its Conv where the line is resized": RESIZED,
+}
+PARTS = {"a line that is scaled and shifted is cut by a kernel": CUT}
+QUANTIZED = {
+    "and quantized by it": ("a->join b->join j->conv3 w3->conv3", JOINED),
+    "a Conv over the channels' means is not padded": (
+        "x->conv1 w1->conv1 l->conv2 w2->conv2 y->conv3 w3->conv3",
+        CHANNELS,
+    ),
+}
+
+test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)
+test_parts_are_those_that_the_builder_makes = builder_test(PARTS, opset=18)
+test_quantized_layers_are_those_that_the_builder_makes = builder_test(QUANTIZED, opset=17)

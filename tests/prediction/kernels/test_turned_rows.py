@@ -1,0 +1,36 @@
+"""Rows of a map that become a map again: NVIDIA's builder's layers are predicted."""
+
+from tests.prediction.kernels.building import builder_test
+
+RESIDUAL = """
+    (float[1,64,8,8] x) => (float[1,64,8,8] out)
+    <float[64,64,3,3] w1 = {1}, float[64,64,1,1] w2 = {1}, float[64] g = {1}, float[64] b = {1},
+     float[64,128] w3 = {1}, float[128] b3 = {1}, float[128,64] w4 = {1}> {
+      flat = Constant<value = int64[3] {1, 64, 64}>()
+      map = Constant<value = int64[4] {1, 64, 8, 8}>()
+      rows = Constant<value = int64[4] {1, 8, 8, 64}>()
+      [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
+      [flatten] f = Reshape(c, flat)
+      [turn1] t = Transpose<perm = [0, 2, 1]>(f)
+      [norm] n = LayerNormalization(t, g, b)
+      [product1] h0 = MatMul(n, w3)
+      [bias1] h1 = Add(h0, b3)
+      [relu] h = Relu(h1)
+      [product2] p = MatMul(h, w4)
+      [bias2] a = Add(p, b)
+      [add] s = Add(t, a)
+      [turn2] u = Transpose<perm = [0, 2, 1]>(s)
+      [long] m = Reshape(u, map)
+      [conv2] out = Conv(m, w2)
+    }"""
+FEW = RESIDUAL.replace("8,8]", "4,4]").replace("{1, 64, 64}", "{1, 64, 16}")
+FEW = FEW.replace("{1, 64, 8, 8}", "{1, 64, 4, 4}").replace("{1, 8, 8, 64}", "{1, 4, 4, 64}")
+GRAPHS = {
+    "a generated kernel adds bias and residual and turns the sum": RESIDUAL,
+    "few tokens are stored where they are normed": FEW,
+    "and turned with what is added, also as rows of a map": FEW.replace(
+        "[turn2] u = Transpose<perm = [0, 2, 1]>(s)", "[long0] r = Reshape(s, rows)"
+    ).replace("[long] m = Reshape(u, map)", "[turn2] m = Transpose<perm = [0, 3, 1, 2]>(r)"),
+}
+
+test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)
