@@ -162,6 +162,21 @@ def test_an_unsupported_operator_names_its_node(library: Library):
     )
 
 
+def test_conditions_of_the_parser_are_told_in_words(library: Library):
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[4] x, string[4] text) => (float[4] y, string[4] same) {
+          parts = SplitToSequence(x)
+          y = ConcatFromSequence <axis = 0> (parts)
+          same = Identity(text)
+        }
+    """)
+    report = build(library, proto.SerializeToString(), BuildSettings(gpu="sm89"))
+    told = [str(refusal) for refusal in report.refusals]
+    assert told[0] == "a Input: Failed to convert ONNX date type to TensorRT data type."
+    assert "a SplitToSequence: TensorRT has no such operator" in told
+
+
 def test_an_attribute_that_is_refused_names_the_operator(library: Library):
     proto = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["": 18]>

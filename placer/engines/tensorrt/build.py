@@ -211,7 +211,14 @@ def _refusals(parser: Any) -> Iterator[Refusal]:
         error = parser.get_error(index)
         # Attributes are refused in importOPERATOR, of a node that the error does not name.
         op = error.node_operator() or (re.findall(r"^import([A-Z]\w+)$", error.func()) or [""])[0]
-        reason = BuildLog([error.desc()]).reason()
-        if "Plugin not found" in reason:
-            reason = "TensorRT has no such operator, and no plugin was loaded that has it"
-        yield Refusal(error.node_name(), op, reason)
+        yield Refusal(error.node_name(), op, _told(BuildLog([error.desc()]).reason()))
+
+
+def _told(reason: str) -> str:
+    """``reason`` in words: the parser gives the condition in its code that did not hold."""
+    if reason == "false":  # Its check of an operator that it knows of, and does not import.
+        return "TensorRT has no such operator"
+    if "Plugin not found" in reason:
+        return "TensorRT has no such operator, and no plugin was loaded that has it"
+    text = re.search(r'&& "([^"]+)"', reason)
+    return text[1] if text else reason
