@@ -83,11 +83,12 @@ OUTLIER = 0.3
 ROUNDS = 5
 # Every compute capability has classes of its own, drawn towards those of all: engines left out
 # are estimated better. GPUs before 8.0 cannot copy to shared memory while they compute, so their
-# kernels are others. They take no part in the classes of all, and theirs are drawn less towards
-# them: the weaker, the better either of two engines on a TITAN RTX is estimated from the other, but
-# below this strength some efficiencies are beyond belief.
+# kernels are others. They take no part in the classes of all, and their latencies are drawn less
+# towards those of all: two engines of one small network are known, whose layers are short, so they
+# tell nothing of rates. With all figures drawn weakly a YOLOv7's INT8 on a T4 was estimated at 1.4
+# times its ratio.
 OLDER = ("7.0", "7.2", "7.5")
-OLDER_STRENGTH = 0.02
+OLDER_STRENGTH = np.array([0.02, *[STRENGTH] * 4])
 # Nothing computes faster than the data sheet says; caches read faster than memory, to a point.
 LEAST = (0.0, 1.0, 1 / 3, 1 / 3, 0.0)
 # Cycles for each product that an element sums, which benchmarks/fit_kernels.py finds on an H100.
@@ -217,7 +218,9 @@ def _tile(name: str, dtype: str) -> Literal[0, 32]:
     return SMALL_TILE if name in CONVS and dtype != "float" else 0
 
 
-def _solve(rows: Sequence[_Row], parent: np.ndarray, strength: float = STRENGTH) -> np.ndarray:
+def _solve(
+    rows: Sequence[_Row], parent: np.ndarray, strength: float | np.ndarray = STRENGTH
+) -> np.ndarray:
     """Least squares with each square divided by the time, so that sums of times are kept.
 
     Layers that the least time bounds tell nothing and are left out.
