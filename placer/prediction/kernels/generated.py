@@ -12,7 +12,7 @@ from placer.prediction.kernels.channels import (
     sums_apart,
 )
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.lines import LINE_RANK
+from placer.prediction.kernels.lines import IN_PARTS, LINE_RANK
 from placer.prediction.kernels.parts import NORMED, PRODUCTS, VIEWS, Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import Reduction, product_shape, reduction, sums_places
 from placer.prediction.kernels.sums import Sums
@@ -225,16 +225,18 @@ class Generated:
         return tokens and min(shapes[0][1:], default=0) > FEW
 
     def _joins_lines(self, padding: Unit, kernel: Sequence[Unit]) -> bool:
-        """Whether a kernel computes a map of one dimension of two tensors, as gates and sums do.
+        """Whether a kernel computes a map of one dimension of a Conv's and of what no Conv writes.
 
-        As a map of two it is padded then by another kernel (18 small graphs).
+        As a map of two it is padded then by another kernel, and so is what is computed in parts, as
+        LeakyRelu and SiLU (36 small graphs).
         """
         shape = self._graph.type_of(padding.node.inputs[0]).shape or ()
-        return len(shape) == LINE_RANK and any(
-            unit.node.op == "HardSwish"
-            or (unit.works and len({edge.tensor for edge, _ in unit.reads}) > 1)
-            for unit in kernel
-        )
+        if len(shape) != LINE_RANK or any(unit.node.op in IN_PARTS for unit in kernel):
+            return len(shape) == LINE_RANK
+        read = [w for unit in kernel for _, w in unit.reads if w not in kernel]
+        sums = [e.tensor for u in kernel for e, w in u.reads if not (w in kernel and w and w.works)]
+        convs = [w is not None and not self._is_generated(w) for w in read]
+        return len(set(sums)) < len(sums) or (len(read) > 1 and not all(convs))
 
     def _may_fuse(self, writer: Unit, unit: Unit) -> bool:
         """Whether what is generated of both may be one kernel."""

@@ -17,6 +17,7 @@ LINE_RANK = 3
 _BINARY = ("Add", "Sub", "Mul", "Div")
 # These are computed in parts, which read their operand several times.
 _IN_PARTS = ("HardSwish",)
+IN_PARTS = (*_IN_PARTS, "LeakyRelu")
 
 
 def writes_line(graph: Graph, product: Unit) -> bool:
