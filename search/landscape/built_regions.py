@@ -7,8 +7,10 @@ are met around a region than around all that a change may do something to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from operator import itemgetter
 
 from placer.prediction.layers.paired import Decided
 from placer.prediction.layers.prediction import Prediction
@@ -32,7 +34,12 @@ class _Known:
     sites: tuple[int, ...]
     tensors: frozenset[str]
     fixed: Mapping[int, int]
-    found: dict[tuple[int, ...], Decided] = field(default_factory=dict)
+    found: dict[object, Decided] = field(default_factory=dict)
+
+    @cached_property
+    def key(self) -> Callable[[Sequence[int]], object]:
+        """Of layouts of all sites those of ``sites``."""
+        return itemgetter(*self.sites)
 
 
 class BuiltRegions:
@@ -57,26 +64,26 @@ class BuiltRegions:
             known = _Known(number, region, sites, tensors, others)
             for site in sites:
                 self._at.setdefault(site, []).append(known)
+        self.around = lru_cache(maxsize=None)(self._around)
 
     def touched(self, sites: Iterable[int]) -> frozenset[int]:
         """Numbers of the regions in which changes of ``sites`` may alter what is built."""
-        return frozenset(known.number for site in sites for known in self._at.get(site, ()))
+        return frozenset(known.number for known in self._around(tuple(sites)))
 
     def from_state(self, state: State, near: Prediction) -> RegionsOfState:
         """What changes of ``state``, which is predicted to be ``near``, do."""
         return RegionsOfState(self, state, near)
 
-    def touched_by(self, move: Move) -> list[_Known]:
-        """The regions in which ``move`` may change what is built."""
-        return list(dict.fromkeys([known for site, _ in move for known in self._at.get(site, ())]))
+    def _around(self, sites: tuple[int, ...]) -> tuple[_Known, ...]:
+        """The regions in which changes of ``sites`` may alter what is built."""
+        return tuple(dict.fromkeys(known for site in sites for known in self._at.get(site, ())))
 
-    def built(self, known: _Known, state: State, move: Move) -> Decided:
-        """What is built in a region once ``move`` is made in ``state``."""
-        changed = dict(move)
-        key = tuple([changed[i] if i in changed else state[i] for i in known.sites])
+    def built(self, known: _Known, state: Sequence[int]) -> Decided:
+        """What is built in a region in ``state``."""
+        key = known.key(state)
         decided = known.found.get(key)
         if decided is None:
-            layouts = {**known.fixed, **dict(zip(known.sites, key, strict=True))}
+            layouts = {**known.fixed, **{site: state[site] for site in known.sites}}
             groups = self._placer.groups_of(known.tensors, layouts)
             decided = known.found[key] = self._predictor.decided(known.region, groups)
         return decided
@@ -91,16 +98,21 @@ class RegionsOfState:
 
     def __init__(self, regions: BuiltRegions, state: State, near: Prediction) -> None:
         self._regions, self._state, self._near = regions, state, near
+        self._changed = list(state)  # Like ``state`` but while a move is looked at.
         self._now: dict[_Known, Decided] = {}
 
     def steps(self, move: Move) -> Mapping[int, Step | None]:
         """The steps, by position, that are others once ``move`` is made."""
+        for site, layout in move:
+            self._changed[site] = layout
         changed, regions = [], self._regions
-        for known in regions.touched_by(move):
+        for known in regions.around(tuple([site for site, _ in move])):
             before = self._now.get(known)
             if before is None:
-                before = self._now[known] = regions.built(known, self._state, ())
-            after = regions.built(known, self._state, move)
+                before = self._now[known] = regions.built(known, self._state)
+            after = regions.built(known, self._changed)
             if after is not before:
                 changed.append(after)
+        for site, _ in move:
+            self._changed[site] = self._state[site]
         return regions.steps(self._near, changed) if changed else {}

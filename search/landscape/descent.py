@@ -74,22 +74,23 @@ class Near:
         """Change of the objective by each move, as far as that is known or guessed."""
         return self._landscape.gains_of(self._pieces, self._state, self._objective, self._moves)
 
-    def alters(self, index: int) -> bool:
-        """Whether a move, of which it was asked, does something to layers."""
-        return bool((self._pieces[self._moves.parts_of(index)] != Deltas.NOTHING).any())
-
     def in_order(self) -> Iterator[tuple[int, float]]:
-        """All moves, by index, with the change of the objective, the best first."""
-        gains, done = self.gains(), set[int]()
-        while len(done) < len(gains):
-            order = [i for i in np.argsort(gains, kind="stable").tolist() if i not in done]
-            # Once the first are known, others may come before them.
-            if self.asks(np.array(order[:AT_ONCE], dtype=int)):
-                gains = self.gains()
-                continue
-            for index in order[:AT_ONCE]:
-                yield index, float(gains[index])
-            done.update(order[:AT_ONCE])
+        """The moves that do something to layers, with the change of the objective, the best first.
+
+        By index.
+        """
+        left = np.ones(len(self._moves), dtype=bool)
+        while left.any():
+            gains = self.gains()
+            alters = self._moves.any_part(self._pieces != Deltas.NOTHING)
+            order = np.argsort(gains, kind="stable")
+            order = order[left[order]]
+            for start in range(0, len(order), AT_ONCE):
+                first = order[start : start + AT_ONCE]
+                if self.asks(first):
+                    break  # Once these are known, others may come before them.
+                left[first] = False
+                yield from ((i, float(gains[i])) for i in first[alters[first]].tolist())
 
     def asks(self, moves: np.ndarray) -> bool:
         """Ask what ``moves``, by index, do, as far as that is guessed; whether it is of any."""

@@ -36,6 +36,11 @@ class Piece:
     known: dict[object, int] = field(default_factory=dict, repr=False)
 
     @cached_property
+    def sites(self) -> tuple[int, ...]:
+        """The sites that change."""
+        return tuple(site for site, _ in self.move)
+
+    @cached_property
     def context(self) -> Callable[[State], object]:
         """Of a state the layouts of ``near``."""
         return itemgetter(*self.near)
@@ -57,21 +62,22 @@ class Moves:
         index = {piece: i for i, piece in enumerate(self.pieces)}
         # Flat arrays, and where each move begins in them.
         self.parts = np.array([index[piece] for of_move in pieces for piece in of_move], dtype=int)
-        self.part_starts = _starts([len(of_move) for of_move in pieces])
+        self._part_counts = np.array([len(of_move) for of_move in pieces], dtype=int)
+        self.part_starts = _starts(self._part_counts)
         self.sites = np.array([site for move in moves for site, _ in move], dtype=int)
         self.layouts = np.array([layout for move in moves for _, layout in move], dtype=int)
-        self.site_starts = _starts([len(move) for move in moves])
+        self.site_starts = _starts(np.array([len(move) for move in moves], dtype=int))
         self._near = np.array([site for piece in self.pieces for site in piece.near], dtype=int)
         self._sites = 1 + max((max(piece.near) for piece in self.pieces), default=0)
-        self._near_starts = _starts([len(piece.near) for piece in self.pieces])
+        self._near_starts = _starts(np.array([len(p.near) for p in self.pieces], dtype=int))
 
     def __len__(self) -> int:
         return len(self.moves)
 
     def parts_of(self, index: int) -> np.ndarray:
         """Numbers of the pieces of one move."""
-        ends = [*self.part_starts[1:].tolist(), len(self.parts)]
-        return self.parts[self.part_starts[index] : ends[index]]
+        start = self.part_starts[index]
+        return self.parts[start : start + self._part_counts[index]]
 
     def changing(self, state: State) -> np.ndarray:
         """Whether each move changes ``state`` at all."""
@@ -87,7 +93,7 @@ class Moves:
     def pieces_of(self, wanted: np.ndarray) -> np.ndarray:
         """Whether each piece is one of a ``wanted`` move, shape (pieces,)."""
         marked = np.zeros(len(self.pieces), dtype=bool)
-        marked[self.parts[np.repeat(wanted, np.diff([*self.part_starts, len(self.parts)]))]] = True
+        marked[self.parts[np.repeat(wanted, self._part_counts)]] = True
         return marked
 
     def altered(self, sites: np.ndarray) -> np.ndarray:
@@ -125,8 +131,8 @@ def batches(pieces: Sequence[tuple[int, Piece]]) -> Iterator[list[int]]:
         waiting = left
 
 
-def _starts(sizes: Sequence[int]) -> np.ndarray:
-    return np.cumsum([0, *sizes[:-1]]).astype(int)
+def _starts(sizes: np.ndarray) -> np.ndarray:
+    return np.cumsum(sizes) - sizes
 
 
 def _bits(numbers: Iterable[int]) -> int:

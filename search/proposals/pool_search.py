@@ -102,7 +102,7 @@ class PoolSearch:
         left = FEW_FINALISTS if self._land.is_vast else FINALISTS
         for index, gain in near.in_order():
             other = apply(state, [moves.moves[index]])
-            if near.alters(index) and self.holds(other):
+            if self.holds(other):
                 beside.setdefault(other, value + gain)
                 left -= 1
             if not left:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
 
@@ -64,7 +65,7 @@ class Region:
             ]
         return frozenset(looked_at)
 
-    @property
+    @cached_property
     def edges(self) -> tuple[Edge, ...]:
         """What it depends on: the pairs on edges into and out of its nodes, and outside."""
         edges_read = [edge for candidate in self.alone for edge in candidate.reads]
