@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from operator import itemgetter
 
 from placer.prediction.layers.paired import Decided
@@ -64,19 +64,16 @@ class BuiltRegions:
             known = _Known(number, region, sites, tensors, others)
             for site in sites:
                 self._at.setdefault(site, []).append(known)
-        self.around = lru_cache(maxsize=None)(self._around)
+        # Not of a method: what refers to itself is freed late.
+        self.around = lru_cache(maxsize=None)(partial(_around, self._at))
 
     def touched(self, sites: Iterable[int]) -> frozenset[int]:
         """Numbers of the regions in which changes of ``sites`` may alter what is built."""
-        return frozenset(known.number for known in self._around(tuple(sites)))
+        return frozenset(known.number for known in _around(self._at, sites))
 
     def from_state(self, state: State, near: Prediction) -> RegionsOfState:
         """What changes of ``state``, which is predicted to be ``near``, do."""
         return RegionsOfState(self, state, near)
-
-    def _around(self, sites: tuple[int, ...]) -> tuple[_Known, ...]:
-        """The regions in which changes of ``sites`` may alter what is built."""
-        return tuple(dict.fromkeys(known for site in sites for known in self._at.get(site, ())))
 
     def built(self, known: _Known, state: Sequence[int]) -> Decided:
         """What is built in a region in ``state``."""
@@ -116,3 +113,8 @@ class RegionsOfState:
         for site, _ in move:
             self._changed[site] = self._state[site]
         return regions.steps(self._near, changed) if changed else {}
+
+
+def _around(at: Mapping[int, Sequence[_Known]], sites: Iterable[int]) -> tuple[_Known, ...]:
+    """The regions in which changes of ``sites`` may alter what is built; ``at``: by site."""
+    return tuple(dict.fromkeys(known for site in sites for known in at.get(site, ())))

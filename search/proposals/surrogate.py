@@ -16,12 +16,14 @@ from placer.search.models.observe import exactly, measured_as
 from placer.search.pareto import noise_targets
 from placer.search.proposals.knowledge import Knowledge
 from placer.search.proposals.round import NO_PLAN, Plan, Round
-from placer.search.records import TrialRecord
+from placer.search.records import Measurement, TrialRecord
 from placer.search.samplers import Proposal, TpeProposer
 from placer.search.space import Choices, Space
 
 # Latencies are as expected up to so many standard deviations from the prediction.
 SURPRISE = 2.0
+# What is prepared for besides: so many standard deviations more, and less.
+SURPRISES = (2.5, -2.5)
 # Before a search for a front ends, it looks at the limits of noise of so many cycles.
 CYCLES = 4
 # The kind of the trial of the pack's default placement.
@@ -164,8 +166,7 @@ class SurrogateProposer:
         proposal is the same without a rehearsal, and sooner made with one. Measures no noise: what
         was not measured is guessed. Ends early once ``landscape.cancel`` is set.
         """
-        rehearsing = copy.copy(self)
-        rehearsing._known, rehearsing._reserve = self._known.guessing(trials), None
+        rehearsing = self._guessing(trials)
         with suppress(Cancelled):
             expected = self._as_expected(trials, [running])
             if self.plans(expected):
@@ -174,6 +175,32 @@ class SurrogateProposer:
             seeds = list(self.untried_seeds(expected))
             rehearsing.propose(self._as_expected(expected, seeds))
         return NO_PLAN
+
+    @without_collection()
+    def rehearse_surprises(self, trials: Sequence[TrialRecord], running: Proposal) -> None:
+        """Predict what the next proposal will look at if ``running`` is no more as predicted.
+
+        After ``rehearse``, whose plan is of no use then. What is found is dropped, as there.
+        Nothing is prepared for where nothing is planned, nor in a vast landscape, where it would
+        take longer than trials.
+        """
+        with suppress(Cancelled):
+            *before, last = self._as_expected(trials, [running])
+            if self.landscape.is_vast or not self.plans([*before, last]):
+                return
+            mean, deviation = self.expected(before, last.choices)
+            errors = [_error(trial.measurement) for trial in before if trial.measurement]
+            deviation = math.hypot(deviation, max(errors))
+            rehearsing = self._guessing(trials)
+            for surprise in SURPRISES:
+                ratio = max(mean + surprise * deviation, TOTAL_FLOOR)
+                rehearsing.propose([*before, replace(last, measurement=exactly(ratio))])
+
+    def _guessing(self, trials: Sequence[TrialRecord]) -> SurrogateProposer:
+        """The same proposer, for rehearsals after ``trials``."""
+        rehearsing = copy.copy(self)
+        rehearsing._known, rehearsing._reserve = self._known.guessing(trials), None
+        return rehearsing
 
     @without_collection()
     def planned(self, trials: Sequence[TrialRecord]) -> Plan:
@@ -211,9 +238,8 @@ class SurrogateProposer:
         if trial.measurement is None:
             return True
         mean, deviation = before
-        ratio = trial.measurement.ratio
-        error = max((ratio.high - ratio.low) / 4, TOTAL_FLOOR)
-        return abs(ratio.median - mean) <= SURPRISE * math.hypot(deviation, error)
+        error = _error(trial.measurement)
+        return abs(trial.measurement.ratio.median - mean) <= SURPRISE * math.hypot(deviation, error)
 
     def _as_expected(
         self, trials: Sequence[TrialRecord], running: Sequence[Proposal]
@@ -271,6 +297,12 @@ class SurrogateProposer:
                 if proposal is not None:
                     return proposal
         return None
+
+
+def _error(measurement: Measurement) -> float:
+    """Standard deviation of the error of a latency."""
+    ratio = measurement.ratio
+    return max((ratio.high - ratio.low) / 4, TOTAL_FLOOR)
 
 
 def proposal_of(trial: TrialRecord) -> Proposal:

@@ -151,6 +151,30 @@ def test_after_a_rehearsal_less_is_left_to_predict(
     assert with_it < share * predictions_for(proposals, limit, rehearses=False)
 
 
+@pytest.mark.parametrize("limit", [None, 0.6])
+def test_what_a_surprise_leads_to_is_prepared_for(limit: float | None):
+    def left_to_predict(*, prepares: bool) -> int:
+        land = landscape(*NET)
+        engine = Engine(land, noise=None if limit is None else noise(land), limit=limit or 1.0)
+        proposer = SurrogateProposer(land, 0, engine.noise, noise_limit=limit)
+        records: list[TrialRecord] = []
+        for number in range(4):
+            proposal = proposer.propose(records)
+            assert proposal is not None
+            if prepares and number == 3:
+                proposer.rehearse_surprises(records, proposal)
+            records.append(engine.trial(number, proposal))
+        measurement = records[-1].measurement
+        assert measurement is not None
+        slower = replace(measurement.ratio, median=1.2 * measurement.ratio.median)
+        records[-1] = replace(records[-1], measurement=replace(measurement, ratio=slower))
+        land.cancel = StopsAfter(10_000)  # type: ignore[assignment]
+        proposer.propose(records)
+        return 10_000 - land.cancel.left  # type: ignore[attr-defined]
+
+    assert left_to_predict(prepares=True) < 0.5 * left_to_predict(prepares=False)
+
+
 def after_one_that_took(factor: float) -> tuple[Study, Proposal]:
     """A search whose last trial took ``factor`` times as long, and what it then proposes."""
     study = Study(None, finished)
