@@ -68,6 +68,22 @@ def test_the_sum_of_two_maps_with_pairs_is_part_of_the_conv_that_openvino_choose
     assert conversions(predicted) == conversions(actual)
 
 
+@pytest.mark.parametrize("act", ["relu", "tanh", "silu"])
+@pytest.mark.parametrize("bare", [None, "v1", "x"])
+def test_a_sum_that_is_read_in_float_too_is_quantized_apart_if_its_conv_does_not_take_it(
+    bare, act, tmp_path
+):
+    text = MAPS.replace("(float[1,16,8,8] out)", "(float[1,16,8,8] out, float[1,16,8,8] beside)")
+    text = text.replace("FIRST", "[act0] x = Softmax(x0)")
+    text = text.replace("SECOND", WRITERS[act].replace("#", "1").replace("x1", "x"))
+    text = text.replace("v0", "x").replace("[next]", "[float] beside = Softmax(t) [next]")
+    read = [Edge("x", "conv1", 0)] + [Edge("x", "add", 0)] * (bare != "x")
+    pairs = [read, edge("w1", "conv1", 1), edge("t", "next"), edge("w", "next", 1)]
+    predicted, actual = plans(text, pairs + [edge("v1", "add", 1)] * (bare != "v1"), tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+
+
 @pytest.mark.parametrize("act", ["Relu", "LeakyRelu", "Tanh"])
 def test_integers_that_something_else_reads_are_kept_for_a_sum(act, tmp_path):
     text = MAPS.replace("FIRST", WRITERS["silu"].replace("#", "0"))
