@@ -21,8 +21,8 @@ from placer.rules.target import Target
 PACK = load_pack("openvino").with_scheme("symmetric")
 TEXT = """
 <ir_version: 9, opset_import: ["": 17]>
-g (float[1,16,8,8] x) => (float[1,64,32] out)
-<float[16,16,1,1] w1 = {0.1}, float[16,16,1,1] w2 = {-0.1}, float[16,32] w3 = {0.1},
+g (float[1,16,8,8] x) => (float[1,64,128] out)
+<float[16,16,1,1] w1 = {0.1}, float[16,16,1,1] w2 = {-0.1}, float[16,128] w3 = {0.1},
  int64[3] shape = {1, 64, 16}> {
   [conv1] c = Conv(x, w1)
   [relu1] r = Relu(c)
