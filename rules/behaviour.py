@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from placer.common.yaml_file import Strict
+from placer.rules.gains import Gains
 
 
 class Behaviour(Strict):
@@ -90,6 +91,11 @@ class Behaviour(Strict):
         description="Whether it is `followed` where each tensor's channels are in memory, as ONNX "
         "Runtime has them on a CPU, since moving them takes time; else layers have them as they "
         "come.",
+    )
+    gains: Gains | None = Field(
+        default=None,
+        description="Times by which the default placement leaves float what integers would not pay "
+        "for; left out, it is what the layouts say.",
     )
 
 

@@ -323,7 +323,8 @@ def _explainer(
     predictor = make_predictor(graph, pack, target, base, matches, ranges, subject.stored, types)
     estimator = make_estimator(graph, device)
     formats = _formats(subject.placement)
-    return Explainer(matches, pack.rules, target, predictor, estimator, formats)
+    gains = pack.manifest.behaviour.gains
+    return Explainer(matches, pack.rules, target, predictor, estimator, formats, gains)
 
 
 def _formats(placement: Placement | None) -> tuple[Format, ...]:

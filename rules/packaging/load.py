@@ -176,8 +176,9 @@ def _inheriting(parent: Manifest, manifest: ManifestFile) -> Manifest:
     """``manifest`` with what it leaves out as ``parent`` has it."""
     fields = dict(manifest)
     fields["exclude"] = [*parent.exclude, *manifest.exclude]
+    given = manifest.behaviour.model_fields_set
     fields["behaviour"] = parent.behaviour.model_copy(
-        update=manifest.behaviour.model_dump(exclude_unset=True)
+        update={name: getattr(manifest.behaviour, name) for name in given}
     )
     if manifest.scheme is None:
         fields["scheme"] = parent.scheme

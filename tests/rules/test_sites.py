@@ -87,7 +87,7 @@ def test_what_depends_on_shapes_alone_is_not_decided():
 
 
 @pytest.mark.parametrize(
-    ("weight", "sites"), [("float[4,8] w", ["few-products:project"]), ("float[1,8] w", [])]
+    ("weight", "sites"), [("float[4,8] w", ["matmul:project"]), ("float[1,8] w", [])]
 )
 def test_layers_with_weights_are_decided_whatever_they_depend_on(weight: str, sites: list[str]):
     """With a dynamic batch they take their time in every run; an outer product is no such layer."""

@@ -49,6 +49,7 @@ from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.recovery.recover import steps_of
 from placer.rules.pack import Pack
 from placer.rules.sites import find_sites
+from placer.rules.worthwhile import worthwhile
 
 SYNTHETIC_SAMPLES = 16
 
@@ -108,6 +109,7 @@ def prepare(
     ran = bodies_run(model, calibration_data, evaluation_data, warn)
     sites = ran.sites(sites)
     sites, needed = chosen_sites(sites, model.graph, pack, request, observer)
+    sites = worthwhile(model.graph, sites, pack.manifest.behaviour.gains)
     reason = _told_of_bodies(model, calibration_data, evaluation_data)
     space = space_of(sites, model, pack, reason or ran.told or "there is nothing to do")
     check_forced(space, needed)

@@ -14,10 +14,12 @@ from placer.prediction.layers.prediction import Prediction
 from placer.prediction.select import AnyPredictor
 from placer.prediction.times.estimator import Estimator
 from placer.quantization import EMPTY, Format, Placement
+from placer.rules.gains import Gains
 from placer.rules.matcher import Matches, Overlap
 from placer.rules.schema import Rule
 from placer.rules.sites import find_sites_with_overlaps, place
 from placer.rules.target import Target
+from placer.rules.worthwhile import worthwhile
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,13 @@ class Explainer:
         predictor: AnyPredictor,
         estimator: Estimator,
         formats: Sequence[Format] = (),
+        gains: Gains | None = None,
     ) -> None:
         self._graph = matches.graph
         self._predictor = predictor
         self._estimator = estimator
-        self.sites, self._overlaps = find_sites_with_overlaps(matches, rules, target, formats)
+        sites, self._overlaps = find_sites_with_overlaps(matches, rules, target, formats)
+        self.sites = worthwhile(matches.graph, sites, gains)
 
     def explain(self, placement: Placement) -> Explanation:
         """Explain ``placement``, which must be of the explainer's graph."""

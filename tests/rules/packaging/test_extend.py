@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from placer.errors import InputError
+from placer.rules.gains import Conversion, Gains
 from placer.rules.packaging.diff import diff_packs
 from placer.rules.packaging.files import read_pack_files
 from placer.rules.packaging.install import install
@@ -71,6 +72,18 @@ def test_the_scheme_comes_from_the_extended_pack_unless_the_own_manifest_gives_o
     fp8 = NO_SCHEME.replace("onnxruntime", "tensorrt") + "extends: tensorrt\n"
     assert load_pack(child(tmp_path, fp8), store).with_scheme("fp8").manifest.scheme.is_float8
     assert "give the 'scheme', or a pack that" in refusal(child(tmp_path, NO_SCHEME), store)
+
+
+def test_times_of_ones_own_processor_replace_those_of_the_extended_pack(
+    tmp_path: Path, store: Store
+):
+    inherited = load_pack(child(tmp_path, manifest("child", "onnxruntime")), store)
+    theirs = load_pack("onnxruntime").manifest.behaviour
+    assert inherited.manifest.behaviour == theirs
+    own = "behaviour:\n  gains: {quantize: {each: 9}, dequantize: {each: 8}, nodes: []}\n"
+    found = load_pack(child(tmp_path, manifest("child", "onnxruntime", more=own)), store)
+    gains = Gains(quantize=Conversion(each=9), dequantize=Conversion(each=8), nodes=[])
+    assert found.manifest.behaviour == theirs.model_copy(update={"gains": gains})
 
 
 def test_the_highest_installed_version_that_fits_is_extended(tmp_path: Path, store: Store):

@@ -1,0 +1,148 @@
+"""How much time integers save, and what conversions take, as a pack states it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from placer.common.yaml_file import Strict
+from placer.graph import Graph, Node
+from placer.rules.field_types import Names
+
+_THOUSAND, _MILLION = 1e3, 1e6
+_WEIGHTED = ("Conv", "Gemm", "MatMul")
+
+
+class Time(Strict):
+    """Microseconds on one thread, for each node or tensor and for what it has."""
+
+    each: float = Field(default=0.0, description="For each.")
+    elements: float = Field(
+        default=0.0,
+        description="For each thousand elements: of a tensor, or of what a node writes or reads "
+        "first, whichever is more.",
+    )
+
+    def us(self, elements: int) -> float:
+        """Microseconds."""
+        return self.each + self.elements * elements / _THOUSAND
+
+
+class Conversion(Time):
+    """What it takes to quantize or dequantize a tensor."""
+
+    maps: float = Field(
+        default=0.0, description="For each map besides, which is often moved in memory as well."
+    )
+
+    def takes_us(self, tensor: str, graph: Graph) -> float:
+        """Microseconds."""
+        shape = graph.type_of(tensor).shape or ()
+        is_map = len(shape) > 3 and math.prod(shape[2:]) > 1
+        return self.us(_elements(tensor, graph)) + (self.maps if is_map else 0.0)
+
+
+class Gain(Time):
+    """What nodes of some operators save in integers; negative where they take longer."""
+
+    op: Names = Field(description="The operators.")
+    groups: Literal["one", "depthwise", "any"] = Field(
+        default="any", description="Of Convs those with `one` group, `depthwise` ones, or `any`."
+    )
+    products: float = Field(
+        default=0.0, description="For each million products that a Conv, MatMul or Gemm sums up."
+    )
+    weights: float = Field(
+        default=0.0, description="For each million weights of theirs, which are loaded."
+    )
+    windows: float = Field(
+        default=0.0,
+        description="For each thousand pixels that a Conv gathers, those of its kernel for each "
+        "pixel that it writes; none of a single one.",
+    )
+
+    def saves_us(self, node: Node, graph: Graph) -> float:
+        """Microseconds."""
+        read, written = (_elements(t, graph) for t in (node.inputs[0], node.outputs[0]))
+        products = written * _depth(node, graph) / _MILLION
+        weighted = node.op in _WEIGHTED and node.inputs[1] in graph.initializers
+        weights = _elements(node.inputs[1], graph) / _MILLION if weighted else 0.0
+        return (
+            self.us(max(read, written))
+            + self.products * products
+            + self.weights * weights
+            + self.windows * _gathered(node, graph) / _THOUSAND
+        )
+
+
+class Gains(Strict):
+    """Times of integers against float on one thread of the engine's usual processor.
+
+    The default placement keeps float where integers would take longer by them.
+    """
+
+    quantize: Conversion = Field(description="What it takes to quantize a tensor.")
+    dequantize: Conversion = Field(description="What it takes to dequantize one for a reader.")
+    nodes: list[Gain] = Field(description="What nodes save, by the first entry that fits.")
+    behind_floats: list[Gain] = Field(
+        default=[],
+        description="The same of nodes that Q moves past, where a node in float writes what they "
+        "alone read.",
+    )
+
+    def saved_us(self, node: Node, graph: Graph) -> float:
+        """Microseconds that ``node`` saves in integers; 0 where nothing is said of it."""
+        return _saved_us(self.nodes, node, graph)
+
+    def saved_behind_floats_us(self, node: Node, graph: Graph) -> float:
+        """The same besides, where integers begin at ``node``."""
+        if len(graph.edges_of(node.inputs[0])) > 1:
+            return 0.0
+        return _saved_us(self.behind_floats, node, graph)
+
+
+def _saved_us(gains: Sequence[Gain], node: Node, graph: Graph) -> float:
+    gain = next((gain for gain in gains if _is_of(gain, node, graph)), None)
+    return 0.0 if gain is None else gain.saves_us(node, graph)
+
+
+def _is_of(gain: Gain, node: Node, graph: Graph) -> bool:
+    if node.op not in gain.op:
+        return False
+    if gain.groups == "any":
+        return True
+    groups = node.attributes.get("group", 1)
+    if gain.groups == "one":
+        return bool(groups == 1)
+    shape = graph.type_of(node.inputs[1]).shape
+    return groups > 1 and shape is not None and shape[:2] == (groups, 1)
+
+
+def _depth(node: Node, graph: Graph) -> int:
+    """Products for each element that a node writes; none of one without weights."""
+    if node.op in ("MatMul", "Gemm"):
+        read = graph.type_of(node.inputs[0]).shape
+        turned = node.attributes.get("transA", 0)
+        return read[-2 if turned else -1] if read and len(read) > turned else 0
+    if node.op != "Conv":
+        return 0
+    return math.prod((graph.type_of(node.inputs[1]).shape or (0,))[1:])
+
+
+def _gathered(node: Node, graph: Graph) -> int:
+    """Pixels of the windows that a Conv goes through."""
+    if node.op != "Conv":
+        return 0
+    kernel = math.prod((graph.type_of(node.inputs[1]).shape or ())[2:])
+    return (
+        0 if kernel == 1 else kernel * math.prod((graph.type_of(node.outputs[0]).shape or ())[2:])
+    )
+
+
+def _elements(tensor: str, graph: Graph) -> int:
+    """Elements of ``tensor``; none where its shape is not known."""
+    shape = graph.type_of(tensor).shape
+    return 0 if shape is None else math.prod(shape)

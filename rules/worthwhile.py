@@ -1,0 +1,164 @@
+"""Which sites of a default placement save more time than the conversions around them take.
+
+A region of integers pays where what it saves exceeds what it takes to quantize what enters it and
+dequantize what leaves it, which no site can tell by itself. By the times that a pack states
+(``Behaviour.gains``), the regions that save the most together are a minimum cut: sites are
+connected to a source that stands for integers or a sink that stands for float by what they save or
+lose, and to each other by the conversions between them.
+
+Source: D. Greig, B. Porteous, A. Seheult, "Exact maximum a posteriori estimation for binary
+images", Journal of the Royal Statistical Society B 51 (1989). SciPy computes the flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from placer.graph import Edge, Graph, Node
+from placer.rules.gains import Gains
+from placer.rules.sites import Site
+
+_STEPS = 10  # In a microsecond: SciPy's flows are 32-bit integers,
+_MOST = 10**6  # so no site counts for more than that many steps,
+_NEVER = 10**9  # and this is more than all of them.
+_INTEGERS, _FLOATS = "integers", "floats"  # The source and the sink.
+
+
+def worthwhile(graph: Graph, sites: Sequence[Site], gains: Gains | None) -> tuple[Site, ...]:
+    """``sites``, with float as the default where integers would not pay for their conversions.
+
+    Sites of equal structure keep one default. A site whose default is float, or that has no float
+    layout, keeps its own. Nothing changes without ``gains``.
+    """
+    if gains is None:
+        return tuple(sites)
+    cut = _Cut()
+    floats = {site.signature: name for site in sites if (name := _float_layout(site)) is not None}
+    for site in sites:
+        if site.signature in floats:
+            nodes = site.match.nodes.values()
+            cut.prefer(site.signature, sum(gains.saved_us(node, graph) for node in nodes))
+    vertices = {n.name: (s, _vertex(s, floats)) for s in sites for n in s.match.nodes.values()}
+    quantized = {edge.tensor for site in sites for edge in site.layouts[site.default].quantize}
+    for tensor in sorted(quantized - graph.initializers.keys()):
+        _connect(tensor, graph, vertices, gains, cut)
+    kept = cut.side_of_source()
+    return tuple(
+        replace(site, default=floats[site.signature])
+        if site.signature in floats and site.signature not in kept
+        else site
+        for site in sites
+    )
+
+
+def _float_layout(site: Site) -> str | None:
+    """The layout that quantizes nothing, of a site whose default does."""
+    if not site.layouts[site.default].quantize:
+        return None
+    plain = (name for name, layout in site.layouts.items() if not layout.quantize)
+    return next((name for name in plain if name not in site.barred), None)
+
+
+def _vertex(site: Site, floats: Mapping[str, str]) -> str:
+    """What stands for a site in the cut; one that follows others takes either side at no cost."""
+    if site.signature in floats:
+        return site.signature
+    layout = site.layouts[site.default]
+    if layout.requires:
+        return site.name
+    return _INTEGERS if layout.quantize else _FLOATS
+
+
+def _connect(
+    tensor: str,
+    graph: Graph,
+    vertices: Mapping[str, tuple[Site, str]],
+    gains: Gains,
+    cut: _Cut,
+) -> None:
+    """Add what it takes to convert ``tensor`` where it is written or read in float."""
+    node = graph.producer.get(tensor)
+    site, writer = _of_node(node, vertices)
+    quantized = site.layouts[site.default].quantize if site else frozenset()
+    writes_integers = any(edge.tensor == tensor for edge in quantized)
+    readers = set()
+    dequantize_us = gains.dequantize.takes_us(tensor, graph)
+    for edge in graph.edges_of(tensor):
+        site, reader = vertices.get(edge.node, (None, _FLOATS))
+        if site is None or not _reads(site, edge):
+            reader = _FLOATS
+        readers.add(reader)
+        if writes_integers:
+            cut.separate(writer, reader, dequantize_us)
+    # One conversion does for all readers.
+    read = f"{tensor} quantized"
+    for reader in readers - {_FLOATS}:
+        cut.never(reader, read)
+    cut.separate(read, writer, gains.quantize.takes_us(tensor, graph))
+    # Q moves before a node like MaxPool, which then runs in integers where its writer does not.
+    if node is not None:
+        _, before = _of_node(graph.producer.get(node.inputs[0]), vertices)
+        cut.separate(read, before, max(-gains.saved_behind_floats_us(node, graph), 0.0))
+
+
+def _of_node(
+    node: Node | None, vertices: Mapping[str, tuple[Site, str]]
+) -> tuple[Site | None, str]:
+    """The site of a node, if it has one, and what stands for it in the cut."""
+    return (None, _FLOATS) if node is None else vertices.get(node.name, (None, _FLOATS))
+
+
+def _reads(site: Site, edge: Edge) -> bool:
+    """Whether the default layout reads integers on ``edge``."""
+    layout = site.layouts[site.default]
+    return edge in layout.own or edge in layout.requires
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """Capacities between named vertices, in steps."""
+
+    numbers: dict[str, int] = field(default_factory=lambda: {_INTEGERS: 0, _FLOATS: 1})
+    capacities: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def prefer(self, vertex: str, saved_us: float) -> None:
+        """``vertex`` saves so much in integers, or loses if negative."""
+        if saved_us > 0:
+            self.separate(_INTEGERS, vertex, saved_us)
+        else:
+            self.separate(vertex, _FLOATS, -saved_us)
+
+    def separate(self, one: str, other: str, us: float) -> None:
+        """It takes so long that ``one`` is in integers and ``other`` in float."""
+        self._add(one, other, min(round(us * _STEPS), _MOST))
+
+    def never(self, one: str, other: str) -> None:
+        """``one`` cannot be in integers with ``other`` in float."""
+        self._add(one, other, _NEVER)
+
+    def _add(self, one: str, other: str, capacity: int) -> None:
+        if one in {other, _FLOATS} or other == _INTEGERS:
+            return
+        ends = self._number(one), self._number(other)
+        self.capacities[ends] = min(self.capacities.get(ends, 0) + capacity, _NEVER)
+        self.capacities.setdefault((ends[1], ends[0]), 0)
+
+    def _number(self, vertex: str) -> int:
+        return self.numbers.setdefault(vertex, len(self.numbers))
+
+    def side_of_source(self) -> frozenset[str]:
+        """The vertices in integers, the fewest that save the most."""
+        ends = np.array(list(self.capacities), dtype=np.int32).reshape(-1, 2)
+        values = np.array(list(self.capacities.values()), dtype=np.int32)
+        count = len(self.numbers)
+        network = csr_array((values, (ends[:, 0], ends[:, 1])), shape=(count, count))
+        flow = maximum_flow(network, 0, 1).flow
+        left = csr_array(network - flow)
+        left.eliminate_zeros()
+        reached = set(breadth_first_order(left, 0, return_predecessors=False).tolist())
+        return frozenset(name for name, number in self.numbers.items() if number in reached)

@@ -1,0 +1,146 @@
+"""Which sites stay float since integers would not pay for their conversions."""
+
+from collections.abc import Sequence
+from itertools import compress, product
+
+import pytest
+
+from placer.graph import Graph
+from placer.graph.text import graph_of_text
+from placer.rules.gains import Conversion, Gain, Gains
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import Site, find_sites
+from placer.rules.worthwhile import worthwhile
+
+RULES = load_pack("onnxruntime").rules
+CHAIN = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,16,16] x) => (float[1,16,16,16] out, float[1,16,16,16] end)
+<float[16,16,3,3] w = {1}, float[16,16,1,1] v = {1}> {
+  [wide1] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+  [act1] b = Sigmoid(a)
+  [sum1] c = Add(b, a)
+  [wide2] d = Conv<pads = [1, 1, 1, 1]>(c, w)
+  [erf1] e = Erf(d)
+  [thin1] f = Conv(e, v)
+  [erf2] out = Erf(f)
+  [gate1] end = Mul(e, x)
+}
+"""
+
+
+def gains(each: dict[str, float], conversion: float) -> Gains:
+    nodes = [Gain(op=[op], each=us) for op, us in each.items()]
+    return Gains(
+        quantize=Conversion(each=conversion), dequantize=Conversion(each=conversion), nodes=nodes
+    )
+
+
+def integers(graph: Graph, given: Gains | None) -> set[str]:
+    """The anchors of sites whose default quantizes."""
+    sites = worthwhile(graph, find_sites(graph, RULES), given)
+    return {s.match.anchor.name for s in sites if s.layouts[s.default].quantize}
+
+
+def test_without_times_the_default_is_what_the_rules_say():
+    graph = graph_of_text(CHAIN)
+    every = {"wide1", "act1", "sum1", "wide2", "thin1", "gate1"}
+    assert integers(graph, None) == every
+
+
+def test_a_region_pays_for_its_conversions_together():
+    """Neither the Sigmoid nor the first sum saves anything, but floats there cost conversions."""
+    graph = graph_of_text(CHAIN)
+    saved = {"Conv": 8.0, "Sigmoid": -3.0, "Add": -1.0, "Mul": -1.0}
+    assert integers(graph, gains(saved, 5)) == {"wide1", "act1", "sum1", "wide2"}
+    assert integers(graph, gains(saved, 1)) == {"wide1", "wide2", "thin1"}
+    assert integers(graph, gains(saved, 20)) == set()
+    saved = {**saved, "Conv": 12.0, "Sigmoid": -30.0}
+    assert integers(graph, gains(saved, 5)) == {"wide1", "sum1", "wide2", "thin1"}
+
+
+@pytest.mark.parametrize("conversion", [0.5, 2.0, 6.0])
+def test_no_other_choice_saves_more(conversion: float):
+    graph = graph_of_text(CHAIN)
+    given = gains({"Conv": 4.0, "Sigmoid": -2.5, "Add": -1.5, "Mul": -1.5}, conversion)
+    sites = find_sites(graph, RULES)
+    names = [site.match.anchor.name for site in sites]
+    best = max(
+        _saved({*compress(names, choice)}, sites, graph, given)
+        for choice in product((False, True), repeat=len(names))
+    )
+    assert _saved(integers(graph, given), sites, graph, given) == best
+
+
+def _saved(chosen: set[str], sites: Sequence[Site], graph: Graph, given: Gains) -> float:
+    """What integers at ``chosen`` save, less conversions, counted tensor by tensor."""
+    owner = {n.name: s.match.anchor.name for s in sites for n in s.match.nodes.values()}
+    total = sum(
+        given.saved_us(s.match.anchor, graph) for s in sites if s.match.anchor.name in chosen
+    )
+    for tensor in ("x", "a", "b", "c", "d", "e", "f", "out", "end"):
+        node = graph.producer.get(tensor)
+        written = node is not None and owner.get(node.name) in chosen
+        read = [owner.get(edge.node) in chosen for edge in graph.edges_of(tensor)]
+        if written:
+            total -= given.dequantize.takes_us(tensor, graph) * read.count(False)
+        elif any(read):
+            total -= given.quantize.takes_us(tensor, graph)
+    return total
+
+
+def test_what_a_node_saves_is_told_by_its_operator_groups_and_sizes():
+    graph = graph_of_text("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,16,8,8] x, float[4,32] z)
+          => (float[1,8,8,8] a, float[1,16,8,8] b, float[4,8] c, float[1,8,6,6] d)
+        <float[8,16,1,1] w = {1}, float[16,1,3,3] v = {1}, float[8,32] u = {1},
+         float[8,16,3,3] t = {1}> {
+          [conv] a = Conv(x, w)
+          [deep] b = Conv<group = 16, pads = [1, 1, 1, 1]>(x, v)
+          [wide] d = Conv(x, t)
+          [product] c = Gemm<transB = 1>(z, u)
+        }
+    """)
+    given = Gains(
+        quantize=Conversion(each=1, elements=2, maps=4),
+        dequantize=Conversion(),
+        nodes=[
+            Gain(op=["Conv"], groups="depthwise", each=-3),
+            Gain(op=["Conv"], each=1, elements=10, products=1000, weights=10_000, windows=-1),
+            Gain(op=["Gemm"], products=1000, weights=1000),
+        ],
+    )
+    saved = {name: given.saved_us(node, graph) for name, node in graph.by_name.items()}
+    conv = 1 + 10 * 1.024 + 1000 * 8 * 64 * 16 / 1e6 + 10_000 * 128 / 1e6
+    wide = 1 + 10 * 1.024 + 1000 * 288 * 144 / 1e6 + 10_000 * 1152 / 1e6 - 9 * 36 / 1e3
+    product = 1.024 + 0.256
+    assert saved == pytest.approx({"conv": conv, "deep": -3, "wide": wide, "product": product})
+    assert given.quantize.takes_us("x", graph) == pytest.approx(1 + 2 * 1.024 + 4)
+    assert given.quantize.takes_us("z", graph) == pytest.approx(1 + 2 * 0.128)
+
+
+POOLED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,16,16] x) => (float[1,16,8,8] out)
+<float[16,16,3,3] w = {1}, float[16,16,1,1] v = {1}> {
+  [wide] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+  [pool] b = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(a)
+  [thin] c = Conv(b, v)
+  [erf] out = Erf(c)
+}
+"""
+
+
+@pytest.mark.parametrize(("lost", "kept"), [(0.0, {"thin"}), (-9.0, set()), (-2.0, {"thin"})])
+def test_q_moves_before_a_pool_that_a_float_node_writes(lost: float, kept: set[str]):
+    """A Conv that loses time in integers may still be better than such a pool."""
+    graph = graph_of_text(POOLED)
+    given = gains({"Conv": 1.0}, 1)
+    nodes = [Gain(op=["Conv"], each=10, windows=-10)]  # 16 x 16 x 9 pixels: 23 us.
+    given = given.model_copy(update={"nodes": nodes})
+    late = given.model_copy(update={"behind_floats": [Gain(op=["MaxPool"], each=lost)]})
+    assert integers(graph, late) - {"pool"} == kept
+    dear = given.model_copy(update={"behind_floats": [Gain(op=["MaxPool"], each=-30)]})
+    nodes = [Gain(op=["Conv"], each=20, windows=-10)]
+    assert integers(graph, dear.model_copy(update={"nodes": nodes})) == {"wide", "pool", "thin"}
