@@ -132,7 +132,8 @@ def batches(pieces: Sequence[tuple[int, Piece]]) -> Iterator[list[int]]:
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
-    return np.cumsum(sizes) - sizes
+    starts: np.ndarray = np.cumsum(sizes) - sizes
+    return starts
 
 
 def _bits(numbers: Iterable[int]) -> int:

@@ -86,9 +86,8 @@ class KernelPorts:
         if self._is_cast(edge.tensor, writer, reader) and not self._kernels.is_float(writer):
             return FLOAT
         norms = any(unit.alone and unit.node.op in NORMS for unit in (writer, reader))
-        if norms or self._kernels.sums.multiplies_row(reader) or sums_channels(reader):
-            return self._base
-        if self._kernels.quantizes_apart(writer):
+        computes_floats = self._kernels.sums.multiplies_row(reader) or sums_channels(reader)
+        if norms or computes_floats or self._kernels.quantizes_apart(writer):
             return self._base
         scale = self._form.scales.get(edge)
         if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):
