@@ -68,6 +68,17 @@ def test_the_sum_of_two_maps_with_pairs_is_part_of_the_conv_that_openvino_choose
     assert conversions(predicted) == conversions(actual)
 
 
+@pytest.mark.parametrize("act", ["tanh", "silu"])
+def test_an_operand_that_is_read_in_float_too_keeps_its_integers_for_a_sum(act, tmp_path):
+    text = MAPS.replace("FIRST", "[act0] v0 = Softmax(x0) [other] z = Conv(v0, w0)")
+    text = text.replace("SECOND", WRITERS[act].replace("#", "1").replace("x1", "z"))
+    pairs = [edge("z", "conv1"), edge("w1", "conv1", 1), edge("v0", "add"), edge("v1", "add", 1)]
+    pairs += [edge("t", "next"), edge("w", "next", 1)]
+    predicted, actual = plans(text, pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+
+
 @pytest.mark.parametrize("act", ["relu", "tanh", "silu"])
 @pytest.mark.parametrize("bare", [None, "v1", "x"])
 def test_a_sum_that_is_read_in_float_too_is_quantized_apart_if_its_conv_does_not_take_it(
