@@ -35,6 +35,7 @@ EXPORTED = (
     "openvino_lot",
     "ort_lot",
     "paired",
+    "published",
     "second_lot",
     "seventh_lot",
     "sixth_lot",
