@@ -81,9 +81,10 @@ class KernelPorts:
             return self.integer_at(edge) if writer.writes_integers(reader) else self._base
         if reader.pools_integers:
             return self.integer_at(edge)
-        if edge not in self._form.scales and self._stays_float32(edge.tensor, writer):
-            return FLOAT
-        if self._is_cast(edge.tensor, writer, reader) and not self._kernels.is_float(writer):
+        wide = edge not in self._form.scales and self._stays_float32(edge.tensor, writer)
+        if wide or (
+            self._is_cast(edge.tensor, writer, reader) and not self._kernels.is_float(writer)
+        ):
             return FLOAT
         norms = any(unit.alone and unit.node.op in NORMS for unit in (writer, reader))
         computes_floats = self._kernels.sums.multiplies_row(reader) or sums_channels(reader)

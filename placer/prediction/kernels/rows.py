@@ -144,7 +144,8 @@ class Rows:
             return True
         if node.op == "ReduceMean":
             return not self._is_of_rows(node)
-        return node.op in ("Slice", "Gather", "Pad", "Concat") or _is_row_product(self._graph, node)
+        moved = node.op in ("Slice", "Gather", "Pad", "Concat", "Expand")
+        return moved or _is_row_product(self._graph, node)
 
     def _is_of_rows(self, mean: Node) -> bool:
         rank = len(self._graph.type_of(mean.inputs[0]).shape or ())

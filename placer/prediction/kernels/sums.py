@@ -152,11 +152,16 @@ class Sums:
         return not self._leads_to_sum(unit, length) and self._moves(unit)
 
     def _moves(self, unit: Unit) -> bool:
-        """Whether all that reads it in the end moves or sums elements across rows."""
+        """Whether all that reads it in the end moves or sums elements across rows.
+
+        What it makes with moved elements, as rotated queries, is behind that (12 small graphs).
+        """
+        behind = list(_pointwise_behind(unit))
+        before = [u for u in behind if not any(_is_behind(w, behind) for _, w in u.reads)]
         return all(
             u.readers
             and all(r.role == "pointwise" or self._rows.are_moved(r.node) for _, r in u.readers)
-            for u in _pointwise_behind(unit)
+            for u in before
         )
 
     def _spreads(self, unit: Unit, shape: tuple[int, ...]) -> bool:
@@ -246,6 +251,20 @@ def _pointwise_behind(unit: Unit) -> Iterator[Unit]:
             if reader.role == "pointwise" and id(reader) not in seen:
                 seen.add(id(reader))
                 waiting.append(reader)
+
+
+def _is_behind(unit: Unit | None, units: Sequence[Unit]) -> bool:
+    """Whether it is none of ``units`` but moves what they make, or is computed of that."""
+    waiting, seen = [unit], set[int]()
+    while waiting:
+        unit = waiting.pop()
+        if unit is None or unit in units or id(unit) in seen or unit.index < units[0].index:
+            continue
+        if any(writer in units for _, writer in unit.reads):
+            return True
+        seen.add(id(unit))
+        waiting += [writer for _, writer in unit.reads]
+    return False
 
 
 def _ends(unit: Unit) -> bool:

@@ -42,8 +42,9 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
             continue
         before = graph.producer.get(node.inputs[0])
         flattened = before is not None and _flattens(graph, before)
-        stored = min((graph.type_of(node.outputs[0]).shape or ())[1:], default=0) > FEW
-        if before is not None and flattened and stored and only_reader(graph, before) is node:
+        tokens = (graph.type_of(node.outputs[0]).shape or (0,))[1:]
+        many, stored = tokens[:1] > (FEW,), min(tokens, default=0) > FEW
+        if before is not None and flattened and many and only_reader(graph, before) is node:
             if are_multiplied(graph, node.outputs[0]):
                 continue
             free |= {before.name, node.name}
