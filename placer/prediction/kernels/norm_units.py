@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placer.graph import Edge, Node
+from placer.graph.weights import weight_input
 from placer.prediction.kernels.flattened import MATRIX_RANK, batches
 from placer.prediction.kernels.norms import GroupNorm, group_norms, is_of_groups
 from placer.prediction.kernels.parts import NORMED, NORMS, PRODUCTS, SQUARES, Unit, role_of
@@ -15,6 +16,7 @@ from placer.prediction.kernels.reductions import (
     sums_places,
 )
 from placer.prediction.kernels.rows import Rows
+from placer.prediction.kernels.views import readers_of
 from placer.prediction.kernels.wiring import UnitGraph
 
 
@@ -160,12 +162,31 @@ class NormUnits:
         the rows as well and the roots are expanded, as PyTorch's ``normalize`` does (60 graphs).
         """
         writer = self._made.writer.get(node.inputs[0])
-        computed = writer is not None and not _is_of_product(writer)
+        computed = writer is not None and not self._is_of_product(writer)
         if self._rows.are_scaled_and_moved(node):
             return True
         if self._is_expanded(node):
             return computed
         return reduction(self._graph, node).rows == 1 and not computed and writer is not None
+
+    def _is_of_product(self, writer: Unit) -> bool:
+        """Whether a product or pool writes it, or what is computed of it element by element.
+
+        What scales the sums of integers computes it itself, and what reads one of several products
+        of the same tensor, which are one kernel.
+        """
+        if writer.role in ("product", "pool"):
+            return not writer.leaves_sums
+        if writer.role == "reduce":
+            return writer.node.op in PRODUCTS
+        before = [source for _, source in writer.reads if source is not None]
+        joint = any(b.role == "product" and self._is_joint(b.node) for b in before)
+        return writer.role == "pointwise" and not joint and any(map(self._is_of_product, before))
+
+    def _is_joint(self, product: Node) -> bool:
+        readers = readers_of(self._graph, product.inputs[0])
+        weighted = [r for r in readers if r.op in PRODUCTS and weight_input(self._graph, r)]
+        return product.op in PRODUCTS and len(weighted) > 1
 
     def _is_expanded(self, node: Node) -> bool:
         """Whether what is summed, or limited then, is expanded before anything else reads it."""
@@ -245,16 +266,3 @@ class NormUnits:
 
 def _axis(norm: Node) -> int:
     return int(norm.attributes.get("axis", -1))
-
-
-def _is_of_product(writer: Unit) -> bool:
-    """Whether a product or pool writes it, or what is computed of it element by element.
-
-    What scales the sums of integers computes it itself.
-    """
-    if writer.role in ("product", "pool"):
-        return not writer.leaves_sums
-    if writer.role == "reduce":
-        return writer.node.op in PRODUCTS
-    before = [source for _, source in writer.reads]
-    return writer.role == "pointwise" and any(b is not None and _is_of_product(b) for b in before)

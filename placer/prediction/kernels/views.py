@@ -43,7 +43,9 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
         before = graph.producer.get(node.inputs[0])
         flattened = before is not None and _flattens(graph, before)
         tokens = (graph.type_of(node.outputs[0]).shape or (0,))[1:]
-        many, stored = tokens[:1] > (FEW,), min(tokens, default=0) > FEW
+        stored = min(tokens, default=0) > FEW
+        read_on = readers_of(graph, node.outputs[0])
+        many = tokens[:1] > (FEW,) or all(role_of(r) == "move" for r in read_on)
         if before is not None and flattened and many and only_reader(graph, before) is node:
             if are_multiplied(graph, node.outputs[0]):
                 continue
