@@ -1,4 +1,4 @@
-"""GroupNorms of lines that are made maps for them, as U-Nets for trajectories have them."""
+"""GroupNorms of lines that are made maps for them, as in U-Nets for trajectories, and of volumes."""
 
 from tests.prediction.kernels.building import builder_test
 
@@ -30,7 +30,30 @@ def normed(back: str) -> str:
     }}"""
 
 
+def volume() -> str:
+    ones, zeros = (", ".join([value] * 8) for value in ("1.0", "0.0"))
+    return f"""
+    (float[1,64,4,8,8] x) => (float[1,64,4,8,8] out)
+    <float[64,64,3,1,1] w1 = {{1}}, float[64,64,3,1,1] w2 = {{1}},
+     float[64,1,1,1] scale = {{1}}, float[64,1,1,1] shift = {{1}}> {{
+      one = Constant<value = float[8] {{{ones}}}>()
+      zero = Constant<value = float[8] {{{zeros}}}>()
+      groups = Constant<value = int64[3] {{1, 8, -1}}>()
+      whole = Constant<value = int64[5] {{1, 64, 4, 8, 8}}>()
+      [conv] a = Conv<pads = [1, 0, 0, 1, 0, 0]>(x, w1)
+      [view] d = Reshape(a, groups)
+      [norm] e = InstanceNormalization(d, one, zero)
+      [again] f = Reshape(e, whole)
+      [scaled] h = Mul(f, scale)
+      [shifted] i = Add(h, shift)
+      [gate] s = Sigmoid(i)
+      [silu] m = Mul(i, s)
+      [next] out = Conv<pads = [1, 0, 0, 1, 0, 0]>(m, w2)
+    }}"""
+
+
 GATHERED = normed("[back] j = Gather<axis = 2>(i, first)")
+test_norms_of_volumes = builder_test({"one kernel norms a volume": volume()}, opset=17)
 test_norms_of_lines = builder_test(
     {
         "taken out by an index": GATHERED,
