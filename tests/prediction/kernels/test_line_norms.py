@@ -1,4 +1,4 @@
-"""GroupNorms of lines that are made maps for them, as in U-Nets for trajectories, and of volumes."""
+"""GroupNorms of lines that are made maps, as in U-Nets for trajectories, and of volumes."""
 
 from tests.prediction.kernels.building import builder_test
 
