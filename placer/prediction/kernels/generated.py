@@ -234,10 +234,9 @@ class Generated:
         if len(shape) != LINE_RANK or any(unit.node.op in IN_PARTS for unit in kernel):
             return len(shape) == LINE_RANK
         read = [w for unit in kernel for _, w in unit.reads if w not in kernel]
-        known = [
-            (u, {e.tensor for e, w in u.reads if not (w in kernel and w.works)}) for u in kernel
-        ]
-        sums = [tensor for _, tensors in known for tensor in tensors]
+        inside = [unit for unit in kernel if unit.works]
+        known = [{edge.tensor for edge, w in u.reads if w not in inside} for u in kernel]
+        sums = [tensor for tensors in known for tensor in tensors]
         convs = [w is not None and not self._is_generated(w) for w in read]
         return len(set(sums)) < len(sums) or (len(read) > 1 and not all(convs))
 
