@@ -132,8 +132,7 @@ def batches(pieces: Sequence[tuple[int, Piece]]) -> Iterator[list[int]]:
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
-    starts: np.ndarray = np.cumsum(sizes) - sizes
-    return starts
+    return np.asarray(np.cumsum(sizes) - sizes)
 
 
 def _bits(numbers: Iterable[int]) -> int:
