@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from placer.graph import Edge, Graph, Node
 from placer.rules.gains import Gains
-from placer.rules.sites import Site
+from placer.rules.sites import Site, rule_layout
 
 _STEPS = 10  # In a microsecond: SciPy's flows are 32-bit integers,
 _MOST = 10**6  # so no site counts for more than that many steps,
@@ -41,8 +41,8 @@ def worthwhile(graph: Graph, sites: Sequence[Site], gains: Gains | None) -> tupl
     floats = {site.signature: name for site in sites if (name := _float_layout(site)) is not None}
     for site in sites:
         if site.signature in floats:
-            nodes = site.match.nodes.values()
-            cut.prefer(site.signature, sum(gains.saved_us(node, graph) for node in nodes))
+            saved = (gains.saved_us(node, graph) for node in _kernels(site))
+            cut.prefer(site.signature, sum(saved))
     vertices = {n.name: (s, _vertex(s, floats)) for s in sites for n in s.match.nodes.values()}
     quantized = {edge.tensor for site in sites for edge in site.layouts[site.default].quantize}
     for tensor in sorted(quantized - graph.initializers.keys()):
@@ -62,6 +62,14 @@ def _float_layout(site: Site) -> str | None:
         return None
     plain = (name for name, layout in site.layouts.items() if not layout.quantize)
     return next((name for name in plain if name not in site.barred), None)
+
+
+def _kernels(site: Site) -> list[Node]:
+    """The nodes that integer layers are named after; others, as a bias, are part of these."""
+    layout = site.match.rule.layouts[rule_layout(site.default)]
+    first = {fusion.nodes[0] for fusion in layout.fuses}
+    nodes = site.match.nodes
+    return [node for name, node in nodes.items() if name in first] or [*nodes.values()]
 
 
 def _vertex(site: Site, floats: Mapping[str, str]) -> str:

@@ -166,8 +166,8 @@ def test_per_channel_takes_back(net: Path):
     assert {e.node for e in task_of(net, whole).pins.per_tensor} == {"first", "second"}
     some = task_of(net, whole, {"tensor": "w", "weights": "per-channel"})
     assert {e.node for e in some.pins.per_tensor} == {"second"}
-    default = some.space.placement(some.space.defaults)
-    assert default.per_tensor == some.pins.per_tensor
+    every = some.space.placement(some.space.everything)
+    assert every.per_tensor == some.pins.per_tensor
 
 
 # --- files ----------------------------------------------------------------------------------

@@ -32,6 +32,17 @@ g (float[1,4,8,8] x, float[1,4,8,8] z) => (float[1,4,8,8] left, float[1,2,8,8] r
 }
 """
 FINE, COARSE, HEAD = (f"conv-act:{node}" for node in ("fine", "coarse", "head"))
+# Whose default quantizes all of so small a network, whether that pays or not.
+EAGER = """
+name: eager
+version: 1.0.0
+engine: onnxruntime
+engine_versions: ">=1.23"
+extends: onnxruntime
+behaviour: {gains: null}
+licence: Apache-2.0
+maintainers: [tests]
+"""
 ESTIMATED = ("--engine", "fusion-model", "--gpu", "l4", "--calibration", "minmax")
 
 
@@ -43,13 +54,16 @@ def net(tmp_path: Path) -> Path:
         values = rng.normal(size=tuple(tensor.dims)).astype(np.float32)
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     onnx.save(proto, tmp_path / "m.onnx")
+    (tmp_path / "eager").mkdir()
+    (tmp_path / "eager" / "pack.yaml").write_text(EAGER)
     drawn = {name: rng.normal(size=(8, 4, 8, 8)).astype(np.float32) for name in "xz"}
     np.savez(tmp_path / "data.npz", **drawn)
     return tmp_path
 
 
 def probed(net: Path, **options: Any) -> Sensitivity:
-    given = {"engine": "onnxruntime", "calibration": "minmax", "samples": 4, **options}
+    pack = str(net / "eager")
+    given = {"engine": "onnxruntime", "pack": pack, "calibration": "minmax", "samples": 4} | options
     return placer.sensitivity(net / "m.onnx", data=net / "data.npz", **given)
 
 
