@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 
 from placer.search.landscape.landscape import Landscape, Move, Moves, State, apply
 from placer.search.models.latency_model import LatencyModel
 
-# Of changes of one group, and then of two, so many are looked at one by one; of the first, so many
-# are paired, those with the least predicted latency.
+# Of changes of one group, and then of two untried ones, so many are looked at one by one; of the
+# first, so many are paired, those with the least predicted latency.
 SINGLE, DOUBLE, PAIRED = 192, 48, 16
+
+# An expected gain, in parts of the float model's latency, and what it is expected of.
+Promising = tuple[float, State]
 
 
 def near_best(
@@ -22,7 +25,7 @@ def near_best(
     best: tuple[float, State],
     moves: Moves,
     allowed: Callable[[State], bool],
-) -> State | None:
+) -> Promising | None:
     """The change of ``best``, a latency and its state, of which most gain is expected.
 
     Losses count as 0 (expected improvement: Jones, Schonlau and Welch 1998). ``allowed``: whether a
@@ -39,13 +42,33 @@ def near_best(
         for a, b in combinations(paired, 2)
         if not _sites(a) & _sites(b)
     )
-    double = _predicted(landscape, latency, state, [pair for _, pair in pairs[:DOUBLE]])
+    # Else those that were tried would leave no place for others.
+    untried = (pair for _, pair in pairs if allowed(apply(state, [pair])))
+    double = _predicted(landscape, latency, state, list(islice(untried, DOUBLE)))
     promising = [
         (expected_gain(ratio - mean, deviation), apply(state, [move]))
         for move, (mean, deviation) in (double | single).items()
     ]
+    return _best_allowed(promising, allowed)
+
+
+def most_promising(
+    latency: LatencyModel,
+    ratio: float,
+    states: Sequence[State],
+    allowed: Callable[[State], bool],
+) -> Promising | None:
+    """That of ``states`` of which most gain is expected over ``ratio``, a latency."""
+    predicted = [(state, latency.predict(state)) for state in states]
+    promising = [(expected_gain(ratio - mean, d), state) for state, (mean, d) in predicted]
+    return _best_allowed(promising, allowed)
+
+
+def _best_allowed(
+    promising: Sequence[Promising], allowed: Callable[[State], bool]
+) -> Promising | None:
     # Whether a state is allowed takes longer to tell than its latency.
-    return next((other for _, other in sorted(promising, reverse=True) if allowed(other)), None)
+    return next((own for own in sorted(promising, reverse=True) if allowed(own[1])), None)
 
 
 def _predicted(

@@ -17,9 +17,10 @@ from placer.search.out_of_time import OutOfTime
 from placer.search.pareto import FLOAT_MODEL
 from placer.search.proposals.exact import solve
 from placer.search.proposals.failed_layouts import with_failures
+from placer.search.proposals.further import on_descents
 from placer.search.proposals.gated import Gated
 from placer.search.proposals.knowledge import Knowledge
-from placer.search.proposals.near_best import near_best
+from placer.search.proposals.near_best import most_promising, near_best
 from placer.search.proposals.pool_search import FINALISTS, LARGE, Pool, PoolSearch, best_states
 from placer.search.proposals.progress import RESOLUTION, Progress
 from placer.search.proposals.repair import pruned, repaired
@@ -39,6 +40,9 @@ REPAIRED = "repaired"
 HOPED_SKIPS, LEAST_HOPE = 24, 1e-4
 # And of so many trials that missed it narrowly.
 NEAR_MISSES = 3
+# Descents of predictions that include errors begin at so many of the best trials, and at so many
+# placements in all.
+BEST_STARTS, MOST_STARTS = 3, 8
 # Of what is best around planned states, so many are planned, too.
 PLANNED = 8
 # Where to look, by whether groups may be split.
@@ -125,7 +129,7 @@ class Round:
         return expected is not None and self._progress.is_gain(expected)
 
     def _near_best(self) -> Proposal | None:
-        """A change of one or two groups of the best; None once all were tried or miss a gate."""
+        """A change of the best; None once all were tried or miss a gate."""
         while True:
             state = self._change_of_best()
             if state is None:
@@ -136,13 +140,27 @@ class Round:
             self._pass_over(skip)
 
     def _change_of_best(self) -> State | None:
-        """Of groups, or where they have none left and may be split, of sites."""
+        """Of groups, or what is further off, where no change of them promises a gain.
+
+        Where there is none and groups may be split, of sites.
+        """
         best = min(self._held())
         allowed = self._is_allowed
         changed = near_best(self._land, self._latency, best, self._land.group_moves, allowed)
+        if changed is None or changed[0] < LEAST_HOPE:
+            further = most_promising(self._latency, best[0], self._further, allowed)
+            changed = max(filter(None, (changed, further)), default=None)
         if changed is None and self._knowledge.per_site:
             changed = near_best(self._land, self._latency, best, self._land.all_moves, allowed)
-        return changed
+        return None if changed is None else changed[1]
+
+    @cached_property
+    def _further(self) -> list[State]:
+        """What may be promising further from the best; nothing in a large landscape."""
+        moves, holds = self._land.group_moves, self._pool_search.holds
+        best = [state for _, state in sorted(self._held())[:BEST_STARTS]]
+        starts = [] if len(moves) > LARGE else list(dict.fromkeys((*best, *self._starts)))
+        return on_descents(self._land, self._latency, starts[:MOST_STARTS], moves, holds)
 
     def _is_allowed(self, state: State) -> bool:
         # Whether it is new takes longer to tell.

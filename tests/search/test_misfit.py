@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import cast
 
 import numpy as np
@@ -12,6 +12,7 @@ from placer.search.landscape.landscape import Objective, State, apply
 from placer.search.models.bayesian_linear import Gaussian, Summed
 from placer.search.models.latency_model import LatencyModel
 from placer.search.models.misfit import NEIGHBOURS, Likeness, Misfit, learn_misfit
+from placer.search.proposals.further import on_descents
 from placer.search.proposals.near_best import expected_gain, near_best
 from placer.search.proposals.round import NEAR
 from placer.search.records import TrialRecord
@@ -164,7 +165,47 @@ def test_of_many_changes_that_with_the_most_expected_gain_is_found():
     for move in altering[[0, -1]].tolist():
         wanted = apply(state, [moves.moves[move]])
         model = cast(LatencyModel, Told({wanted: 0.9}))
-        assert near_best(LONG, model, (1.0, state), moves, lambda _: True) == wanted
+        found = near_best(LONG, model, (1.0, state), moves, lambda _: True)
+        assert found is not None
+        assert found[1] == wanted
+
+
+def test_changes_of_two_groups_that_were_tried_leave_their_place_to_others():
+    moves, state = LONG.group_moves, LONG.state(LONG.space.defaults)
+    altering = np.flatnonzero(moves.changing(state) & LONG.alters(state, moves))[:16]
+    pairs = combinations([moves.moves[move] for move in altering.tolist()], 2)
+    apart = [pair for pair in pairs if pair[0][0][0] != pair[1][0][0]]
+    wanted = apply(state, apart[-1])
+    assert len(apart) > 48
+    found = near_best(LONG, cast(LatencyModel, Told({})), (1.0, state), moves, wanted.__eq__)
+    assert found == (0.0, wanted)
+
+
+class Bent:
+    """A model of latency in which nothing but errors tells states apart: how far off one is."""
+
+    def __init__(self, best: State) -> None:
+        self._best = best
+
+    def objective(self) -> Objective:
+        """By layers, all states take as long."""
+        return Told({}).objective()
+
+    def error(self, state: State) -> float:
+        """See ``LatencyModel``."""
+        return 0.01 * sum(own != other for own, other in zip(state, self._best, strict=True))
+
+
+def test_descents_with_errors_lead_to_what_layers_know_nothing_of():
+    start, moves = LONG.state(LONG.space.defaults), LONG.group_moves
+    changes = [m for m in moves.moves if any(start[site] != layout for site, layout in m)][:12]
+    best_state = apply(start, changes)
+    model = cast(LatencyModel, Bent(best_state))
+    seen = on_descents(LONG, model, [start], moves, lambda _: True)
+    assert best_state in seen
+    last = apply(start, changes[:1])
+    held = on_descents(LONG, model, [start], moves, last.__eq__)
+    assert set(held) == {start, last}
 
 
 def test_it_does_not_end_while_layers_predict_a_gain():

@@ -61,4 +61,5 @@ def test_of_one_change_of_the_best_or_two_that_with_most_expected_gain_is_chosen
         return expected_gain(1.0 - mean, deviation)
 
     assert found is not None
-    assert expected(found) == pytest.approx(max(map(expected, states)), rel=1e-9)
+    assert found[0] == expected(found[1])
+    assert expected(found[1]) == pytest.approx(max(map(expected, states)), rel=1e-9)
