@@ -120,6 +120,8 @@ def run(folder: Path, arguments: argparse.Namespace, rng: random.Random) -> Figu
         figures.differences += differences(expected, output, keys)
         figures.interrupted_trials += interrupted_trials(output)
         figures.studies += 1
+        if arguments.json:  # What was found so far stays if time runs out.
+            write_json(arguments.json, asdict(figures))
         if figures.kills >= kills:
             figures.differences += orphans()
             return figures
