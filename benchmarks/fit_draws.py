@@ -25,6 +25,7 @@ from fit_unseen import (
     drawn,
     estimates_left_out,
     figures,
+    held,
     measured,
     pairs_with_own,
 )
@@ -32,9 +33,8 @@ from rich.console import Console
 from rich.table import Table
 
 from placer.fitting.costs import fit_costs
-from placer.fitting.leave_out import BuildPair, estimate, latency_errors, leave_out, pairs_of
+from placer.fitting.leave_out import BuildPair, estimate, leave_out, pairs_of
 from placer.fitting.predicted import PredictedNetwork
-from placer.prediction.times.fitted import CostTable
 from placer.results.result import versions
 
 _SETS = ("development", "held-out", "aside")
@@ -83,17 +83,15 @@ def table_of(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
 
 
 def intervals(networks: Networks, chosen: Mapping[str, Makers]) -> dict[str, dict[str, float]]:
-    """The 80% intervals of a fit to the others of ``networks``: widths, and shares held."""
+    """The 80% intervals of a fit to the others of ``networks``: mean widths, and shares held."""
     names = {name for own in chosen.values() for name in own}
     generated = [one for one in networks if one.record.network not in names]
-    errors = leave_out(generated).errors
-    table = CostTable(fit_costs([one.costs for one in generated]))
-    found = {"half width": {"ratio": errors.ratio, "latency": errors.latency}}
+    known = leave_out(generated).by_network
+    table = fit_costs([one.costs for one in generated])
+    found = {}
     for name, own in chosen.items():
         both = [(one, estimate(table, one.costs)) for one in networks if one.record.network in own]
-        ratios = [pair.error <= errors.ratio for one in both for pair in pairs_of(*one)]
-        latencies = [error <= errors.latency for one in both for error in latency_errors(*one)]
-        found[name] = {"ratio": float(np.mean(ratios)), "latency": float(np.mean(latencies))}
+        found[name] = held(known, both)
     return found
 
 
@@ -129,10 +127,11 @@ def main() -> None:
         print(f"{name}: fitted to {len(one)} networks")
     Console().print(table_of(rows))
     document: dict[str, object] = {"engine": arguments.engine, "versions": versions(), **rows}
-    document["80% intervals"] = held = intervals(networks, chosen)
-    for name, shares in held.items():
+    document["80% intervals"] = found = intervals(networks, chosen)
+    for name, shares in found.items():
         print(
-            f"80% intervals, {name}: ratio {shares['ratio']:.1%}, latency {shares['latency']:.1%}"
+            f"80% intervals, {name}: "
+            + ", ".join(f"{what} {share:.1%}" for what, share in shares.items())
         )
     if arguments.own:
         document["float and default builds given"] = given = with_own(networks, chosen)

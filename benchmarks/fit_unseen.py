@@ -36,6 +36,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import onnx
 from command_line import parser_of, write_json
 from networks import fresh, further, held_out, topologies, unseen
@@ -51,8 +52,8 @@ from placer.fitting.leave_out import (
     BuildPair,
     conformal_quantile,
     estimate,
-    latency_errors,
     leave_out,
+    network_errors,
     pairs_of,
 )
 from placer.fitting.measure import Bench, model_paths
@@ -62,7 +63,7 @@ from placer.fitting.records import Records
 from placer.fitting.run import GIVEN_WEIGHT
 from placer.model import load_model
 from placer.prediction.select import make_predictor
-from placer.prediction.times.fitted import CostTable
+from placer.prediction.times.intervals import NetworkErrors, errors_of_size
 from placer.results.result import versions
 
 UNSEEN: Mapping[str, Callable[[], onnx.ModelProto]] = {
@@ -165,33 +166,45 @@ def estimates_left_out(
     left_out = [network for network in networks if network.record.network in chosen]
     if generated_only:
         known = [network.costs for network in networks if network.record.network not in chosen]
-        table = CostTable(fit_costs(known))
+        table = fit_costs(known)
         return [(network, estimate(table, network.costs)) for network in left_out]
     found = []
     for network in left_out:
         known = [other.costs for other in networks if other is not network]
-        found.append((network, estimate(CostTable(fit_costs(known)), network.costs)))
+        found.append((network, estimate(fit_costs(known), network.costs)))
     return found
 
 
-def coverage(
-    networks: Sequence[PredictedNetwork], chosen: Makers
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Half widths of the 80% intervals of a fit to the generated networks, and how often they hold.
+def held(
+    known: Sequence[NetworkErrors],
+    estimated: Sequence[tuple[PredictedNetwork, tuple[float, ...]]],
+) -> dict[str, float]:
+    """How many of ``estimated`` are within the 80% intervals that ``known`` networks tell.
 
-    Both by what is estimated: ``ratio`` of two builds of one network, and ``latency``.
+    By what is estimated: ``ratio`` of two builds of one network, and ``latency``. With each the
+    mean of the intervals' half widths.
     """
-    generated = [network for network in networks if network.record.network not in chosen]
-    errors = leave_out(generated).errors
-    left_out = estimates_left_out(networks, chosen, generated_only=True)
-    ratios = [pair.error for network, own in left_out for pair in pairs_of(network, own)]
-    latencies = [error for network, own in left_out for error in latency_errors(network, own)]
-    widths = {"ratio": errors.ratio, "latency": errors.latency}
-    held = {
-        "ratio": sum(error <= errors.ratio for error in ratios) / len(ratios),
-        "latency": sum(error <= errors.latency for error in latencies) / len(latencies),
+    widths, ratios, latencies = [], [], []
+    for network, own in estimated:
+        errors = network_errors(network.costs, own)
+        width = errors_of_size(known, errors.weights_mb)
+        widths.append(width)
+        latencies += [error <= width[0] for error in errors.latencies]
+        ratios += [error <= width[1] for error in errors.ratios]
+    latency_width, ratio_width = np.mean(widths, axis=0).tolist()
+    return {
+        "ratio": float(np.mean(ratios)),
+        "half width of ratios": ratio_width,
+        "latency": float(np.mean(latencies)),
+        "half width of latencies": latency_width,
     }
-    return widths, held
+
+
+def coverage(networks: Sequence[PredictedNetwork], chosen: Makers) -> dict[str, float]:
+    """How many of ``chosen`` are within the 80% intervals of a fit to the generated networks."""
+    generated = [network for network in networks if network.record.network not in chosen]
+    known = leave_out(generated).by_network
+    return held(known, estimates_left_out(networks, chosen, generated_only=True))
 
 
 def pairs_with_own(
@@ -206,7 +219,7 @@ def pairs_with_own(
     for network in (n for n in networks if n.record.network in chosen):
         builds = network.costs.builds
         own = replace(network.costs, builds=builds[:_KNOWN_BUILDS], weight=GIVEN_WEIGHT)
-        estimates = estimate(CostTable(fit_costs([*generated, own])), network.costs)
+        estimates = estimate(fit_costs([*generated, own]), network.costs)
         places = itertools.combinations(range(len(builds)), 2)
         found[network.record.network] = [
             pair
@@ -291,14 +304,13 @@ def main() -> None:
             "all": figures([pair for own in pairs.values() for pair in own]),
             **{name: figures(own) for name, own in pairs.items()},
         }
-    widths, held = coverage(networks, chosen)
+    within = coverage(networks, chosen)
     with_own = pairs_with_own(networks, chosen)
     title = "float and default builds given"
     Console().print(table_of(f"{arguments.engine}, {title}", networks, with_own))
     document[title] = figures([pair for own in with_own.values() for pair in own])
-    for what, width in widths.items():
-        print(f"{what}: the 80% interval, a factor of {1 + width:.2f}, held for {held[what]:.1%}")
-    document["80% intervals"] = {"errors": widths, "held": held}
+    print("80% intervals: " + ", ".join(f"{what} {share:.1%}" for what, share in within.items()))
+    document["80% intervals"] = within
     document["copies differ"] = {n.record.network: n.noise for n in networks}
     if arguments.json:
         write_json(arguments.json, document)

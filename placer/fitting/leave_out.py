@@ -11,12 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from placer.errors import RunError
-from placer.fitting.costs import Build, Network, fit_costs
+from placer.fitting.costs import fit_costs
+from placer.fitting.equations import Build, Network
 from placer.fitting.networks import generated_kind
 from placer.fitting.predicted import PredictedNetwork
-from placer.prediction.times.fitted import CostTable, FitErrors
+from placer.prediction.times.costs import CostTable, weights_mb
+from placer.prediction.times.fitted import FitErrors
+from placer.prediction.times.intervals import (
+    COVERAGE,
+    NetworkErrors,
+    network_quantile,
+    relative_error,
+)
 
-COVERAGE = 0.8
 # Fewer networks, or builds of each, say too little of any other one.
 LEAST_NETWORKS, LEAST_BUILDS = 5, 2
 _FOLDS = 10
@@ -36,7 +43,7 @@ class BuildPair:
     @property
     def error(self) -> float:
         """Relative error of the estimated ratio."""
-        return _relative_error(self.estimated, self.measured)
+        return relative_error(self.estimated, self.measured)
 
     @property
     def ordered(self) -> bool:
@@ -50,6 +57,7 @@ class LeftOut:
 
     estimates: Mapping[str, tuple[float, ...]]
     errors: FitErrors
+    by_network: tuple[NetworkErrors, ...]
 
 
 def leave_out(networks: Sequence[PredictedNetwork]) -> LeftOut:
@@ -64,11 +72,12 @@ def leave_out(networks: Sequence[PredictedNetwork]) -> LeftOut:
     costs = [network.costs for network in networks]
     estimates: dict[str, tuple[float, ...]] = {}
     for fold in _folds([one.name for one in costs]):
-        without = _fitted([one for one in costs if one.name not in fold])
+        without = fit_costs([one for one in costs if one.name not in fold])
         estimates |= {one.name: estimate(without, one) for one in costs if one.name in fold}
-    table = _fitted(costs)
+    table = fit_costs(costs)
     training = {network.name: estimate(table, network) for network in costs}
-    return LeftOut(estimates, _errors(networks, estimates, training))
+    by_network = tuple(network_errors(one, estimates[one.name]) for one in costs)
+    return LeftOut(estimates, _errors(networks, estimates, training), by_network)
 
 
 def _folds(names: Sequence[str]) -> list[set[str]]:
@@ -91,10 +100,6 @@ def _check_enough(networks: Sequence[PredictedNetwork]) -> None:
             f"{len(enough)} networks were measured with {LEAST_BUILDS} builds or more; "
             f"how far off a fit is for others takes {LEAST_NETWORKS}: measure more networks"
         )
-
-
-def _fitted(networks: Sequence[Network]) -> CostTable:
-    return CostTable(fit_costs(networks))
 
 
 def _errors(
@@ -130,12 +135,13 @@ def _ratio_errors(by_network: Sequence[Sequence[BuildPair]]) -> list[list[float]
 def latency_errors(network: PredictedNetwork, estimates: Sequence[float]) -> list[float]:
     """Relative errors of ``estimates``, microseconds of each build of ``network``."""
     builds = network.costs.builds
-    return [_relative_error(us, b.us) for us, b in zip(estimates, builds, strict=True)]
+    return [relative_error(us, b.us) for us, b in zip(estimates, builds, strict=True)]
 
 
-def _relative_error(estimated: float, measured: float) -> float:
-    """The factor that ``estimated`` is off by, in either direction, less 1."""
-    return math.exp(abs(math.log(estimated / measured))) - 1
+def network_errors(network: Network, estimates: Sequence[float]) -> NetworkErrors:
+    """Errors of ``estimates``, microseconds of each build of ``network``."""
+    float_mb = sum(map(weights_mb, network.builds[0].plan))
+    return NetworkErrors.of(float_mb, [build.us for build in network.builds], estimates)
 
 
 def estimate(table: CostTable, network: Network) -> tuple[float, ...]:
@@ -144,7 +150,7 @@ def estimate(table: CostTable, network: Network) -> tuple[float, ...]:
 
 
 def _build_us(table: CostTable, build: Build) -> float:
-    return max(table.layer_us(build.parts), 1e-3)  # A network of no-ops takes some time, too.
+    return max(sum(table.plan_us(build.plan)), 1e-3)  # A network of no-ops takes some time, too.
 
 
 def pairs_of(network: PredictedNetwork, estimates: Sequence[float]) -> list[BuildPair]:
@@ -179,19 +185,3 @@ def conformal_quantile(errors: Sequence[float], share: float) -> float:
     """
     place = min(math.ceil(share * (len(errors) + 1)), len(errors))
     return sorted(errors)[place - 1]
-
-
-def network_quantile(errors: Sequence[Sequence[float]], share: float) -> float:
-    """What an error of a new network stays within in ``share`` of cases; ``errors``: by network.
-
-    Errors of one network are alike, so what is new is the network: each counts the same, and a
-    further one, of errors without bound, with them (Lee, Barber & Willett 2023, hierarchical
-    conformal prediction). The largest error where too few networks are known for ``share``.
-    """
-    known = [errors_of_one for errors_of_one in errors if errors_of_one]
-    weighed = sorted(
-        (error, 1 / len(errors_of_one)) for errors_of_one in known for error in errors_of_one
-    )
-    values, weights = (np.array(column) for column in zip(*weighed, strict=True))
-    reached = np.cumsum(weights) >= share * (len(known) + 1) - 1e-9
-    return float(values[np.argmax(reached)] if reached.any() else values[-1])

@@ -96,6 +96,18 @@ ACTIVATIONS: tuple[Callable[[Net, str], str], ...] = (
 Act = Callable[[Net, str], str]
 
 
+def excited(net: Net, x: str) -> str:
+    """Squeeze and excitation (Hu et al. 2018)."""
+    whole = net.shape
+    few = max(8, whole[1] // 4)
+    gate = net.add("GlobalAveragePool", x)
+    net.shape = (1, whole[1], 1, 1)
+    gate = net.conv(relu(net, net.conv(gate, few, 1)), whole[1], 1)
+    op = str(net.rng.choice(["Sigmoid", "HardSigmoid"]))
+    net.shape = whole
+    return net.add("Mul", x, net.add(op, gate))
+
+
 # --- linear layers --------------------------------------------------------------------------
 
 

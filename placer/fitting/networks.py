@@ -12,8 +12,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from placer.fitting.large_networks import blocks_of, large
 from placer.fitting.mixed_networks import mixed
-from placer.fitting.net import ACTIVATIONS, Act, Net, attention, gelu, linear, normed, relu, silu
+from placer.fitting.net import (
+    ACTIVATIONS,
+    Act,
+    Net,
+    attention,
+    excited,
+    gelu,
+    linear,
+    normed,
+    relu,
+    silu,
+)
 from placer.fitting.short_networks import short
 from placer.fitting.token_networks import channels_last, few_tokens, sequence
 
@@ -66,20 +78,8 @@ def _inverted(net: Net, x: str, act: Act) -> str:
     y = act(net, net.conv(x, wide, 1))
     y = act(net, net.conv(y, wide, 3, depthwise=True))
     if net.rng.random() < 0.5:
-        y = _excited(net, y)
+        y = excited(net, y)
     return net.add("Add", net.conv(y, channels, 1), x)
-
-
-def _excited(net: Net, x: str) -> str:
-    """Squeeze and excitation (Hu et al. 2018)."""
-    whole = net.shape
-    few = max(8, whole[1] // 4)
-    gate = net.add("GlobalAveragePool", x)
-    net.shape = (1, whole[1], 1, 1)
-    gate = net.conv(relu(net, net.conv(gate, few, 1)), whole[1], 1)
-    op = str(net.rng.choice(["Sigmoid", "HardSigmoid"]))
-    net.shape = whole
-    return net.add("Mul", x, net.add(op, gate))
 
 
 def _partial(net: Net, x: str, act: Act) -> str:
@@ -183,7 +183,7 @@ def wide(seed: int) -> onnx.ModelProto:
     return net.model(net.add("Gemm", flat, net.weight(channels, 100)))
 
 
-_MIXED = "mixed"
+_MIXED, _LARGE = "mixed", "large"
 _SHORT, _SEQUENCE, _CHANNELS_LAST, _FEW_TOKENS = "short", "sequence", "channels-last", "few-tokens"
 _MAKERS = {
     CONVOLUTIONAL: convolutional,
@@ -194,17 +194,19 @@ _MAKERS = {
     _CHANNELS_LAST: channels_last,
     _FEW_TOKENS: few_tokens,
     _MIXED: mixed,
+    _LARGE: large,
 }
 # Of how many networks of 118 there are of each kind but the first, which is all others.
 _OF_118 = {
     TOKENS: 6, WIDE: 4, _SHORT: 24, _SEQUENCE: 9, _CHANNELS_LAST: 4, _FEW_TOKENS: 7, _MIXED: 40,
+    _LARGE: 6,
 }  # fmt: skip
 
 
 def network_names(count: int) -> tuple[str, ...]:
     """The names of ``count`` networks, in the order in which they are measured.
 
-    Of 118, 24 are convolutional.
+    Of 118, 18 are convolutional.
     """
     few = {kind: count * share // 118 for kind, share in _OF_118.items()}
     counts = {CONVOLUTIONAL: count - sum(few.values()), **few}
@@ -212,8 +214,10 @@ def network_names(count: int) -> tuple[str, ...]:
 
 
 def generated_kind(name: str) -> str | None:
-    """The kind of the network ``name``; None of one that is not generated."""
-    kind = name.rpartition("-")[0]
+    """The kind of the network ``name``, of large ones their blocks'; None if not generated."""
+    kind, _, number = name.rpartition("-")
+    if kind == _LARGE:
+        return f"{kind} {blocks_of(int(number))}"
     return kind if kind in _MAKERS else None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.onnxruntime.providers import parse_provider
-from placer.fitting.costs import Build, Network, ProfiledLayer
+from placer.fitting.equations import Build, Network, ProfiledLayer
 from placer.fitting.records import BuildRecord, NetworkRecord
 from placer.fitting.round_times import RoundTimes, build_seconds, copies_differ, steadier
 from placer.graph import Graph
@@ -104,8 +104,7 @@ def predict(
 
 def _costs(build: PredictedBuild, us: float, graph: Graph, moves: bool) -> Build:
     parts = plan_parts(build.layers, graph, moves)
-    everything = tuple(part for parts_of_layer in parts for part in parts_of_layer)
-    return Build(build.record.label, us, everything, tuple(_profiled(build, parts)))
+    return Build(build.record.label, us, tuple(parts), tuple(_profiled(build, parts)))
 
 
 def _profiled(build: PredictedBuild, parts: Sequence[tuple[Part, ...]]) -> Iterator[ProfiledLayer]:

@@ -20,7 +20,7 @@ from placer.engines.select import select_engine
 from placer.errors import InputError, PlacerError
 from placer.fitting.costs import fit_costs
 from placer.fitting.evidence import GIVEN, evidence
-from placer.fitting.leave_out import COVERAGE, conformal_quantile, leave_out
+from placer.fitting.leave_out import conformal_quantile, leave_out
 from placer.fitting.measure import Bench, model_paths
 from placer.fitting.networks import network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, counts_moves, in_steadier_times, predict
@@ -30,6 +30,7 @@ from placer.fitting.rules import rule_evidence
 from placer.model import load_model
 from placer.prediction.select import make_predictor
 from placer.prediction.times.fitted import FORMAT, Fit, FittedEngine
+from placer.prediction.times.intervals import COVERAGE
 from placer.qdq.bases import Base, parse_base
 
 # How engines tell what layers take, said beside measurements: those told otherwise do not compare.
@@ -240,6 +241,7 @@ class _Run:
 
     def _fit(self, networks: list[PredictedNetwork]) -> Fit:
         left = leave_out(networks)
+        table = fit_costs([network.costs for network in networks])
         noise = conformal_quantile([network.noise for network in networks], COVERAGE)
         if noise > TOO_NOISY:
             self._remark(
@@ -259,7 +261,8 @@ class _Run:
             noise=noise,
             errors=left.errors,
             remarks=tuple(self._remarks),
-            costs=fit_costs([network.costs for network in networks]),
+            costs=table.costs,
+            memory=table.memory,
             rules=rule_evidence(build for network in networks for build in network.builds),
             networks=tuple(evidence(networks, left, self._options.names)),
         )

@@ -1,21 +1,22 @@
 """Costs from builds whose times are known, and the errors of networks that were left out."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from placer.errors import RunError
-from placer.fitting.costs import Build, Network, ProfiledLayer, fit_costs
+from placer.fitting.costs import fit_costs
+from placer.fitting.equations import Build, Network, ProfiledLayer
 from placer.fitting.leave_out import (
     BuildPair,
     conformal_quantile,
     leave_out,
-    network_quantile,
 )
 from placer.fitting.predicted import PredictedNetwork
 from placer.fitting.records import BuildRecord, NetworkRecord
-from placer.prediction.times.fitted import CostTable
+from placer.prediction.times.intervals import network_quantile
 from placer.prediction.times.layer_parts import CostKey, Part
 
 FLOAT, INTEGER, QUANTIZE = (
@@ -35,6 +36,11 @@ def true_us(parts: tuple[Part, ...]) -> float:
     return sum(float(np.dot(p[1:], TRUE[p.key])) for p in parts)
 
 
+def built(layers: Sequence[Part], times: tuple[ProfiledLayer, ...]) -> Build:
+    """A float build of layers of one part each."""
+    return Build("float", true_us(tuple(layers)), tuple((one,) for one in layers), times)
+
+
 def network(seed: int) -> Network:
     """Some layers in float, all of them quantized, and half of them."""
     rng = np.random.default_rng(seed)
@@ -44,7 +50,7 @@ def network(seed: int) -> Network:
         layers = [part(INTEGER if i < quantized else FLOAT, *w) for i, w in enumerate(work)]
         conversions = [part(QUANTIZE, 0, mb) for _, mb in work[:quantized]]
         parts = (*layers, *conversions)
-        builds.append(Build(label, true_us(parts), parts))
+        builds.append(Build(label, true_us(parts), (parts,)))
     return Network(f"network {seed}", tuple(builds))
 
 
@@ -70,15 +76,16 @@ def measured(found: Network) -> PredictedNetwork:
 
 
 def test_a_network_that_was_left_out_is_estimated_by_costs_found_in_the_others():
-    table = CostTable(fit_costs(NETWORKS[:-1]))
+    table = fit_costs(NETWORKS[:-1])
     for build in NETWORKS[-1].builds:
         assert table.layer_us(build.parts) == pytest.approx(build.us, rel=0.03)
 
 
 def test_no_cost_is_negative_even_where_that_would_fit_better():
     # More bytes take less time here, as if writing them gave some back.
-    builds = tuple(Build("float", 100 - 50 * mb, (part(QUANTIZE, 0, mb),)) for mb in (0.1, 0.5, 1))
-    costs = fit_costs([Network(build.label, (build,)) for build in builds])
+    parts = {mb: (part(QUANTIZE, 0, mb),) for mb in (0.1, 0.5, 1)}
+    builds = [Build("float", 100 - 50 * mb, (own,)) for mb, own in parts.items()]
+    costs = fit_costs([Network(build.label, (build,)) for build in builds]).costs
     assert all(
         figure >= 0
         for cost in costs
@@ -89,7 +96,7 @@ def test_no_cost_is_negative_even_where_that_would_fit_better():
 def test_one_build_that_was_measured_wrong_changes_little():
     first = NETWORKS[0]
     wrong = replace(first, builds=(*first.builds[:-1], replace(first.builds[-1], us=1e4)))
-    table = CostTable(fit_costs([wrong, *NETWORKS[1:]]))
+    table = fit_costs([wrong, *NETWORKS[1:]])
     for build in NETWORKS[-1].builds:
         assert table.layer_us(build.parts) == pytest.approx(build.us, rel=0.1)
 
@@ -99,7 +106,7 @@ def test_quantized_builds_are_compared_with_each_other_and_not_with_float_alone(
     errors = []
     for seed in range(4):
         factors = np.random.default_rng(seed).choice([0.8, 1.2], 12)
-        table = CostTable(fit_costs([*map(quantized_builds_off, NETWORKS, factors)]))
+        table = fit_costs([*map(quantized_builds_off, NETWORKS, factors)])
         for other in map(network, range(30, 50)):
             one, two = (table.layer_us(build.parts) / build.us for build in other.builds[1:])
             errors.append(abs(np.log(one / two)))
@@ -110,9 +117,9 @@ def test_layers_that_are_profiled_tell_kinds_apart_that_always_come_together():
     def profiled(mops: float) -> Network:
         parts = (part(FLOAT, mops, 0), part(QUANTIZE, 0, mops / 100))
         layers = tuple(ProfiledLayer((p,), true_us((p,))) for p in parts)
-        return Network(str(mops), (Build("float", true_us(parts), parts, layers),))
+        return Network(str(mops), (Build("float", true_us(parts), (parts,), layers),))
 
-    table = CostTable(fit_costs([profiled(mops) for mops in range(1, 20)]))
+    table = fit_costs([profiled(mops) for mops in range(1, 20)])
     assert table.layer_us([part(QUANTIZE, 0, 0.1)]) == pytest.approx(21, rel=0.1)
 
 
@@ -120,9 +127,9 @@ def test_what_a_profiler_adds_to_each_layer_is_no_cost_of_the_layer():
     def profiled(mops: float) -> Network:
         layers = [part(FLOAT, mops, 0), *(part(QUANTIZE, 0, 0.01) for _ in range(int(mops)))]
         times = tuple(ProfiledLayer((one,), true_us((one,)) + 1.5) for one in layers)
-        return Network(str(mops), (Build("float", true_us(tuple(layers)), tuple(layers), times),))
+        return Network(str(mops), (built(layers, times),))
 
-    table = CostTable(fit_costs([profiled(mops) for mops in range(1, 20)]))
+    table = fit_costs([profiled(mops) for mops in range(1, 20)])
     quantize = part(QUANTIZE, 0, 0.01)
     assert true_us((quantize,)) == 3.0
     assert table.layer_us([quantize]) == pytest.approx(3.0, rel=0.05)
@@ -131,14 +138,14 @@ def test_what_a_profiler_adds_to_each_layer_is_no_cost_of_the_layer():
 def test_a_profiler_adds_its_time_to_each_layer_that_the_engine_built_for_a_predicted_one():
     def profiled(mops: float) -> Network:
         layers = [part(FLOAT, mops, 0), *(part(QUANTIZE, 0, 0.01) for _ in range(int(mops)))]
-        built = {FLOAT: 1, QUANTIZE: 3}
+        count = {FLOAT: 1, QUANTIZE: 3}
         times = tuple(
-            ProfiledLayer((one,), true_us((one,)) + 1.5 * built[one.key], built[one.key])
+            ProfiledLayer((one,), true_us((one,)) + 1.5 * count[one.key], count[one.key])
             for one in layers
         )
-        return Network(str(mops), (Build("float", true_us(tuple(layers)), tuple(layers), times),))
+        return Network(str(mops), (built(layers, times),))
 
-    table = CostTable(fit_costs([profiled(mops) for mops in range(1, 20)]))
+    table = fit_costs([profiled(mops) for mops in range(1, 20)])
     assert table.layer_us([part(QUANTIZE, 0, 0.01)]) == pytest.approx(3.0, rel=0.05)
 
 
@@ -147,11 +154,11 @@ def test_a_kind_of_little_work_is_not_fitted_to_the_noise_of_large_builds():
     little = part(CostKey("Softmax", "float"), 0.001, 0.001)
     slower = [
         replace(
-            n, builds=tuple(replace(b, us=1.1 * b.us, parts=(*b.parts, little)) for b in n.builds)
+            n, builds=tuple(replace(b, us=1.1 * b.us, plan=(*b.plan, (little,))) for b in n.builds)
         )
         for n in NETWORKS[:2]
     ]
-    table = CostTable(fit_costs([*slower, *NETWORKS[2:]]))
+    table = fit_costs([*slower, *NETWORKS[2:]])
     much = [little._replace(mops=1.0, read_mb=1.0, written_mb=0.5)]
     kinds_known = max(us for us in (true_us((part(key, 1.0, 1.0),)) for key in TRUE))
     assert table.layer_us(much) < 10 * kinds_known
@@ -207,7 +214,7 @@ def test_costs_are_closer_to_a_network_that_counts_for_more():
 
     def estimated(weight: float) -> float:
         found = fit_costs([*NETWORKS[1:6], replace(other, weight=weight)])
-        return CostTable(found).layer_us(builds[0].parts)
+        return found.layer_us(builds[0].parts)
 
     assert estimated(1.0) < 0.9 * estimated(30.0)
     assert estimated(30.0) < 1.1 * builds[0].us

@@ -16,6 +16,7 @@ from placer.common.names import unknown
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.estimated.candidate import EstimatedCandidate
+from placer.engines.estimated.error import EstimateError
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
@@ -68,9 +69,11 @@ class FusionModelEngine:
             raise InputError(unknown("base", base, BASES))
         known = gpu.errors if isinstance(gpu, Fit) else None
         classes = load_layer_classes()
-        # Within this share of each other, estimates of two builds of a network tell no difference.
-        self.ratio_error = known.ratio if known else classes.ratio_error
-        self.latency_error = known.latency if known else classes.latency_error
+        self._errors = (
+            EstimateError(known.latency, known.ratio)
+            if known
+            else EstimateError(classes.latency_error, classes.ratio_error)
+        )
         self.default_base = base
         if known:
             self.clock = "an estimate: predicted plan and fitted costs, nothing was run"
@@ -92,6 +95,19 @@ class FusionModelEngine:
         self._build_for = build_for
         if build_for:
             import_builder()  # Says at once if it is not installed.
+
+    @property
+    def ratio_error(self) -> float:
+        """Within this share of each other, estimates of two builds of a network tell no difference.
+
+        That of the model that was compiled last; before, that of all that a fit measured.
+        """
+        return self._known.errors.ratio if self._known else self._errors.ratio
+
+    @property
+    def latency_error(self) -> float:
+        """What 80% of latencies stay within, of the same model."""
+        return self._known.errors.latency if self._known else self._errors.latency
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> EstimatedCandidate:
         """Predict the plan of ``model``; an ONNX Runtime session is made when it is first run.
@@ -147,6 +163,7 @@ class _ModelOnGpu:
         self.structure = structure
         self._predictor = predictor
         self._estimator = estimator
+        self.errors = EstimateError(estimator.latency_error, estimator.ratio_error)
 
     def estimate(self, extracted: ExtractedModel) -> Plan:
         prediction: Prediction = self._predictor.predict(extracted.placement)

@@ -8,55 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.prediction import Prediction
+from placer.prediction.times.costs import Cost, CostTable, Document, Memory
 from placer.prediction.times.estimator import Estimator
-from placer.prediction.times.layer_parts import EVERY_KIND, CostKey, Part, ancestors, layer_parts
+from placer.prediction.times.intervals import NetworkErrors, errors_of_size
+from placer.prediction.times.layer_parts import WEIGHTS, layer_parts
 from placer.prediction.times.plan_parts import plan_parts
+from placer.prediction.times.work import float_weight_bytes
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
-FORMAT = "placer-fit/7"
+FORMAT = "placer-fit/8"
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Cost(_Document):
-    """What a kind of part costs; see ``placer.prediction.times.layer_parts``.
-
-    Microseconds: for each one, each million operations or elements, each 10**6 bytes that are read
-    and each that are written. ``builds``: how many measured builds had such parts.
-    """
-
-    name: str
-    dtype: str
-    fixed_us: float = Field(ge=0)
-    us_per_mop: float = Field(ge=0)
-    us_per_mb_read: float = Field(ge=0)
-    us_per_mb_written: float = Field(ge=0)
-    builds: int = Field(ge=0)
-
-    def part_us(self, part: Part) -> float:
-        """The time of ``part`` in microseconds."""
-        return (
-            part.times * self.fixed_us
-            + part.mops * self.us_per_mop
-            + part.read_mb * self.us_per_mb_read
-            + part.written_mb * self.us_per_mb_written
-        )
-
-
-class FittedEngine(_Document):
+class FittedEngine(Document):
     """What was measured: the engine as it names itself, and what its rules were predicted with.
 
     ``moves``: whether the costs are of ``plan_parts`` with what is moved between memory layouts.
@@ -76,7 +50,7 @@ class FittedEngine(_Document):
     moves: bool = False
 
 
-class FitErrors(_Document):
+class FitErrors(Document):
     """How far estimates are off for networks that took no part in the fit.
 
     ``latency``, ``ratio``: relative errors that 80% of latencies, and of ratios of two builds, of
@@ -98,7 +72,7 @@ class FitErrors(_Document):
     training_ratio: float
 
 
-class BuildEvidence(_Document):
+class BuildEvidence(Document):
     """One build: measured, and estimated by a fit without its network.
 
     ``ratio``: to the float build; ``ratio_interval``: 95%. ``kinds``: parts of its predicted
@@ -114,15 +88,23 @@ class BuildEvidence(_Document):
     kinds: tuple[tuple[str, str, float, float, float, float], ...]
 
 
-class NetworkEvidence(_Document):
+class NetworkEvidence(Document):
     """One network. ``noise``: how far the float model was from a copy of itself."""
 
     name: str
     noise: float
     builds: tuple[BuildEvidence, ...]
 
+    @property
+    def errors(self) -> NetworkErrors:
+        """How far its estimates were off."""
+        measured = [build.measured_us for build in self.builds]
+        estimated = [build.estimated_us for build in self.builds]
+        weights_mb = sum(kind[4] for kind in self.builds[0].kinds if kind[:2] == WEIGHTS)
+        return NetworkErrors.of(weights_mb, measured, estimated)
 
-class RuleEvidence(_Document):
+
+class RuleEvidence(Document):
     """Predicted layers of one rule, and of them those that the engine built so.
 
     ``otherwise``: what it built instead, in operators and types, with how often.
@@ -135,7 +117,7 @@ class RuleEvidence(_Document):
     otherwise: tuple[tuple[str, int], ...] = ()
 
 
-class Fit(_Document):
+class Fit(Document):
     """A fit file; ``name`` is what it calls the device. ``remarks``: what its user should know."""
 
     format: str
@@ -147,6 +129,7 @@ class Fit(_Document):
     errors: FitErrors
     remarks: tuple[str, ...]
     costs: tuple[Cost, ...]
+    memory: Memory
     rules: tuple[RuleEvidence, ...]
     networks: tuple[NetworkEvidence, ...]
     checksum: str = ""
@@ -156,6 +139,11 @@ class Fit(_Document):
         """What was built for."""
         engine = self.engine
         return Target(engine.engine_version, engine.compute_capability, engine.typing)
+
+    @cached_property
+    def left_out(self) -> tuple[NetworkErrors, ...]:
+        """Errors of each network, estimated by a fit without it."""
+        return tuple(network.errors for network in self.networks)
 
     @property
     def fingerprint(self) -> str:
@@ -221,43 +209,23 @@ def parse_fit(text: str, name: str) -> Fit:
     return fit
 
 
-class CostTable:
-    """Costs by kind; what was not measured has the cost of its nearest ancestor."""
-
-    def __init__(self, costs: Iterable[Cost]) -> None:
-        self._costs = {CostKey(cost.name, cost.dtype): cost for cost in costs}
-
-    def find(self, key: CostKey) -> Cost:
-        """The cost of ``key``."""
-        known = self._costs.get(key)
-        if known is None:
-            near = (self._costs[k] for k in (*ancestors(key), EVERY_KIND) if k in self._costs)
-            known = self._costs[key] = next(near)
-        return known
-
-    def layer_us(self, parts: Iterable[Part]) -> float:
-        """The time of a layer in microseconds."""
-        return sum(self.find(part.key).part_us(part) for part in parts)
-
-
 class FittedEstimator(Estimator):
     """Estimates the layers of one model by the costs of a fit."""
 
     def __init__(self, graph: Graph, fit: Fit) -> None:
         source = f"predicted from rules, costs fitted on {fit.name}"
-        super().__init__(source, fit.errors.latency, fit.errors.ratio)
+        super().__init__(source, *errors_of_size(fit.left_out, float_weight_bytes(graph) / 1e6))
         self._graph = graph
-        self._costs = CostTable(fit.costs)
+        self._costs = CostTable(fit.costs, fit.memory)
         self._moves = fit.engine.moves
 
     def layer_us(self, predicted: PredictedLayer) -> float:
         """Estimated time of one layer in microseconds; 0 for a no-op.
 
-        Without what is moved between memory layouts, which takes the layers around it to tell.
+        Without what is moved between memory layouts and what its weights take if no cache keeps
+        them: these take the layers around it to tell.
         """
         return self._costs.layer_us(layer_parts(predicted, self._graph))
 
     def _times(self, prediction: Prediction) -> Iterator[float]:
-        if not self._moves:
-            return super()._times(prediction)
-        return map(self._costs.layer_us, plan_parts(prediction.layers, self._graph, moves=True))
+        return iter(self._costs.plan_us(plan_parts(prediction.layers, self._graph, self._moves)))

@@ -57,6 +57,8 @@ class CostKey(NamedTuple):
 
 
 EVERY_KIND = CostKey("", "")  # Stands for all kinds together.
+# What a layer reads of its constants: no time of its own, but what memory may take to bring them.
+WEIGHTS = CostKey("weights", "")
 
 
 class Part(NamedTuple):
@@ -104,6 +106,7 @@ def layer_parts(
         *_gathered(main, whole.key, predicted.copies, graph),
         *_rows(main, layer, whole.key, predicted.copies, graph, last),
         *_given_out(layer, whole.key, graph),
+        *_weights(whole_work),
     )
 
 
@@ -187,6 +190,11 @@ def _fused(node: Node, main: CostKey, writes: str, graph: Graph) -> Part:
 def _part(name: str, work: Work, ops: float) -> Part:
     read = (work.bytes - work.written) / _MILLION
     return Part(CostKey(name, work.dtype), 1.0, ops / _MILLION, read, work.written / _MILLION)
+
+
+def _weights(work: Work) -> Iterator[Part]:
+    if work.constants:
+        yield Part(WEIGHTS, 1.0, 0.0, work.constants / _MILLION, 0.0)
 
 
 def _gathered(main: Node, kind: CostKey, copies: int, graph: Graph) -> Iterator[Part]:

@@ -209,6 +209,11 @@ def _up(value: int, multiple: int, small: int) -> int:
     return math.ceil(value / size) * size
 
 
+def float_weight_bytes(graph: Graph) -> float:
+    """Bytes of all constants that nodes of ``graph`` read, in FP32."""
+    return _weight_bytes(graph.nodes, graph, type_bytes("float"))
+
+
 def _weight_bytes(nodes: Sequence[Node], graph: Graph, size: float) -> float:
     # A Gather reads no more of its table than it writes.
     readers = (node for node in nodes if not node.op.startswith("Gather"))

@@ -1,0 +1,241 @@
+"""What measured builds say of the costs of parts of layers, as linear equations.
+
+A build's time is a sum over its predicted layers' parts, so each build is an equation that is
+linear in the costs, and so is the ratio of any two builds of one network. Layers that the engine
+profiles are equations of their own, without what the profiler adds to each: they tell parts from
+each other that always come together. What layers wait for their weights, by costs known before, is
+taken off.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import theilslopes
+
+from placer.prediction.times.costs import CostTable
+from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
+
+WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
+# How much equations weigh: of all ratios of a network's builds, of all its builds, and of a layer.
+# Errors are shares of the build's time.
+_RATIO, _TOTAL, _LAYER = 1.0, 1.0, 1.0
+# Times of layers scatter in proportion to them: a layer of this share of the build counts with
+# ``_LAYER``. Layers much shorter than ``_LEAST_SHARE`` are known no better, for profilers count
+# microseconds.
+_LAYER_SHARE, _LEAST_SHARE = 0.05, 0.02
+_LEAST_LEFT = 0.1  # Share of a layer's time that is left at least without the profiler's own.
+# Scatter of sums over layers, as a share of the builds' times, up to which they weigh in full.
+_LIKE_BUILDS = 0.05
+_LEAST_BUILDS = 10  # From which the profiler's own time can be told.
+# Networks whose equations are kept: leaving out one after the other, each fit needs nearly all.
+_KEPT_NETWORKS = 512
+
+# By kind, shape (WIDTH,): number of parts, million operations, megabytes read and written.
+Features = Mapping[CostKey, np.ndarray]
+
+
+class ProfiledLayer(NamedTuple):
+    """A predicted layer: its parts, what the engine's profiler says of it, in microseconds.
+
+    ``built``: how many layers the engine built for it.
+    """
+
+    parts: tuple[Part, ...]
+    us: float
+    built: int = 1
+
+
+@dataclass(frozen=True)
+class Build:
+    """A measured build in terms of its predicted layers.
+
+    ``us``: median latency in microseconds. ``plan``: the parts of each layer. ``layers``: those
+    that the engine's profiler has a time for.
+    """
+
+    label: str
+    us: float
+    plan: tuple[tuple[Part, ...], ...]
+    layers: tuple[ProfiledLayer, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Those of all layers."""
+        return tuple(itertools.chain.from_iterable(self.plan))
+
+
+@dataclass(frozen=True)
+class Network:
+    """The builds of one network, the float build first. ``weight``: what it counts for."""
+
+    name: str
+    builds: tuple[Build, ...]
+    weight: float = 1.0
+
+
+def features(parts: Iterable[Part]) -> Features:
+    """How much there is of each kind of part."""
+    values_of: dict[CostKey, np.ndarray] = {}
+    for part in parts:
+        values = np.array([part.times, part.mops, part.read_mb, part.written_mb])
+        values_of[part.key] = values_of[part.key] + values if part.key in values_of else values
+    return values_of
+
+
+class Profiler(NamedTuple):
+    """Microseconds that it adds to each built layer, and how much what it says of one weighs."""
+
+    added_us: float
+    weight: float
+
+
+class Equation(NamedTuple):
+    """``features`` times the costs are ``value``, both as shares of the build's time."""
+
+    features: Features
+    value: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class System:
+    """Equations of all networks: ``columns`` has ``WIDTH`` for each of ``keys``."""
+
+    keys: tuple[CostKey, ...]
+    columns: np.ndarray
+    values: np.ndarray
+    weights: np.ndarray
+
+    @staticmethod
+    def of(networks: Sequence[Network], known: CostTable | None) -> System:
+        """``known``: costs that tell what layers wait for their weights; None: nothing."""
+        profiler = _profiler(networks)
+        equations = [one for network in networks for one in _of_network(network, profiler, known)]
+        keys = tuple(sorted({key for equation in equations for key in equation.features}))
+        place = {key: WIDTH * index for index, key in enumerate(keys)}
+        columns = np.zeros((len(equations), WIDTH * len(keys)))
+        for row, equation in enumerate(equations):
+            for key, values in equation.features.items():
+                columns[row, place[key] : place[key] + WIDTH] = values
+        values = np.array([equation.value for equation in equations])
+        return System(keys, columns, values, np.array([e.weight for e in equations]))
+
+    def joined(self, level: Mapping[CostKey, CostKey], kinds: Sequence[CostKey]) -> np.ndarray:
+        """The columns of ``kinds``, each the sum of those that it stands for."""
+        place = {kind: WIDTH * index for index, kind in enumerate(kinds)}
+        columns = np.zeros((len(self.values), WIDTH * len(kinds)))
+        for index, key in enumerate(self.keys):
+            start, column = place[level[key]], WIDTH * index
+            columns[:, start : start + WIDTH] += self.columns[:, column : column + WIDTH]
+        return columns
+
+
+def _of_network(
+    network: Network, profiler: Profiler, known: CostTable | None
+) -> tuple[Equation, ...]:
+    if known is None or not any(known.missing(build.plan) for build in network.builds):
+        return _of_kept(network, profiler)
+    return tuple(_equations(network, profiler, known))
+
+
+@lru_cache(maxsize=_KEPT_NETWORKS)
+def _of_kept(network: Network, profiler: Profiler) -> tuple[Equation, ...]:
+    return tuple(_equations(network, profiler, None))
+
+
+class _Sum(NamedTuple):
+    """What some layers compute, and the microseconds that they wait for their weights."""
+
+    features: Features
+    waited_us: float
+
+
+def _sum(layers: Sequence[tuple[Part, ...]], missing: float, known: CostTable | None) -> _Sum:
+    """``missing``: share of the plan's weights that memory brings."""
+    computed = (part for parts in layers for part in parts if part.key != WEIGHTS)
+    if known is None or not missing:
+        return _Sum(features(computed), 0.0)
+    return _Sum(features(computed), missing * sum(map(known.wait_us, layers)))
+
+
+def _equations(network: Network, profiler: Profiler, known: CostTable | None) -> Iterator[Equation]:
+    count = len(network.builds)
+    share = (network.weight / count) ** 0.5
+    ratio_share = share * (2 / max(count - 1, 1)) ** 0.5
+    missing = [known.missing(build.plan) if known else 0.0 for build in network.builds]
+    sums = [
+        _scaled(_sum(build.plan, part, known), 1 / build.us)
+        for build, part in zip(network.builds, missing, strict=True)
+    ]
+    for own in sums:
+        yield Equation(own.features, 1.0 - own.waited_us, _TOTAL * share)
+    for one, other in itertools.combinations(sums, 2):
+        difference = _difference(one.features, other.features)
+        yield Equation(difference, other.waited_us - one.waited_us, _RATIO * ratio_share)
+    yield from _layer_equations(network, profiler, known, missing)
+
+
+def _layer_equations(
+    network: Network, profiler: Profiler, known: CostTable | None, missing: Sequence[float]
+) -> Iterator[Equation]:
+    """Layers as the profiler tells them, without its own time; equal ones are one."""
+    base_us = network.builds[0].us
+    times_of: dict[tuple[tuple[Part, ...], float], list[float]] = defaultdict(list)
+    for build, share in zip(network.builds, missing, strict=True):
+        for parts, us in _profiled(build, profiler.added_us):
+            times_of[parts, share].append(us / base_us)
+    for (parts, share), times in times_of.items():
+        own = _scaled(_sum([parts], share, known), 1 / base_us)
+        time = float(np.median(times))
+        scatter = (time + _LEAST_SHARE) / _LAYER_SHARE
+        often = network.weight * len(times) / len(network.builds)
+        weight = profiler.weight / scatter * often**0.5
+        yield Equation(own.features, max(time - own.waited_us, 0.0), weight)
+
+
+def _profiled(build: Build, added_us: float) -> list[tuple[tuple[Part, ...], float]]:
+    """The layers without ``added_us`` each, scaled to the build's own time."""
+    layers = [
+        (layer.parts, max(layer.us - layer.built * added_us, _LEAST_LEFT * layer.us))
+        for layer in build.layers
+    ]
+    total = sum(us for _, us in layers)
+    return [(parts, us / total * build.us) for parts, us in layers] if total else []
+
+
+def _profiler(networks: Sequence[Network]) -> Profiler:
+    """What the profiler is like, told by how its sums compare with unprofiled builds.
+
+    What layers take longer together than the build does unprofiled is a share of its time, as on a
+    machine that is busier by then, and the same for each layer: the slope over the number of
+    layers for each microsecond (Theil 1950, Sen 1968).
+    """
+    builds = [build for network in networks for build in network.builds if build.layers]
+    layers = np.array([sum(layer.built for layer in b.layers) / b.us for b in builds])
+    sums = np.array([sum(layer.us for layer in b.layers) / b.us for b in builds])
+    if len(set(layers)) < _LEAST_BUILDS:
+        return Profiler(0.0, _LAYER)
+    slope = max(0.0, float(theilslopes(sums, layers).slope))
+    left = sums - slope * layers
+    middle = max(float(np.median(left)), 1e-9)
+    scatter = max(float(np.median(np.abs(left / middle - 1))), 1e-9)
+    trust = min(1.0, _LIKE_BUILDS / scatter) ** 0.5
+    # Rounded, so that equations are the same with a network more or less.
+    return Profiler(round(slope, 1), max(round(trust, 1), 0.1) * _LAYER)
+
+
+def _scaled(own: _Sum, factor: float) -> _Sum:
+    by_kind = {key: values * factor for key, values in own.features.items()}
+    return _Sum(by_kind, own.waited_us * factor)
+
+
+def _difference(one: Features, other: Features) -> Features:
+    zero = np.zeros(WIDTH)
+    return {key: one.get(key, zero) - other.get(key, zero) for key in {**one, **other}}

@@ -1,0 +1,60 @@
+"""Weights in the costs of a plan, and the errors of networks with as many of them."""
+
+import pytest
+
+from placer.graph import Edge
+from placer.graph.text import graph_of_text
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.costs import Cost, CostTable, Memory
+from placer.prediction.times.intervals import NEAREST, NetworkErrors, errors_of_size
+from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part, layer_parts
+from placer.quantization import EMPTY, Placement
+from placer.rules.packaging.load import load_pack
+from placer.rules.target import ANY_TARGET
+
+GRAPH = graph_of_text("""
+<ir_version: 9, opset_import: ["": 18]>
+g (float[1,512,4,4] x) => (float[1,1024,4,4] y) <float[1024,512,1,1] w = {1}> {
+  [one] y = Conv(x, w)
+}
+""")
+QUANTIZED = Placement.of_groups([[Edge("x", "one", 0)], [Edge("w", "one", 1)]])
+
+
+@pytest.mark.parametrize(("placement", "size"), [(EMPTY, 4), (QUANTIZED, 1)])
+def test_a_layer_has_a_part_for_its_weights_a_quarter_as_large_in_integers(
+    placement: Placement, size: int
+):
+    pack = load_pack("openvino")
+    layers = Predictor(GRAPH, pack.rules, ANY_TARGET, "float", "uint8").predict(placement).layers
+    parts = [part for one in layers for part in layer_parts(one, GRAPH) if part.key == WEIGHTS]
+    assert parts == [Part(WEIGHTS, 1.0, 0.0, size * 512 * 1024 / 1e6, 0.0)]
+
+
+@pytest.mark.parametrize(("weights_mb", "missing"), [(3, 0), (10, 0), (15, 0.5), (20, 1), (200, 1)])
+def test_all_weights_are_missing_where_there_are_twice_as_many_as_a_cache_keeps(
+    weights_mb: float, missing: float
+):
+    assert Memory(kept_mb=10, us_per_mb=50).missing(weights_mb) == pytest.approx(missing)
+
+
+def test_layers_of_a_large_plan_wait_for_their_weights():
+    conv = Cost(
+        name="conv", dtype="float", fixed_us=30, us_per_mop=0, us_per_mb_read=0,
+        us_per_mb_written=0, builds=1,
+    )  # fmt: skip
+    table = CostTable([conv], Memory(kept_mb=0.5, us_per_mb=40))
+    layer = (Part(CostKey("conv", "float"), 1, 0, 1, 0), Part(WEIGHTS, 1, 0, 1, 0))
+    little = (layer[0], Part(WEIGHTS, 1, 0, 0, 0))
+    assert table.plan_us([layer, little]) == pytest.approx([50, 30])  # 30 and 40, squared.
+    assert table.layer_us(layer) == 30
+    assert CostTable([conv]).plan_us([layer, little]) == [30, 30]
+
+
+def test_the_interval_is_of_networks_with_as_many_weights():
+    small = [NetworkErrors(0.1 + number / 100, (0.1,), (0.05,)) for number in range(NEAREST)]
+    large = [NetworkErrors(20 + number, (0.5,), (0.2,)) for number in range(NEAREST)]
+    assert errors_of_size([*small, *large], 0.2) == pytest.approx((0.1, 0.05))
+    assert errors_of_size([*small, *large], 100.0) == pytest.approx((0.5, 0.2))
+    # Of half as many large ones, small ones are the nearest besides.
+    assert errors_of_size([*small, *large[:2]], 100.0) == pytest.approx((0.1, 0.05))
