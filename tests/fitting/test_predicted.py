@@ -107,6 +107,6 @@ def test_layers_that_the_engine_built_as_one_are_one_with_the_parts_of_all(
     [build] = _predicted(model, one).costs.builds
     found = {layer.us: [part.key.name for part in layer.parts] for layer in build.layers}
     assert found == {
-        7.0: ["conv 1x1", "fused Relu", "rows of conv", "GlobalAveragePool"],
-        2.0: ["matmul", "rows of matmul"],
+        7.0: ["conv 1x1", "fused Relu", "rows of conv", "weights", "GlobalAveragePool"],
+        2.0: ["matmul", "rows of matmul", "weights"],
     }
