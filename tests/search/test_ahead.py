@@ -256,14 +256,20 @@ def test_a_rehearsal_ends_when_nothing_more_is_to_be_proposed():
 def test_what_fails_in_a_rehearsal_is_not_hidden(monkeypatch: pytest.MonkeyPatch):
     land = landscape(*NET)
     proposer = SurrogateProposer(land, 0, silent)
-    search = RehearsingSearch(proposer, nothing)
-    proposal = search.propose([])
-    assert proposal is not None
+    rehearsed = threading.Event()
+
+    def until_then(placement: Placement) -> Outcome:
+        assert rehearsed.wait(60)
+        return nothing(placement)
 
     def fails(trials: Sequence[TrialRecord], running: Proposal) -> None:
         del trials, running
+        rehearsed.set()
         raise ArithmeticError("in the rehearsal")
 
+    search = RehearsingSearch(proposer, until_then)
+    proposal = search.propose([])
+    assert proposal is not None
     monkeypatch.setattr(proposer, "rehearse", fails)
     search.evaluate(land.space.placement(proposal.choices))
     with pytest.raises(ArithmeticError, match="in the rehearsal"):
