@@ -109,8 +109,8 @@ def written(name: str, folder: Path) -> Iterator[Path]:
             )
         yield from paths
         return
-    export = import_module("networks.exported").export
-    for part, networks in import_module(f"networks.{name}").SETS.items():
+    export = import_module("networks.pytorch.export").export
+    for part, networks in import_module(f"networks.pytorch.{name}").SETS.items():
         place = folder / name / ("all" if part == "." else part)
         place.mkdir(parents=True, exist_ok=True)
         for network, module in networks.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from networks.exported import Network, drawn_by_lot, timm_network
+from networks.pytorch.export import Network, drawn_by_lot, timm_network
 
 _SMALL = {"img_size": 64}
 _SHALLOW = {"img_size": 64, "depth": 3}

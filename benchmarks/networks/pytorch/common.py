@@ -17,8 +17,8 @@ import transformers
 from torch import Tensor, nn
 from torchvision.models.resnet import Bottleneck, ResNet
 
-from networks.common_modules import Crnn, LatentUNet, SrVgg, UNet, Yolo7, Yolo11
-from networks.exported import Network, drawn_by_lot
+from networks.pytorch.common_modules import Crnn, LatentUNet, SrVgg, UNet, Yolo7, Yolo11
+from networks.pytorch.export import Network, drawn_by_lot
 
 
 class Output(nn.Module):

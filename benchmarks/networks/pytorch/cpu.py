@@ -17,9 +17,9 @@ import torchvision
 import transformers
 from torch import Tensor, nn
 
-from networks.common import Output
-from networks.cpu_modules import ArcFace, Dtln, RtmPose, Speakers, Tables, U2Net
-from networks.exported import Network
+from networks.pytorch.common import Output
+from networks.pytorch.cpu_modules import ArcFace, Dtln, RtmPose, Speakers, Tables, U2Net
+from networks.pytorch.export import Network
 
 
 class Detections(nn.Module):

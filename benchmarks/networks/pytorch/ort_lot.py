@@ -14,8 +14,8 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from networks.deployed import VISION, hidden, words
-from networks.exported import Network, drawn_by_lot, timm_network
+from networks.pytorch.deployed import VISION, hidden, words
+from networks.pytorch.export import Network, drawn_by_lot, timm_network
 
 _SPEECH = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

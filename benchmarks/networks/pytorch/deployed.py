@@ -20,7 +20,7 @@ from torchvision.models import detection, segmentation
 from transformers.models.whisper.modeling_whisper import WhisperDecoder, WhisperEncoder
 from ultralytics.nn.tasks import DetectionModel, SegmentationModel
 
-from networks.exported import Network, drawn_by_lot, timm_network
+from networks.pytorch.export import Network, drawn_by_lot, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64)

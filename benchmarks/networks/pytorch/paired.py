@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import torch
 
-from networks.exported import Network, drawn_by_lot, timm_network
-from networks.paired_modules import (
+from networks.pytorch.export import Network, drawn_by_lot, timm_network
+from networks.pytorch.paired_modules import (
     BlazeFace,
     Demucs,
     Ecapa,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models.segmentation import lraspp_mobilenet_v3_large
 
-from networks.exported import Network, timm_network
+from networks.pytorch.export import Network, timm_network
 
 
 class Segmenter(nn.Module):

@@ -20,9 +20,9 @@ from transformers.models.funnel.modeling_funnel import FunnelModel
 from transformers.models.mbart.modeling_mbart import MBartEncoder
 from transformers.models.musicgen.modeling_musicgen import MusicgenDecoder
 
-from networks.deployed import VISION, Outputs, hidden, words
-from networks.exported import Network, timm_network
-from networks.seventh_lot_modules import Craft, DeblurGenerator, ENet, Yolact
+from networks.pytorch.deployed import VISION, Outputs, hidden, words
+from networks.pytorch.export import Network, timm_network
+from networks.pytorch.seventh_lot_modules import Craft, DeblurGenerator, ENet, Yolact
 
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64) + 3
 _IMAGE = (torch.zeros(1, 3, 64, 64),)

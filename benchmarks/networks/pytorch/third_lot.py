@@ -19,9 +19,17 @@ import transformers
 from torch import Tensor, nn
 from torchvision.models import detection
 
-from networks.deployed import Heads, Outputs, hidden, words
-from networks.exported import Network, drawn_by_lot, timm_network
-from networks.third_lot_modules import Dbnet, DnCnn, LinkNet, OsNet, Pfld, SrResNet, UNetPlusPlus
+from networks.pytorch.deployed import Heads, Outputs, hidden, words
+from networks.pytorch.export import Network, drawn_by_lot, timm_network
+from networks.pytorch.third_lot_modules import (
+    Dbnet,
+    DnCnn,
+    LinkNet,
+    OsNet,
+    Pfld,
+    SrResNet,
+    UNetPlusPlus,
+)
 
 _ATTENTION = {"attn_implementation": "eager"}
 _ENCODED = torch.zeros(1, 12, 48)

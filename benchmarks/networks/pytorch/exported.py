@@ -9,16 +9,13 @@ python benchmarks/openvino_fidelity.py --networks exported --folder networks --p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from random import Random
+from collections.abc import Mapping
 
-import timm
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from networks.exported_modules import (
+from networks.pytorch.export import Network, timm_network
+from networks.pytorch.exported_modules import (
     ConvTasNet,
     Decoder,
     DeepSpeech,
@@ -28,24 +25,6 @@ from networks.exported_modules import (
     PointNet,
     StyleGenerator,
 )
-
-
-@dataclass(frozen=True)
-class Network:
-    """A module, what it reads, and which of PyTorch's exporters writes it."""
-
-    make: Callable[[], nn.Module]
-    inputs: tuple[Tensor, ...]
-    dynamo: bool
-
-
-def timm_network(name: str, size: int, dynamo: bool, **options: object) -> Network:
-    """A network of timm by name, for images of ``size``."""
-
-    def make() -> nn.Module:
-        return timm.create_model(name, pretrained=False, num_classes=10, **options)
-
-    return Network(make, (torch.zeros(1, 3, size, size),), dynamo)
 
 
 def _edges(nodes: int, count: int) -> Tensor:
@@ -84,42 +63,6 @@ KEPT: Mapping[str, Network] = {
     "Conv-TasNet": Network(lambda: ConvTasNet(32), (torch.zeros(1, 1, 800),), dynamo=False),
     "HiFi-GAN": Network(lambda: HiFiGan(64), (torch.zeros(1, 80, 16),), dynamo=True),
 }
-
-
-def export(network: Network, path: Path) -> None:
-    """Write ``network`` with seeded weights to ``path``."""
-    torch.manual_seed(0)
-    module = network.make().eval()
-    _vary(module)
-    count = len(network.inputs)
-    torch.onnx.export(
-        module,
-        network.inputs,
-        str(path),
-        input_names=[f"input{index}" for index in range(count)],
-        dynamo=network.dynamo,
-        external_data=False,
-        **({} if network.dynamo else {"opset_version": 17}),
-    )
-
-
-def _vary(module: nn.Module) -> None:
-    """Add noise to biases and norms: engines drop sums with zeros, which no training leaves."""
-    with torch.no_grad():
-        for values in module.parameters():
-            if values.dim() <= 1:
-                values.add_(0.1 * torch.randn_like(values))
-
-
-def drawn_by_lot(
-    pairs: Sequence[Mapping[str, Network]], seed: int
-) -> tuple[Mapping[str, Network], Mapping[str, Network]]:
-    """One network of each pair, which may be read, and the other one, which is set aside."""
-    lot, read, aside = Random(seed), dict[str, Network](), dict[str, Network]()
-    for pair in pairs:
-        first, second = lot.sample(sorted(pair), 2)
-        read[first], aside[second] = pair[first], pair[second]
-    return read, aside
 
 
 SETS = {"seen": SEEN, "kept": KEPT}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from ultralytics.nn.tasks import DetectionModel
 
-from networks.exported import Network
+from networks.pytorch.export import Network
 
 
 def _with_relu(model: nn.Module) -> nn.Module:

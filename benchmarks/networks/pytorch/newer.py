@@ -16,8 +16,8 @@ import torchvision
 import transformers
 from torch import nn
 
-from networks.deployed import Outputs, hidden, words
-from networks.exported import Network, timm_network
+from networks.pytorch.deployed import Outputs, hidden, words
+from networks.pytorch.export import Network, timm_network
 
 _SMALL_IMAGE = (torch.zeros(1, 3, 64, 64),)
 _PIXELS = {

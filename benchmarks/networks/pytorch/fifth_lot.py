@@ -14,8 +14,8 @@ import torch
 import transformers
 from torch import nn
 
-from networks.deployed import VISION, Outputs, hidden, words
-from networks.exported import Network, timm_network
+from networks.pytorch.deployed import VISION, Outputs, hidden, words
+from networks.pytorch.export import Network, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
 

@@ -18,9 +18,9 @@ import torchvision
 import transformers
 from torch import Tensor, nn
 
-from networks.deployed import VISION, Outputs, hidden, words
-from networks.exported import Network, timm_network
-from networks.sixth_lot_modules import EfficientDet, LaneNet, MarbleNet, NanoDet, WaveUNet
+from networks.pytorch.deployed import VISION, Outputs, hidden, words
+from networks.pytorch.export import Network, timm_network
+from networks.pytorch.sixth_lot_modules import EfficientDet, LaneNet, MarbleNet, NanoDet, WaveUNet
 
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64)
 _SEW = {

@@ -20,9 +20,9 @@ import transformers
 from torch import Tensor, nn
 from ultralytics.nn.tasks import DetectionModel
 
-from networks.deployed import Outputs, words, yolo
-from networks.deployed_modules import ArcFace, BiSeNetV2, CenterNet, Imdn, SepFormer, U2Net
-from networks.exported import Network
+from networks.pytorch.deployed import Outputs, words, yolo
+from networks.pytorch.deployed_modules import ArcFace, BiSeNetV2, CenterNet, Imdn, SepFormer, U2Net
+from networks.pytorch.export import Network
 
 _ONE = torch.tensor([7.0])
 

@@ -17,8 +17,8 @@ import torchvision
 import transformers
 from torch import Tensor, nn
 
-from networks.deployed import SPEECH, VISION, Outputs, hidden, words
-from networks.exported import Network, timm_network
+from networks.pytorch.deployed import SPEECH, VISION, Outputs, hidden, words
+from networks.pytorch.export import Network, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
 

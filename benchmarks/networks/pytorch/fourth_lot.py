@@ -19,9 +19,9 @@ import transformers
 from torch import Tensor, nn
 from torchvision.models import detection
 
-from networks.deployed import Heads, Outputs, hidden, words
-from networks.exported import Network, drawn_by_lot
-from networks.fourth_lot_modules import Rcan, Rlfn
+from networks.pytorch.deployed import Heads, Outputs, hidden, words
+from networks.pytorch.export import Network, drawn_by_lot
+from networks.pytorch.fourth_lot_modules import Rcan, Rlfn
 
 _SIZES = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,

@@ -8,8 +8,8 @@ python benchmarks/rtx_fidelity.py --networks exported_more_pairs --folder networ
 
 from __future__ import annotations
 
-from networks.exported import timm_network
-from networks.exported_pairs import Named, drawn
+from networks.pytorch.export import timm_network
+from networks.pytorch.exported_pairs import Named, drawn
 
 SEED = 20261124
 _SMALL = {"img_size": 64}

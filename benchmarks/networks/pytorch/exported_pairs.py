@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from networks.exported import Network, timm_network
+from networks.pytorch.export import Network, timm_network
 
 SEED = 17
 _DAVIT = {"depths": (1, 1, 1, 1), "embed_dims": (32, 64, 96, 128), "num_heads": (2, 4, 6, 8)}

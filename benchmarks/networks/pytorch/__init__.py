@@ -1,0 +1,1 @@
+"""Networks that PyTorch's exporters write: a module for each set."""

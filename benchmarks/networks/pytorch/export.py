@@ -1,0 +1,69 @@
+"""Write modules of PyTorch as ONNX files, with random weights that are the same each time.
+
+Needs torch, timm and onnxscript.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import timm
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Network:
+    """A module, what it reads, and which of PyTorch's exporters writes it."""
+
+    make: Callable[[], nn.Module]
+    inputs: tuple[Tensor, ...]
+    dynamo: bool
+
+
+def timm_network(name: str, size: int, dynamo: bool, **options: object) -> Network:
+    """A network of timm by name, for images of ``size``."""
+
+    def make() -> nn.Module:
+        return timm.create_model(name, pretrained=False, num_classes=10, **options)
+
+    return Network(make, (torch.zeros(1, 3, size, size),), dynamo)
+
+
+def export(network: Network, path: Path) -> None:
+    """Write ``network`` with seeded weights to ``path``."""
+    torch.manual_seed(0)
+    module = network.make().eval()
+    _vary(module)
+    count = len(network.inputs)
+    torch.onnx.export(
+        module,
+        network.inputs,
+        str(path),
+        input_names=[f"input{index}" for index in range(count)],
+        dynamo=network.dynamo,
+        external_data=False,
+        **({} if network.dynamo else {"opset_version": 17}),
+    )
+
+
+def _vary(module: nn.Module) -> None:
+    """Add noise to biases and norms: engines drop sums with zeros, which no training leaves."""
+    with torch.no_grad():
+        for values in module.parameters():
+            if values.dim() <= 1:
+                values.add_(0.1 * torch.randn_like(values))
+
+
+def drawn_by_lot(
+    pairs: Sequence[Mapping[str, Network]], seed: int
+) -> tuple[Mapping[str, Network], Mapping[str, Network]]:
+    """One network of each pair, which may be read, and the other one, which is set aside."""
+    lot, read, aside = Random(seed), dict[str, Network](), dict[str, Network]()
+    for pair in pairs:
+        first, second = lot.sample(sorted(pair), 2)
+        read[first], aside[second] = pair[first], pair[second]
+    return read, aside
