@@ -188,8 +188,8 @@ def test_what_is_printed(placer: Run, placement_file: Path, monkeypatch: pytest.
     monkeypatch.setenv("COLUMNS", "200")
     finished = placer("apply", placement_file, DYNAMO, "-o", "out")
     lines = [" ".join(line.replace("│", " ").split()) for line in finished.out.splitlines()]
-    assert "edges found by structure 45" in lines
-    assert "edges found by name 0" in lines
+    assert "edges found by structure 49" in lines
+    assert "edges found by name 1" in lines
     assert "of them in another operator 1" in lines
     assert "- another operator: mean -> node_view[0] is Reshape, was Flatten" in lines
     assert lines[-1] == "wrote out"

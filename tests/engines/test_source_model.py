@@ -128,7 +128,7 @@ def test_the_result_is_held_against_the_model_that_was_given(save: Save, placer:
     path = save(text)
     np.save("data.npy", data(16))
     options = ("--data", "data.npy", "--calibration", "minmax", "--preset", "quick")
-    options += ("--budget", 3, "--gate", "sqnr>=15")
+    options += ("--budget", 3, "--gate", "sqnr>=15", "--force", "op:Conv")
     finished = placer("optimize", path, *options, "-o", "out", "--engine", "onnxruntime")
     assert finished.came_to_a_result, finished.err
     found = Result.read("out")

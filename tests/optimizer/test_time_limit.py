@@ -46,7 +46,7 @@ from tests.search.test_landscape import landscape
 from tests.search.test_study import cost, open_study, probe
 
 Save = Callable[..., Path]
-CONVS = two_convs(channels=8, size=8, weight=1)
+CONVS = two_convs(channels=64, size=8, weight=1)
 
 
 class FixedProperties(QuietObserver):
@@ -73,7 +73,7 @@ class Clock:
 
 
 def request_of(folder: Path, save: Save, **options: object) -> Request:
-    data = np.random.default_rng(0).normal(size=(16, 8, 8, 8)).astype(np.float32)
+    data = np.random.default_rng(0).normal(size=(16, 64, 8, 8)).astype(np.float32)
     np.savez(folder / "data.npz", x=data)
     given = {"engine": "onnxruntime", "gates": ("sqnr>=5",), "output": folder / "out", **options}
     return Request(save(CONVS), data=str(folder / "data.npz"), **given)

@@ -219,13 +219,15 @@ def _choice(
 ) -> tuple[Choice, bool]:
     """The choice on the default placement, or on as much of it as destroys no output.
 
-    Also whether nothing was left out of it. Raises OutOfTime if not even single methods were
+    Where the default quantizes nothing, it is on all that may be quantized. Also whether nothing was left out of it. Raises OutOfTime if not even single methods were
     compared when ``progress`` does.
     """
     # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
     methods = METHODS[:2] if task.pack.manifest.scheme.has_float8 else METHODS
     folds = [_fold(task, half, methods, reference, progress) for half in data.halves]
-    crossfit = _crossfit(task.space.defaults, task, inserter, folds)
+    is_empty = not task.space.placement(task.space.defaults).edges
+    compared = task.space.everything if is_empty else task.space.defaults
+    crossfit = _crossfit(compared, task, inserter, folds)
     ranking = rank(crossfit, progress)
     if max(ranking.sqnr.values()) <= decibels(DESTROYED_NOISE):
         observer.stage("the default placement destroys an output; trying its groups one by one")
