@@ -154,6 +154,33 @@ def test_the_command_explains_the_packs_default(
     assert "est." in text
 
 
+# A Sigmoid in integers would not pay for a conversion of what it writes; what it reads has a pair all
+# the same, which ONNX Runtime's integer Conv needs.
+GATED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,64,16,16] x) => (float[1,64,16,16] y) <float[64,64,3,3] w = {0.01}> {
+  [conv] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+  [relu] b = Relu(a)
+  [sigmoid] c = Sigmoid(b)
+  [erf] y = Erf(c)
+}
+"""
+
+
+def test_a_default_that_is_float_by_the_packs_times_says_so(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    finished = placer("explain", save(GATED), "--pack", "onnxruntime")
+    assert finished.code == 0, finished.err
+    text = finished.out[: finished.out.index("layers are predicted")]
+    told = "float by default: by the pack's times, integers save less than conversions take here"
+    words = " ".join(text.replace("│", " ").replace("└", " ").replace("─", " ").split())
+    assert words.count(told) == 1
+    assert "conv-act: 1 site" in words
+    assert "integer: 1 site conv" in words
+    assert "other" not in words
+
+
 BRANCHES = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,3,64,64] x) => (float[1,4,64,64] y)

@@ -219,8 +219,9 @@ def _choice(
 ) -> tuple[Choice, bool]:
     """The choice on the default placement, or on as much of it as destroys no output.
 
-    Where the default quantizes nothing, it is on all that may be quantized. Also whether nothing was left out of it. Raises OutOfTime if not even single methods were
-    compared when ``progress`` does.
+    Where the default quantizes nothing, it is on all that may be quantized. Also whether nothing
+    was left out of it. Raises OutOfTime if not even single methods were compared when ``progress``
+    does.
     """
     # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
     methods = METHODS[:2] if task.pack.manifest.scheme.has_float8 else METHODS

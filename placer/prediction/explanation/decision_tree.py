@@ -9,6 +9,8 @@ from placer.prediction.explanation.conversion_text import MOST_EDGES
 from placer.prediction.explanation.explain import DecisionCost, Explanation, decision_costs
 from placer.rules.schema import Rule
 
+_BY_TIMES = "float by default: by the pack's times, integers save less than conversions take here"
+
 
 @dataclass(frozen=True)
 class LayoutBranch:
@@ -29,12 +31,15 @@ class LayoutBranch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on pairs that split what the layout fuses, and on what the default saves."""
+        """Why the default is float, which pairs split the layout, and what the default saves."""
         inside = [str(edge) for cost in self.costs for edge in cost.decision.inside]
         more = f" and {len(inside) - MOST_EDGES} more" if len(inside) > MOST_EDGES else ""
         split = f"split by the pairs on {', '.join(inside[:MOST_EDGES])}{more}"
         saves = f"the default here saves est. {self.saves_us:.1f} us"
-        return (*((split,) if inside else ()), *((saves,) if self.saves_us else ()))
+        site = self.costs[0].decision.site
+        is_float_by_times = site.default != site.match.rule.default_layout
+        notes = ((_BY_TIMES, is_float_by_times), (split, inside), (saves, self.saves_us))
+        return tuple(note for note, applies in notes if applies)
 
 
 @dataclass(frozen=True)

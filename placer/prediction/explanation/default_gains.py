@@ -35,12 +35,28 @@ class Decision:
 
 
 def decide(sites: Iterable[Site], placement: Placement, default: Placement) -> Iterator[Decision]:
-    """What ``placement`` has at each of ``sites``."""
+    """What ``placement`` has at each of ``sites``.
+
+    Pairs of other sites may be on edges of a site, so that the default placement has no layout of
+    the rule there as it stands; the site then has its default where it is as in that placement.
+    """
     for site in sites:
+        by_default = chosen_layout(site, default)
+        if by_default == OTHER:
+            by_default = site.default
         layout = chosen_layout(site, placement)
+        if layout == OTHER and _at(site, placement) == _at(site, default):
+            layout = by_default
         floats = kept_float([site.layouts[layout]]) if layout in site.layouts else frozenset()
-        inside = tuple(sorted(floats & placement.edges))
-        yield Decision(site, layout, chosen_layout(site, default), inside)
+        inside = tuple(sorted(floats & placement.edges - default.edges))
+        yield Decision(site, layout, by_default, inside)
+
+
+def _at(site: Site, placement: Placement) -> tuple[object, ...]:
+    """The pairs on edges of ``site``, which share scales there, and their formats."""
+    edges = _edges_of(site)
+    groups = frozenset(group.edges & edges for group in placement.groups if group.edges & edges)
+    return groups, frozenset((e, f) for e, f in placement.formats.items() if e in edges)
 
 
 def default_gains(
