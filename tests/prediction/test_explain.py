@@ -154,8 +154,8 @@ def test_the_command_explains_the_packs_default(
     assert "est." in text
 
 
-# A Sigmoid in integers would not pay for a conversion of what it writes; what it reads has a pair all
-# the same, which ONNX Runtime's integer Conv needs.
+# A Sigmoid in integers would not pay for a conversion of what it writes; what it reads has a pair
+# all the same, which ONNX Runtime's integer Conv needs.
 GATED = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,64,16,16] x) => (float[1,64,16,16] y) <float[64,64,3,3] w = {0.01}> {
