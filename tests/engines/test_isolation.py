@@ -449,8 +449,8 @@ def test_a_log_folder_that_cannot_be_made_is_the_users_error(tmp_path: Path):
 
 CONVS = """
 <ir_version: 9, opset_import: ["": 17]>
-g (float[1,8,8,8] x) => (float[1,8,8,8] y)
-<float[8,8,1,1] w1 = {1}, float[8,8,1,1] w2 = {1}, float[8,8,3,3] w3 = {1}> {
+g (float[1,64,16,16] x) => (float[1,64,16,16] y)
+<float[64,64,1,1] w1 = {0.01}, float[64,64,1,1] w2 = {0.01}, float[64,64,3,3] w3 = {0.01}> {
   [conv1] a = Conv(x, w1)
   [conv2] b = Conv(a, w2)
   [relu2] c = Relu(b)

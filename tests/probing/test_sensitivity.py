@@ -161,7 +161,8 @@ def test_refusals(net: Path, wrong: dict[str, Any], expected: str):
 @pytest.mark.slow
 def test_a_scheme_that_is_left_open_is_settled_first(net: Path):
     pytest.importorskip("openvino", reason="OpenVINO is not installed")
-    found = probed(net, engine="openvino", scheme="auto")
-    named = [probed(net, engine="openvino", scheme=name) for name in (None, "symmetric")]
+    asked = {"engine": "openvino", "pack": None}
+    found = probed(net, **asked, scheme="auto")
+    named = [probed(net, **asked, scheme=name) for name in (None, "symmetric")]
     assert [subject.kind for subject in found.subjects]
     assert found.subjects in [other.subjects for other in named]
