@@ -211,6 +211,7 @@ def test_one_path_or_name_may_be_given_by_itself():
     assert region.outputs == ("logits",)
 
 
+@pytest.mark.slow
 def test_work_waits_for_a_study_that_has_not_begun():
     data = {"image": np.load(DATA)["image"][:8]}
     run = {"engine": "fusion-model", "gpu": "l4", "preset": "quick", "cache": False}

@@ -121,6 +121,7 @@ def test_infinity_that_only_the_data_brings_is_refused_by_calibration(tmp_path: 
         calibrate(model, ["y"], data)
 
 
+@pytest.mark.slow
 def test_masked_scores_stay_float_and_the_rest_is_searched(tmp_path: Path, placer: Placer):
     model_of(MASKED, tmp_path)
     asked = ("--engine", "onnxruntime", "--budget", 3, "--output", "out")
@@ -145,7 +146,9 @@ def given(folder: Path, mask: list[list[float]]) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("far", [-np.inf, -1e4, -3.4e38])
+@pytest.mark.parametrize(
+    "far", [-np.inf, *(pytest.param(far, marks=pytest.mark.slow) for far in (-1e4, -3.4e38))]
+)
 def test_what_a_mask_among_the_inputs_reaches_stays_float(
     tmp_path: Path, placer: Placer, far: float
 ):

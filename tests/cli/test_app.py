@@ -117,6 +117,7 @@ def noisy(outputs, batch):
 """
 
 
+@pytest.mark.slow
 def test_json_stays_json_where_a_native_library_prints(tmp_path: Path):
     (tmp_path / "noise.py").write_text(METRIC)
     model, data = DIGITS / "digits.onnx", DIGITS / "evaluation.npz"

@@ -151,6 +151,7 @@ def test_ctrl_c_while_a_model_runs_is_a_sentence(command: str):
     assert (code, text) == (130, "placer: interrupted; run the same command again to resume\n")
 
 
+@pytest.mark.slow
 def test_more_ctrl_c_is_a_sentence_too():
     with running("extract", 600) as process:
         wait_until_busy(process)

@@ -136,6 +136,7 @@ def test_its_candidates_have_the_scales_of_the_source(name: str):
         assert np.array_equal(values[f"{weight}/scale"], scales.scale.astype(np.float32))
 
 
+@pytest.mark.slow
 def test_optimize_can_calibrate_anew(placer: Run):
     path = ARTEFACTS / "torch_fx.onnx"
     flags = (*QUICK, "--engine", "onnxruntime", "--ranges", "calibrated", "-o", "out", "--json")

@@ -240,7 +240,9 @@ def test_a_candidate_that_takes_too_much_memory(confined: IsolatedEngine, stage:
     assert_works(confined, baseline)
 
 
-@pytest.mark.parametrize("deed", ["hang_with_the_gil", "stop"])
+@pytest.mark.parametrize(
+    "deed", ["hang_with_the_gil", pytest.param("stop", marks=pytest.mark.slow)]
+)
 def test_a_worker_that_cannot_tell_the_time_ends_too(
     hostile: IsolatedEngine, baseline: Compiled, deed: str
 ):

@@ -158,6 +158,7 @@ def test_a_run_writes_the_plans_of_its_result_and_of_the_float_model(
     assert without_times(written["plan.json"]) == best.plan()
 
 
+@pytest.mark.slow
 def test_explain_shows_what_was_measured(save: Save, placer: Callable[..., Finished]):
     model = save(NET)
     arguments = ("--engine", "onnxruntime", "--budget", 3, "--preset", "quick", "--gate", "sqnr>=1")

@@ -67,6 +67,7 @@ def test_what_the_model_fixes_cannot_range():
         check_ranges(model, {"image": ShapeRange.fixed((1, 1, 32))})
 
 
+@pytest.mark.slow
 def test_an_engine_that_builds_for_one_shape_takes_the_optimum_and_says_so(placer: Placer):
     finished = placer("optimize", MODEL, *QUICK, "--shape", RANGE)
     assert finished.code == 0, finished.err

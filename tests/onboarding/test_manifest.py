@@ -113,6 +113,7 @@ def test_the_folder_of_the_table_is_made_before_the_work(placer: Placer):
     assert not Path("other").exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(placer: Placer):
     Path("models.yaml").write_text(f"defaults: {ESTIMATE}\nmodels: [{{model: gone.onnx}}]")
     finished = placer("onboard", "models.yaml", "--dry-run")

@@ -262,6 +262,7 @@ class Clockless(OnnxRuntimeEngine):
         return np.full((rounds, len(models)), 1.0 if inputs["go"] else 3.0)
 
 
+@pytest.mark.slow
 def test_an_engine_in_a_worker_measures_all_paths(folder: Path, model: Model, tmp_path: Path):
     samples = [sample.inputs for sample in load_dataset(folder / "both.npz", model)][:2]
     inputs = ExecutionPaths([ExecutionPath(samples[0], 0.25), ExecutionPath(samples[1], 0.75)])

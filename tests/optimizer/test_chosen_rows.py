@@ -165,7 +165,8 @@ QUERIES = QUERIES.replace("(float[n,4] found, int64[n,3] kept)", "(float[40,4] f
 )
 
 
-@pytest.mark.parametrize("base", [pytest.param("float", marks=pytest.mark.slow), "bfloat16"])
+@pytest.mark.slow
+@pytest.mark.parametrize("base", ["float", "bfloat16"])
 def test_an_engine_is_given_the_float_models_choices_of_known_number(base: str, placer: Placer):
     """In bfloat16 the engine itself would choose others of nearly equal scores."""
     write(QUERIES)

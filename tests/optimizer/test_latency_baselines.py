@@ -147,6 +147,7 @@ def test_a_study_goes_on_only_with_the_same_gates(placer: Placer):
     assert "holds a study with other settings (gates: " in finished.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 def test_an_implicit_engine_is_measured_in_the_same_rounds(placer: Placer):
     flags = ("--engine", "self-quantizing", "--budget", 2, "--beat", "implicit")

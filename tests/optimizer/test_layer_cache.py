@@ -97,6 +97,7 @@ def test_a_second_run_of_another_model_begins_with_what_the_first_measured(
     assert shared  # Layers of the same work in both models.
 
 
+@pytest.mark.slow
 def test_what_was_measured_when_calls_were_timed_otherwise_is_not_taken_up(
     placer: Placer, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

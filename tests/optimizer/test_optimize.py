@@ -201,6 +201,7 @@ def test_json_prints_the_result_alone(placer: Placer):
     assert json.loads(finished.out) == json.loads(Path("digits.placer/result.json").read_text())
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing(placer: Placer):
     finished = placer("optimize", MODEL, *QUICK, "--budget", 2, "--quiet")
     assert (finished.code, finished.out, finished.err) == (0, "", "")

@@ -296,6 +296,7 @@ def test_a_result_tells_what_the_time_was_spent_on(engine: str, tmp_path: Path, 
     assert f"total {total:.1f} s" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_command_has_its_time_from_the_start_of_the_process():
     code = (
         "import time; from placer.optimizer.time_limit import TimeLimit, with_the_process\n"

@@ -59,7 +59,9 @@ def small(optimized: Path, request: pytest.FixtureRequest) -> Path:
     return optimized / "model.onnx"
 
 
-@pytest.mark.parametrize("file", ["first", "first/optimized.onnx"])
+@pytest.mark.parametrize(
+    "file", [pytest.param("first", marks=pytest.mark.slow), "first/optimized.onnx"]
+)
 def test_a_search_begins_with_the_result_of_another(placer: Placer, small: Path, file: str):
     """A result as a folder or its model: the same first trial."""
     command = ("optimize", small, *QUICK, "--budget", "1", "-o", "second")
@@ -173,6 +175,7 @@ def test_a_quantized_model_begins_with_its_own_placement(placer: Placer):
     assert trials[0].placement == result("first").best.placement
 
 
+@pytest.mark.slow
 def test_what_was_imported_comes_before_other_warm_starts(placer: Placer):
     command = ("optimize", ARTEFACTS / "torch_eager.onnx", *QUICK, "--budget", "2")
     assert placer(*command, "-o", "first").came_to_a_result

@@ -92,6 +92,7 @@ def test_where_the_fastest_is_no_result_the_next_one_is(
     assert Path("out/optimized.onnx").exists()
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_run_is_told_with_the_reason(
     placer: Placer, monkeypatch: pytest.MonkeyPatch
 ):

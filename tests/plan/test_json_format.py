@@ -4,7 +4,7 @@ import json
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.errors import InputError
@@ -32,6 +32,7 @@ PLANS = st.builds(
 )
 
 
+@settings(max_examples=30)
 @given(PLANS)
 def test_a_plan_read_back_is_the_same(plan: Plan):
     assert parse_plan(json.loads(json.dumps(plan_json(plan))), "plan.json") == plan

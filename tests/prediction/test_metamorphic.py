@@ -69,7 +69,7 @@ def reordered(draw: st.DrawFn, text: str) -> Graph:
     return index_graph(model.graph, graph.types)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_the_order_of_nodes_in_the_file_changes_no_layer(data: st.DataObject):
     """From 8.6; older versions go by the order where two Convs could take an Add."""

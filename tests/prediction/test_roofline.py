@@ -437,7 +437,7 @@ def test_a_tensor_of_unknown_type_can_be_estimated():
 PACK = load_pack("tensorrt")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graph_texts(), st.data())
 def test_a_faster_gpu_is_never_slower(text: str, data: st.DataObject):
     graph = graph_of_text(text)

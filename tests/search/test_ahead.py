@@ -90,7 +90,7 @@ def trials_that_leave_time(limit: float | None) -> list[tuple[str, str]]:
     return study.trials
 
 
-@pytest.mark.parametrize("limit", [None, 0.6])
+@pytest.mark.parametrize("limit", [None, pytest.param(0.6, marks=pytest.mark.slow)])
 def test_proposals_are_the_same_however_long_trials_take(limit: float | None):
     study = Study(limit, nothing)
     while len(study.records) < TRIALS and study.run_trial():

@@ -135,6 +135,7 @@ def test_a_claim_beyond_the_budget_is_withdrawn(tmp_path: Path):
     assert run(study, budget=2) == []
 
 
+@pytest.mark.slow
 def test_a_trial_that_kills_every_worker_is_given_up(tmp_path: Path):
     study = open_shared(sqlite(tmp_path), heartbeat_s=1, grace_s=1)
     add_trial(sqlite(tmp_path), deaths=MAX_RETRIES)
@@ -147,6 +148,7 @@ def test_a_trial_that_kills_every_worker_is_given_up(tmp_path: Path):
     ]
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_taken_for_dead_drops_its_result(tmp_path: Path):
     released, began = Event(), Event()
 
