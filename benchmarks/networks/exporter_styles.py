@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from networks.topologies import Net
+from benchmarks.networks.topologies import Net
 
 Build = Callable[[], onnx.ModelProto]
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import onnx
 
-from networks.exporter_styles import (
+from benchmarks.networks.exporter_styles import (
     Build,
     conv1d,
     cut,
@@ -26,7 +26,7 @@ from networks.exporter_styles import (
     scaled_attention,
     turn,
 )
-from networks.topologies import Net
+from benchmarks.networks.topologies import Net
 
 
 def dino(size: int, width: int, heads: int) -> onnx.ModelProto:

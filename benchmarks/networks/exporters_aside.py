@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from networks.exporter_styles import (
+from benchmarks.networks.exporter_styles import (
     Build,
     conv1d,
     cut,
@@ -24,7 +24,7 @@ from networks.exporter_styles import (
     scaled_attention,
     turn,
 )
-from networks.topologies import Net, classifier
+from benchmarks.networks.topologies import Net, classifier
 
 
 def roberta(tokens: int, width: int, heads: int) -> onnx.ModelProto:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 
-from networks.topologies import Net, classifier
+from benchmarks.networks.topologies import Net, classifier
 
 
 def rep_vgg(size: int) -> onnx.ModelProto:

@@ -1,7 +1,7 @@
 """Networks that benchmarks search on, with data: calibration and evaluation are disjoint.
 
 PP-OCRv4 detection, recognition and direction classifier as packed in rapidocr-onnxruntime
-(ort_real_models.py), and networks of public topology with random weights (topologies.py).
+(peers/onnxruntime_models.py), and networks of public topology with random weights (topologies.py).
 Data are rendered pages of text, and random tokens where the model takes no image.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from ort_real_models import FOLDER, SUBJECTS, Subject, render
 
-from networks.topologies import c2f, efficientnet, mobilenet_v2, resnet, unet, vit
+from benchmarks.networks.topologies import c2f, efficientnet, mobilenet_v2, resnet, unet, vit
+from benchmarks.peers.onnxruntime_models import FOLDER, SUBJECTS, Subject, render
 from placer.calibration.dataset import Dataset, load_dataset
 from placer.model import Model, load_model
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from networks.topologies import Net, classifier
+from benchmarks.networks.topologies import Net, classifier
 
 
 class ShapeNet(Net):

@@ -15,7 +15,7 @@ from pathlib import Path
 import onnx
 import rapidocr_onnxruntime
 
-from networks import exporters, exporters_aside, further, held_out, topologies, unseen
+from benchmarks.networks import exporters, exporters_aside, further, held_out, topologies, unseen
 from placer.graph.edit import fix_input_shapes
 from placer.model import Model, load_model
 
@@ -105,12 +105,12 @@ def written(name: str, folder: Path) -> Iterator[Path]:
         if not paths:
             raise SystemExit(
                 f"{folder / name} has no networks and torch is not installed; write them with "
-                f"`python benchmarks/write_networks.py {name} --folder {folder}`"
+                f"`python -m benchmarks.networks.write {name} --folder {folder}`"
             )
         yield from paths
         return
-    export = import_module("networks.pytorch.export").export
-    for part, networks in import_module(f"networks.pytorch.{name}").SETS.items():
+    export = import_module("benchmarks.networks.pytorch.export").export
+    for part, networks in import_module(f"benchmarks.networks.pytorch.{name}").SETS.items():
         place = folder / name / ("all" if part == "." else part)
         place.mkdir(parents=True, exist_ok=True)
         for network, module in networks.items():

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from networks.reference_models import Builder
+from benchmarks.networks.reference_models import Builder
 
 # Expansion, outputs, blocks and stride of each stage of MobileNetV2.
 _MOBILENET_V2 = (

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from benchmarks.networks import topologies
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.engines.base import Engine
@@ -147,11 +148,7 @@ def float_and_default(
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "unet", "c2f", "vit_block"])
-def test_every_node_of_a_network_is_in_one_layer_or_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    topologies = importlib.import_module("networks.topologies")
+def test_every_node_of_a_network_is_in_one_layer_or_removed(tmp_path: Path, name: str):
     onnx.save(topologies.TOPOLOGIES[name](), tmp_path / "net.onnx")
     for proto, plan in float_and_default(tmp_path / "net.onnx"):
         assert_covered(proto, plan)

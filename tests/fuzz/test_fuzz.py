@@ -1,6 +1,6 @@
 """Damaged inputs end in one sentence, and what a success wrote is what was asked for.
 
-A few cases of each kind here; thousands with ``benchmarks/fuzz.py``.
+A few cases of each kind here; thousands with ``benchmarks/robustness/fuzz.py``.
 """
 
 import itertools

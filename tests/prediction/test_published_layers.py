@@ -3,15 +3,14 @@
 How well they were predicted at first sight is in docs/measured/plans-tensorrt.md.
 """
 
-import importlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import onnx
 import pytest
 
+from benchmarks.networks import topologies
 from placer.engines.explanation import explain
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
@@ -22,8 +21,6 @@ from placer.prediction.rule_tests import layer_line
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def facts(plan: Plan, names: dict[str, str] | None = None) -> list[str]:
@@ -79,13 +76,7 @@ RESNET18_851 = [
 ]
 
 
-@pytest.fixture
-def topologies(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("networks.topologies")
-
-
-def test_resnet18_with_quantized_residuals_on_tensorrt_8_5(topologies: ModuleType, tmp_path: Path):
+def test_resnet18_with_quantized_residuals_on_tensorrt_8_5(tmp_path: Path):
     proto = topologies.resnet(224, (2, 2, 2, 2), bottleneck=False, classes=1000)
     logits = proto.graph.output[0].name
     proto.graph.node.append(onnx.helper.make_node("Softmax", [logits], ["scores"], axis=1))

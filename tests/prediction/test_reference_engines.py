@@ -1,11 +1,10 @@
 """Predicted plans against real TensorRT 8 engines; every layer of both sides counts.
 
-The engines are no part of this repository; see benchmarks/reference_engines.py.
+The engines are no part of this repository; see benchmarks/plans/reference_engines.py.
 """
 
 import importlib
 import os
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -20,8 +19,6 @@ from placer.prediction.times.roofline import Roofline
 ROOT = Path(__file__).parents[2]
 VARIABLE = "PLACER_REFERENCE_ENGINES"
 FOLDER = Path(os.environ.get(VARIABLE) or ROOT.parent / "shared" / "reference-engines")
-MODULES = ("reference_engines", "networks", "networks.reference_models", "networks.topologies")
-MODULES += ("fit_layer_classes", "profiled_layers", "plan_fidelity")
 
 
 def needs(model: str) -> pytest.MarkDecorator:
@@ -33,13 +30,10 @@ def needs(model: str) -> pytest.MarkDecorator:
 
 @pytest.fixture(scope="module")
 def engines() -> ModuleType:
-    """benchmarks/reference_engines.py, which is no package."""
+    """benchmarks/plans/reference_engines.py, which looks for the folder when it is imported."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(FOLDER))
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield importlib.import_module("reference_engines")
-    for name in MODULES:
-        sys.modules.pop(name, None)
+        yield importlib.import_module("benchmarks.plans.reference_engines")
 
 
 def compare(engines: ModuleType, name: str) -> PlanDiff:
@@ -78,7 +72,7 @@ def test_the_estimates_order_the_placements_as_the_engines_do(engines: ModuleTyp
 def test_engines_that_took_no_part_in_a_fit_are_ordered_as_they_were_measured(engines: ModuleType):
     """Each pair of builds of one network, with classes fitted to all other networks."""
     pytest.importorskip("scipy")
-    fitting = importlib.import_module("fit_layer_classes")
+    fitting = importlib.import_module("benchmarks.times.layer_classes")
     for name in dict.fromkeys(map(engines.network, engines.present())):
         own = [entry for entry in engines.present() if engines.network(entry) == name]
         classes = fitting.fit_to(entry for entry in engines.present() if entry not in own)
@@ -100,10 +94,10 @@ def test_classes_that_ship_are_fitted_to_all_engines_or_not_written(
     engines: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     pytest.importorskip("scipy")
-    fitting = importlib.import_module("fit_layer_classes")
+    fitting = importlib.import_module("benchmarks.times.layer_classes")
     monkeypatch.setattr(engines, "present", lambda: engines.A100)
     written = tmp_path / "classes.yaml"
-    monkeypatch.setattr("sys.argv", ["fit_layer_classes.py", "--classes", str(written)])
+    monkeypatch.setattr("sys.argv", ["layer_classes", "--classes", str(written)])
     with pytest.raises(SystemExit, match="missing: resnet18-cifar-rtx-3090/fp16"):
         fitting.main()
     assert not written.exists()

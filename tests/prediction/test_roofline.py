@@ -3,7 +3,6 @@
 import importlib
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -377,9 +376,7 @@ def test_a_class_of_the_own_compute_capability_comes_first():
 
 def test_the_classes_of_hopper_are_those_fitted_to_its_kernels():
     pytest.importorskip("scipy")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-        fitting = importlib.import_module("fit_kernels")
+    fitting = importlib.import_module("benchmarks.times.kernel_classes")
     shipped, gpu = load_layer_classes(), load_gpu("h100")
     document = json.loads(fitting.MEASURED.read_text())
     for form in fitting.FORMATS:

@@ -4,7 +4,7 @@ From torchvision, transformers and ``common_modules``, by PyTorch's old and new 
 that CPU engines' plans were compared on before has these files. The lot was drawn before anything
 was measured. Needs torch, torchvision, timm, transformers and onnxscript. Weights are random.
 
-python benchmarks/openvino_fidelity.py --networks common --folder networks --placements 3
+python -m benchmarks.plans.openvino --networks common --folder networks --placements 3
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import transformers
 from torch import Tensor, nn
 from torchvision.models.resnet import Bottleneck, ResNet
 
-from networks.pytorch.common_modules import Crnn, LatentUNet, SrVgg, UNet, Yolo7, Yolo11
-from networks.pytorch.export import Network, drawn_by_lot
+from benchmarks.networks.pytorch.common_modules import Crnn, LatentUNet, SrVgg, UNet, Yolo7, Yolo11
+from benchmarks.networks.pytorch.export import Network, drawn_by_lot
 
 
 class Output(nn.Module):

@@ -4,7 +4,7 @@ From torchvision, transformers and ``cpu_modules``, by both of PyTorch's exporte
 Nothing of ``KEPT`` was looked at but figures. Needs torch, torchvision, timm, transformers and
 onnxscript.
 
-python benchmarks/openvino_fidelity.py --networks cpu --folder networks --placements 3
+python -m benchmarks.plans.openvino --networks cpu --folder networks --placements 3
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import torchvision
 import transformers
 from torch import Tensor, nn
 
-from networks.pytorch.common import Output
-from networks.pytorch.cpu_modules import ArcFace, Dtln, RtmPose, Speakers, Tables, U2Net
-from networks.pytorch.export import Network
+from benchmarks.networks.pytorch.common import Output
+from benchmarks.networks.pytorch.cpu_modules import ArcFace, Dtln, RtmPose, Speakers, Tables, U2Net
+from benchmarks.networks.pytorch.export import Network
 
 
 class Detections(nn.Module):

@@ -4,7 +4,7 @@ As their own libraries write them, with random weights and smaller: torchvision,
 diffusers and ultralytics. Which of a pair is ``READ`` was drawn by lot before anything was
 measured; of ``ASIDE`` only figures are read.
 
-python benchmarks/rtx_fidelity.py --networks deployed --folder networks --placements 1
+python -m benchmarks.plans.tensorrt_rtx --networks deployed --folder networks --placements 1
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchvision.models import detection, segmentation
 from transformers.models.whisper.modeling_whisper import WhisperDecoder, WhisperEncoder
 from ultralytics.nn.tasks import DetectionModel, SegmentationModel
 
-from networks.pytorch.export import Network, drawn_by_lot, timm_network
+from benchmarks.networks.pytorch.export import Network, drawn_by_lot, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64)

@@ -4,7 +4,7 @@ Needs torch, torchvision, timm and onnxscript. Weights are random; depths and in
 of the networks are ``SEEN``: differences between prediction and engine were read on these, and only
 on these. Of the other half, ``KEPT``, only figures were read.
 
-python benchmarks/openvino_fidelity.py --networks exported --folder networks --placements 4
+python -m benchmarks.plans.openvino --networks exported --folder networks --placements 4
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from networks.pytorch.export import Network, timm_network
-from networks.pytorch.exported_modules import (
+from benchmarks.networks.pytorch.export import Network, timm_network
+from benchmarks.networks.pytorch.exported_modules import (
     ConvTasNet,
     Decoder,
     DeepSpeech,

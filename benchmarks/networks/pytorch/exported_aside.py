@@ -3,7 +3,7 @@
 Only figures were read, so they say what to expect of a network that nothing was fitted to. Needs
 what ``exported`` needs. Weights are random; depths and inputs are small.
 
-python benchmarks/rtx_fidelity.py --networks exported_aside --folder networks --placements 3
+python -m benchmarks.plans.tensorrt_rtx --networks exported_aside --folder networks --placements 3
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models.segmentation import lraspp_mobilenet_v3_large
 
-from networks.pytorch.export import Network, timm_network
+from benchmarks.networks.pytorch.export import Network, timm_network
 
 
 class Segmenter(nn.Module):

@@ -1,15 +1,16 @@
-"""Twenty more pairs of networks of timm for TensorRT-RTX, of each of which one may be read.
+r"""Twenty more pairs of networks of timm for TensorRT-RTX, of each of which one may be read.
 
 They are drawn by lot and written as those of ``exported_pairs`` are; of the ones aside only figures
 are read. NVIDIA's builder refuses VOLO (Col2Im).
 
-python benchmarks/rtx_fidelity.py --networks exported_more_pairs --folder networks --placements 0
+python -m benchmarks.plans.tensorrt_rtx --networks exported_more_pairs --folder networks \
+    --placements 0
 """
 
 from __future__ import annotations
 
-from networks.pytorch.export import timm_network
-from networks.pytorch.exported_pairs import Named, drawn
+from benchmarks.networks.pytorch.export import timm_network
+from benchmarks.networks.pytorch.exported_pairs import Named, drawn
 
 SEED = 20261124
 _SMALL = {"img_size": 64}

@@ -3,7 +3,7 @@
 Needs what ``exported`` needs. Weights are random; inputs are small. Of those set aside
 only figures are read, so they say what to expect of a network that nothing was fitted to.
 
-python benchmarks/rtx_fidelity.py --networks exported_pairs --folder networks --placements 0
+python -m benchmarks.plans.tensorrt_rtx --networks exported_pairs --folder networks --placements 0
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from networks.pytorch.export import Network, timm_network
+from benchmarks.networks.pytorch.export import Network, timm_network
 
 SEED = 17
 _DAVIT = {"depths": (1, 1, 1, 1), "embed_dims": (32, 64, 96, 128), "num_heads": (2, 4, 6, 8)}

@@ -2,8 +2,8 @@
 
 As timm and transformers write them, with random weights and smaller.
 
-python benchmarks/write_networks.py fifth_lot --folder networks
-python benchmarks/rtx_fidelity.py --placements 0 --networks fifth_lot --folder networks
+python -m benchmarks.networks.write fifth_lot --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks fifth_lot --folder networks
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 import transformers
 from torch import nn
 
-from networks.pytorch.deployed import VISION, Outputs, hidden, words
-from networks.pytorch.export import Network, timm_network
+from benchmarks.networks.pytorch.deployed import VISION, Outputs, hidden, words
+from benchmarks.networks.pytorch.export import Network, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
 

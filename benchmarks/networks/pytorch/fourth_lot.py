@@ -5,8 +5,8 @@ transformers and diffusers write them, with random weights and smaller. Which of
 ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are read. Three
 are left out since they cannot be exported, or random weights and inputs make what is no number.
 
-python benchmarks/write_networks.py fourth_lot --folder networks
-python benchmarks/rtx_fidelity.py --placements 1 --model networks/aside/Swin2SR.onnx
+python -m benchmarks.networks.write fourth_lot --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 1 --model networks/aside/Swin2SR.onnx
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import transformers
 from torch import Tensor, nn
 from torchvision.models import detection
 
-from networks.pytorch.deployed import Heads, Outputs, hidden, words
-from networks.pytorch.export import Network, drawn_by_lot
-from networks.pytorch.fourth_lot_modules import Rcan, Rlfn
+from benchmarks.networks.pytorch.deployed import Heads, Outputs, hidden, words
+from benchmarks.networks.pytorch.export import Network, drawn_by_lot
+from benchmarks.networks.pytorch.fourth_lot_modules import Rcan, Rlfn
 
 _SIZES = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,

@@ -5,7 +5,7 @@ smaller: torchvision, transformers, diffusers and ultralytics; those without a l
 ``deployed_modules``. Which are ``READ`` was drawn by lot before anything was measured; of ``ASIDE``
 only figures are read.
 
-python benchmarks/rtx_fidelity.py --networks further_deployed --folder networks --placements 1
+python -m benchmarks.plans.tensorrt_rtx --networks further_deployed --folder networks --placements 1
 """
 
 from __future__ import annotations
@@ -20,9 +20,16 @@ import transformers
 from torch import Tensor, nn
 from ultralytics.nn.tasks import DetectionModel
 
-from networks.pytorch.deployed import Outputs, words, yolo
-from networks.pytorch.deployed_modules import ArcFace, BiSeNetV2, CenterNet, Imdn, SepFormer, U2Net
-from networks.pytorch.export import Network
+from benchmarks.networks.pytorch.deployed import Outputs, words, yolo
+from benchmarks.networks.pytorch.deployed_modules import (
+    ArcFace,
+    BiSeNetV2,
+    CenterNet,
+    Imdn,
+    SepFormer,
+    U2Net,
+)
+from benchmarks.networks.pytorch.export import Network
 
 _ONE = torch.tensor([7.0])
 

@@ -3,14 +3,14 @@
 Needs what ``exported`` needs. Weights are random; depths and inputs are small. Which of a
 pair is ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are read.
 
-python benchmarks/openvino_fidelity.py --networks lot --folder networks --placements 6
+python -m benchmarks.plans.openvino --networks lot --folder networks --placements 6
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from networks.pytorch.export import Network, drawn_by_lot, timm_network
+from benchmarks.networks.pytorch.export import Network, drawn_by_lot, timm_network
 
 _SMALL = {"img_size": 64}
 _SHALLOW = {"img_size": 64, "depth": 3}

@@ -3,7 +3,7 @@
 As timm, torchvision and transformers write them, with random weights and smaller. Which are
 ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are read.
 
-python benchmarks/openvino_fidelity.py --networks newer --folder networks --placements 1
+python -m benchmarks.plans.openvino --networks newer --folder networks --placements 1
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torchvision
 import transformers
 from torch import nn
 
-from networks.pytorch.deployed import Outputs, hidden, words
-from networks.pytorch.export import Network, timm_network
+from benchmarks.networks.pytorch.deployed import Outputs, hidden, words
+from benchmarks.networks.pytorch.export import Network, timm_network
 
 _SMALL_IMAGE = (torch.zeros(1, 3, 64, 64),)
 _PIXELS = {

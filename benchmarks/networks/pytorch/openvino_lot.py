@@ -3,8 +3,8 @@
 From timm, torchvision, transformers and diffusers, with random weights and smaller; drawn before
 anything was exported or measured. Four are left out: one is large, three cannot be exported.
 
-python benchmarks/write_networks.py openvino_lot --folder networks
-python benchmarks/openvino_fidelity.py --placements 1 --networks openvino_lot --folder networks
+python -m benchmarks.networks.write openvino_lot --folder networks
+python -m benchmarks.plans.openvino --placements 1 --networks openvino_lot --folder networks
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torchvision
 import transformers
 from torch import Tensor, nn
 
-from networks.pytorch.deployed import SPEECH, VISION, Outputs, hidden, words
-from networks.pytorch.export import Network, timm_network
+from benchmarks.networks.pytorch.deployed import SPEECH, VISION, Outputs, hidden, words
+from benchmarks.networks.pytorch.export import Network, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
 

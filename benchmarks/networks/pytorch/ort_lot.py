@@ -3,7 +3,7 @@
 As timm, torchvision and transformers write them, with random weights and smaller. Which of a pair
 is ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are read.
 
-python benchmarks/onnxruntime_fidelity.py --networks ort_lot --folder networks --placements 2
+python -m benchmarks.plans.onnxruntime --networks ort_lot --folder networks --placements 2
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from networks.pytorch.deployed import VISION, hidden, words
-from networks.pytorch.export import Network, drawn_by_lot, timm_network
+from benchmarks.networks.pytorch.deployed import VISION, hidden, words
+from benchmarks.networks.pytorch.export import Network, drawn_by_lot, timm_network
 
 _SPEECH = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

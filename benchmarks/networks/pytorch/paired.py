@@ -4,7 +4,7 @@ Needs what ``exported`` needs. Weights are random; depths and inputs are small. 
 of a pair is ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are
 read.
 
-python benchmarks/openvino_fidelity.py --networks paired --folder networks --placements 6
+python -m benchmarks.plans.openvino --networks paired --folder networks --placements 6
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import torch
 
-from networks.pytorch.export import Network, drawn_by_lot, timm_network
-from networks.pytorch.paired_modules import (
+from benchmarks.networks.pytorch.export import Network, drawn_by_lot, timm_network
+from benchmarks.networks.pytorch.paired_modules import (
     BlazeFace,
     Demucs,
     Ecapa,

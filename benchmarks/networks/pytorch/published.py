@@ -2,7 +2,7 @@
 
 Needs torch and ultralytics. Weights are random; sizes and batches are those that were measured.
 
-python benchmarks/write_networks.py published --folder networks
+python -m benchmarks.networks.write published --folder networks
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from ultralytics.nn.tasks import DetectionModel
 
-from networks.pytorch.export import Network
+from benchmarks.networks.pytorch.export import Network
 
 
 def _with_relu(model: nn.Module) -> nn.Module:

@@ -4,14 +4,14 @@ No set that OpenVINO's plans were compared on before has these models of timm. S
 ``exported_aside`` and ``exported_*pairs``, often exported otherwise, which are for TensorRT-RTX.
 The lot was drawn before anything was measured, and ``read`` may be read.
 
-python benchmarks/openvino_fidelity.py --networks second_lot --folder networks --placements 3
+python -m benchmarks.plans.openvino --networks second_lot --folder networks --placements 3
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from networks.pytorch.export import Network, drawn_by_lot, timm_network
+from benchmarks.networks.pytorch.export import Network, drawn_by_lot, timm_network
 
 _SMALL = {"img_size": 64}
 _SHALLOW = {"img_size": 64, "depth": 3}

@@ -4,8 +4,8 @@ Two to four of each of six lists of ten or more (timm, images, texts and audio o
 diffusers, networks without a library), in the order of the lot, without those that no exporter of
 PyTorch writes. Random weights.
 
-python benchmarks/write_networks.py seventh_lot --folder networks
-python benchmarks/rtx_fidelity.py --placements 0 --networks seventh_lot --folder networks
+python -m benchmarks.networks.write seventh_lot --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks seventh_lot --folder networks
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from transformers.models.funnel.modeling_funnel import FunnelModel
 from transformers.models.mbart.modeling_mbart import MBartEncoder
 from transformers.models.musicgen.modeling_musicgen import MusicgenDecoder
 
-from networks.pytorch.deployed import VISION, Outputs, hidden, words
-from networks.pytorch.export import Network, timm_network
-from networks.pytorch.seventh_lot_modules import Craft, DeblurGenerator, ENet, Yolact
+from benchmarks.networks.pytorch.deployed import VISION, Outputs, hidden, words
+from benchmarks.networks.pytorch.export import Network, timm_network
+from benchmarks.networks.pytorch.seventh_lot_modules import Craft, DeblurGenerator, ENet, Yolact
 
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64) + 3
 _IMAGE = (torch.zeros(1, 3, 64, 64),)

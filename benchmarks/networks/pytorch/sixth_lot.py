@@ -3,8 +3,8 @@
 Two to four of each of seven lists of ten or so (timm, torchvision, images, texts and audio of
 transformers, diffusers, detectors without a library), in the order of the lot. Random weights.
 
-python benchmarks/write_networks.py sixth_lot --folder networks
-python benchmarks/rtx_fidelity.py --placements 0 --networks sixth_lot --folder networks
+python -m benchmarks.networks.write sixth_lot --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks sixth_lot --folder networks
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ import torchvision
 import transformers
 from torch import Tensor, nn
 
-from networks.pytorch.deployed import VISION, Outputs, hidden, words
-from networks.pytorch.export import Network, timm_network
-from networks.pytorch.sixth_lot_modules import EfficientDet, LaneNet, MarbleNet, NanoDet, WaveUNet
+from benchmarks.networks.pytorch.deployed import VISION, Outputs, hidden, words
+from benchmarks.networks.pytorch.export import Network, timm_network
+from benchmarks.networks.pytorch.sixth_lot_modules import (
+    EfficientDet,
+    LaneNet,
+    MarbleNet,
+    NanoDet,
+    WaveUNet,
+)
 
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64)
 _SEW = {

@@ -5,7 +5,7 @@ and diffusers; those without a library are in ``third_lot_modules``. Which of a 
 was drawn by lot before anything was measured; of ``ASIDE`` only figures are read. Three are left
 out since they cannot be exported, or ONNX Runtime refuses the export.
 
-python benchmarks/rtx_fidelity.py --networks third_lot --folder networks --placements 0
+python -m benchmarks.plans.tensorrt_rtx --networks third_lot --folder networks --placements 0
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import transformers
 from torch import Tensor, nn
 from torchvision.models import detection
 
-from networks.pytorch.deployed import Heads, Outputs, hidden, words
-from networks.pytorch.export import Network, drawn_by_lot, timm_network
-from networks.pytorch.third_lot_modules import (
+from benchmarks.networks.pytorch.deployed import Heads, Outputs, hidden, words
+from benchmarks.networks.pytorch.export import Network, drawn_by_lot, timm_network
+from benchmarks.networks.pytorch.third_lot_modules import (
     Dbnet,
     DnCnn,
     LinkNet,

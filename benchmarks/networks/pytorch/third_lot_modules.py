@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from networks.pytorch.deployed_modules import conv
+from benchmarks.networks.pytorch.deployed_modules import conv
 
 
 class DnCnn(nn.Module):

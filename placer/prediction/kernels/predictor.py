@@ -6,7 +6,8 @@ quantizing and dequantizing included, is generated: one kernel for all connected
 products. A Conv that reads INT8 writes FP32, and the kernel behind it scales, adds the bias and
 quantizes; so a node may be part of several layers.
 
-Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89 (benchmarks/rtx_fidelity.py).
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89
+(benchmarks/plans/tensorrt_rtx.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Nodes that cost no kernel: views of tensors, and norms that are split.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of small graphs and of
-GPT-2, Swin, SegFormer and DETR (benchmarks/rtx_fidelity.py).
+GPT-2, Swin, SegFormer and DETR (benchmarks/plans/tensorrt_rtx.py).
 """
 
 from __future__ import annotations

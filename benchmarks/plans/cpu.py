@@ -1,0 +1,134 @@
+"""Predicted and executed layers of engines on this CPU, for openvino.py and onnxruntime.py.
+
+Layers are the same if they cover the same nodes, and, for the second score, write the same types.
+Nothing is set aside: a computing layer that names no node counts as one that was not predicted.
+Layers that only reshape, and nodes that compute integers (shapes, which engines settle when they
+compile) count on neither side. Conversions count as false or missed by kind and place; changes of
+the memory layout, which nobody predicts, are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.plans.fidelity import Candidate, Counts
+from placer.calibration.collect import calibrate
+from placer.calibration.dataset import synthetic_dataset
+from placer.engines.abilities import target_of
+from placer.engines.base import Engine
+from placer.graph import Graph, Node
+from placer.model import Model
+from placer.plan import Plan
+from placer.plan.diff import diff_plans
+from placer.prediction.select import make_predictor
+from placer.qdq import Inserter
+from placer.quantization import Placement
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites
+from placer.rules.worthwhile import worthwhile
+from placer.search.space import build_space
+
+CONVERSIONS = ("quantize", "dequantize", "requantize")
+Key = tuple[frozenset[str], frozenset[str]]
+
+
+@dataclass(frozen=True)
+class CpuEngine:
+    """An engine: its pack, and what makes it for a model's input shapes."""
+
+    default_pack: str
+    title: str
+    make: Callable[[Mapping[str, tuple[int, ...]]], Engine]
+    default_set: str = "topologies"
+    default_placements: int = 20
+
+    @property
+    def enters_bodies(self) -> bool:
+        """Whether nodes in bodies are nodes as others."""
+        return load_pack(self.default_pack).enters_bodies
+
+    def version(self) -> str:
+        """The engine and its version."""
+        return self.make({}).version
+
+    def understood(self, plan: Plan) -> Plan:
+        """The plan itself."""
+        return plan
+
+    def candidates(self, model: Model, options: argparse.Namespace) -> Iterator[Candidate]:
+        """The float model, the default placement and random ones."""
+        engine, pack = self.make(model.input_shapes), load_pack(options.pack)
+        target = target_of(engine)
+        pack = pack if options.scheme is None else pack.with_scheme(options.scheme)
+        scheme = pack.manifest.scheme
+        sites = find_sites(model.graph, pack.rules, target)
+        sites = worthwhile(model.graph, sites, pack.manifest.behaviour.gains)
+        space = build_space(model.graph, sites)
+        rng = np.random.default_rng(options.seed)
+        chosen = {"float": space.floats, "default": space.defaults}
+        for number in range(options.placements):
+            layouts = {group.name: str(rng.choice(group.layouts)) for group in space.groups}
+            chosen[f"random {number}"] = layouts
+        placements = {what: space.placement(layouts) for what, layouts in chosen.items()}
+        tensors = {edge.tensor for placement in placements.values() for edge in placement.edges}
+        tensors -= model.graph.initializers.keys()
+        samples = synthetic_dataset(model, 2, options.seed)
+        ranges = calibrate(model, tensors, samples).ranges("minmax", scheme)
+        predictor = make_predictor(model.graph, pack, target, "float", ranges=ranges)
+        inserter = Inserter(model, scheme)
+
+        def compiled(placement: Placement) -> Plan:
+            candidate = inserter.insert(placement, ranges)
+            return engine.compile(candidate, model.base_dir).plan()
+
+        def predicted(placement: Placement) -> Plan:
+            return predictor.predict(placement).plan
+
+        for what, placement in placements.items():
+            yield Candidate(what, placement, predicted, compiled)
+
+    def count(self, graph: Graph, predicted: Plan, actual: Plan) -> Counts:
+        """Compare two plans strictly."""
+        shapes = {node.name for node in graph.nodes if _is_integer(graph, node)}
+        ones, others = layers(predicted, shapes), layers(actual, shapes)
+        converted = [
+            entry
+            for entry in diff_plans(predicted, actual).conversions
+            if entry.kind in CONVERSIONS
+        ]
+        return Counts(
+            plans=1,
+            predicted=ones.total(),
+            actual=others.total(),
+            by_nodes=(_nodes(ones) & _nodes(others)).total(),
+            exact=(ones & others).total(),
+            predicted_conversions=sum(entry.predicted for entry in converted),
+            actual_conversions=sum(entry.actual for entry in converted),
+            false_conversions=sum(len(entry.missing) for entry in converted),
+            missed_conversions=sum(len(entry.extra) for entry in converted),
+        )
+
+
+def _is_integer(graph: Graph, node: Node) -> bool:
+    return not any(graph.type_of(tensor).is_float for tensor in node.outputs)
+
+
+def layers(plan: Plan, shapes: Set[str]) -> Counter[Key]:
+    """Computing layers by their nodes, less those in ``shapes``, and the types that they write."""
+    return Counter(
+        (frozenset(layer.nodes) - shapes, frozenset(layer.output_types))
+        for layer in plan.of_kind("compute")
+        if not layer.nodes or not shapes.issuperset(layer.nodes)
+    )
+
+
+def _nodes(found: Counter[Key]) -> Counter[frozenset[str]]:
+    by_nodes: Counter[frozenset[str]] = Counter()
+    for (nodes, _), count in found.items():
+        by_nodes[nodes] += count
+    return by_nodes

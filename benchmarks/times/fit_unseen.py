@@ -1,0 +1,320 @@
+"""How far estimates of ``placer fit`` are off for well-known networks, each left out in turn.
+
+Twelve networks (random weights, small images) and the generated ones that ``placer fit`` measures
+are built on a real engine, in float, by the pack's default and with random placements. Each of the
+twelve is then estimated by a fit to the generated networks and the eleven others, and by one to the
+generated networks alone. What counts are the ratios between the placements of one network, and
+whether two placements that differ by more than noise are put in the right order.
+
+    python -m benchmarks.times.fit_unseen --engine openvino --builds builds --json unseen.json
+
+Printed with the errors of the fit to generated networks: how many of the estimates are within the
+80% intervals that ``explain`` and ``optimize`` show with such a fit, and the errors of further
+builds of a network whose float and default builds were given, as by ``placer fit --models``.
+``fit_draws.py`` tells how far figures depend on which networks are generated.
+
+``--builds`` keeps what was measured; another run measures only what is missing there.
+``--only-fit`` measures nothing and fits to what is there, also if another machine measured it.
+``--networks development``, ``held-out`` or ``aside`` takes 16 networks of other families, drawn by
+lot, instead of the twelve. Whoever changes the fit looks at the errors of single development
+networks, and only at the figures of all others.
+``--models FOLDER`` takes the ONNX files in it instead, called after themselves.
+``--share 1/3`` measures every third network and fits nothing, for
+processes beside each other, each pinned to a core. Latencies mean something on a quiet machine
+only: the table shows how far two builds of the same float model were apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.command_line import parser_of, write_json
+from benchmarks.networks import fresh, further, held_out, topologies, unseen
+from placer.engines.abilities import target_of
+from placer.engines.isolation import IsolatedEngine
+from placer.engines.rounds import TIMING
+from placer.engines.select import select_engine
+from placer.fitting.costs import fit_costs
+from placer.fitting.leave_out import (
+    BuildPair,
+    conformal_quantile,
+    estimate,
+    leave_out,
+    network_errors,
+    pairs_of,
+)
+from placer.fitting.measure import Bench, model_paths
+from placer.fitting.networks import network_names, write_network
+from placer.fitting.predicted import PredictedNetwork, in_steadier_times, predict
+from placer.fitting.records import Records
+from placer.fitting.run import GIVEN_WEIGHT
+from placer.model import load_model
+from placer.prediction.select import make_predictor
+from placer.prediction.times.intervals import NetworkErrors, errors_of_size
+from placer.results.result import versions
+
+UNSEEN: Mapping[str, Callable[[], onnx.ModelProto]] = {
+    "resnet18": lambda: topologies.resnet(64, (2, 2, 2, 2), bottleneck=False),
+    "resnet34": lambda: topologies.resnet(96, (3, 4, 6, 3), bottleneck=False),
+    "resnet50": lambda: topologies.resnet(64, (3, 4, 6, 3), bottleneck=True),
+    "mobilenet_v2": lambda: topologies.mobilenet_v2(96),
+    "mobilenet_v2-160": lambda: topologies.mobilenet_v2(160),
+    "efficientnet_b0": lambda: topologies.efficientnet(1.0, 1.0, 96),
+    "efficientnet_b1": lambda: topologies.efficientnet(1.0, 1.1, 128),
+    "unet": lambda: topologies.unet(64),
+    "c2f": lambda: topologies.c2f(96),
+    "yolov8n": lambda: topologies.yolov8n(128),
+    "yolox": lambda: topologies.yolox(128),
+    "vit": lambda: topologies.vit(64, 128, 4, 2),
+}
+
+_KNOWN_BUILDS = 2  # In float, and by the pack's default.
+DRAWN = 16  # Development networks, and as many held-out ones.
+_IN_FILE_NAMES = str.maketrans({" ": "_", ".": "_", "(": None, ")": None})
+Makers = Mapping[str, Callable[[], onnx.ModelProto]]
+
+
+def drawn() -> dict[str, Makers]:
+    """The networks by what they are for: known, development, held-out or aside."""
+    others = {
+        f"{kind}-{name}".translate(_IN_FILE_NAMES): make
+        for kind, networks in (
+            ("unseen", unseen.UNSEEN),
+            ("held", held_out.HELD_OUT),
+            ("further", further.FURTHER),
+            ("fresh", fresh.FRESH),
+        )
+        for name, make in networks.items()
+    }
+    names = sorted(others)
+    random.Random(20261123).shuffle(names)
+    return {
+        "known": dict(UNSEEN),
+        "development": {name: others[name] for name in names[:DRAWN]},
+        "held-out": {name: others[name] for name in names[DRAWN : 2 * DRAWN]},
+        "aside": {name: others[name] for name in names[2 * DRAWN :]},
+    }
+
+
+def given(folder: Path) -> Makers:
+    """The ONNX files in ``folder`` by name."""
+    return {path.stem: partial(onnx.load, path) for path in model_paths(folder)}
+
+
+def measured_options(builds: Path) -> dict[str, object]:
+    """What the records in ``builds`` were measured with, on this machine or another."""
+    found = list(builds.glob("*/options.json"))
+    if len(found) != 1:
+        raise SystemExit(f"{builds} has records of {len(found)} machines or efforts, not of one")
+    print(f"measured with {found[0].read_text(encoding='utf-8')}")
+    return dict(json.loads(found[0].read_text(encoding="utf-8")))
+
+
+def measured(arguments: argparse.Namespace, chosen: Makers, folder: Path) -> list[PredictedNetwork]:
+    """All networks, ``chosen`` before generated ones; measured now unless they were before."""
+    engine, pack, _ = select_engine(
+        arguments.engine, threads=1, pack=None, gpu=None, base=None, shapes={}
+    )
+    bench = Bench(engine, pack, "float", arguments.rounds, arguments.placements)
+    options = {"engine": engine.name, "version": engine.version, "device": engine.device}
+    effort = {"rounds": bench.rounds, "placements": bench.placements, "timing": TIMING}
+    known = measured_options(arguments.builds) if arguments.only_fit else {**options, **effort}
+    records = Records(arguments.builds, known)
+    found = []
+    names = (*chosen, *network_names(arguments.generated))
+    if arguments.share:
+        own, count = map(int, arguments.share.split("/"))
+        names = names[own - 1 :: count]
+    for name in names:
+        if name in chosen:
+            path = folder / f"{name}.onnx"
+            onnx.save(chosen[name](), path)
+        else:
+            path = write_network(name, folder)
+        model = load_model(path)
+        record = records.load(name, model.fingerprint)
+        if record is None:
+            if arguments.only_fit:
+                continue
+            print(f"measuring {name}", flush=True)
+            record = bench.measure(name, model)
+            records.keep(record)
+        predictor = make_predictor(model.graph, pack, target_of(engine), "float")
+        found.append(predict(record, model.graph, predictor, pack.follows_memory_layouts))
+    if isinstance(engine, IsolatedEngine):
+        engine.close()
+    return in_steadier_times(found)
+
+
+def estimates_left_out(
+    networks: Sequence[PredictedNetwork], chosen: Makers, generated_only: bool
+) -> list[tuple[PredictedNetwork, tuple[float, ...]]]:
+    """The networks ``chosen``, each with the estimates of a fit that did not see it."""
+    left_out = [network for network in networks if network.record.network in chosen]
+    if generated_only:
+        known = [network.costs for network in networks if network.record.network not in chosen]
+        table = fit_costs(known)
+        return [(network, estimate(table, network.costs)) for network in left_out]
+    found = []
+    for network in left_out:
+        known = [other.costs for other in networks if other is not network]
+        found.append((network, estimate(fit_costs(known), network.costs)))
+    return found
+
+
+def held(
+    known: Sequence[NetworkErrors],
+    estimated: Sequence[tuple[PredictedNetwork, tuple[float, ...]]],
+) -> dict[str, float]:
+    """How many of ``estimated`` are within the 80% intervals that ``known`` networks tell.
+
+    By what is estimated: ``ratio`` of two builds of one network, and ``latency``. With each the
+    mean of the intervals' half widths.
+    """
+    widths, ratios, latencies = [], [], []
+    for network, own in estimated:
+        errors = network_errors(network.costs, own)
+        width = errors_of_size(known, errors.weights_mb)
+        widths.append(width)
+        latencies += [error <= width[0] for error in errors.latencies]
+        ratios += [error <= width[1] for error in errors.ratios]
+    latency_width, ratio_width = np.mean(widths, axis=0).tolist()
+    return {
+        "ratio": float(np.mean(ratios)),
+        "half width of ratios": ratio_width,
+        "latency": float(np.mean(latencies)),
+        "half width of latencies": latency_width,
+    }
+
+
+def coverage(networks: Sequence[PredictedNetwork], chosen: Makers) -> dict[str, float]:
+    """How many of ``chosen`` are within the 80% intervals of a fit to the generated networks."""
+    generated = [network for network in networks if network.record.network not in chosen]
+    known = leave_out(generated).by_network
+    return held(known, estimates_left_out(networks, chosen, generated_only=True))
+
+
+def pairs_with_own(
+    networks: Sequence[PredictedNetwork], chosen: Makers
+) -> dict[str, list[BuildPair]]:
+    """Pairs with a further build, where a fit to generated networks knew the float and the default.
+
+    By network, for those ``chosen``.
+    """
+    generated = [n.costs for n in networks if n.record.network not in chosen]
+    found = {}
+    for network in (n for n in networks if n.record.network in chosen):
+        builds = network.costs.builds
+        own = replace(network.costs, builds=builds[:_KNOWN_BUILDS], weight=GIVEN_WEIGHT)
+        estimates = estimate(fit_costs([*generated, own]), network.costs)
+        places = itertools.combinations(range(len(builds)), 2)
+        found[network.record.network] = [
+            pair
+            for pair, (_, second) in zip(pairs_of(network, estimates), places, strict=True)
+            if second >= _KNOWN_BUILDS
+        ]
+    return found
+
+
+def figures(pairs: Sequence[BuildPair]) -> dict[str, float]:
+    """Quantiles of the relative errors of ratios, and the share in the right order."""
+    errors = [pair.error for pair in pairs]
+    apart = [pair for pair in pairs if pair.apart]
+    return {
+        "pairs": len(pairs),
+        "within 10%": sum(error <= 0.1 for error in errors) / len(errors),
+        "median": conformal_quantile(errors, 0.5),
+        "80%": conformal_quantile(errors, 0.8),
+        "95%": conformal_quantile(errors, 0.95),
+        "apart": len(apart),
+        "ordered": sum(pair.ordered for pair in apart) / max(len(apart), 1),
+    }
+
+
+def table_of(
+    title: str, networks: Sequence[PredictedNetwork], pairs: Mapping[str, list[BuildPair]]
+) -> Table:
+    """A row for each network and one for all."""
+    table = Table(title=title)
+    for column in (
+        "network",
+        "copies differ",
+        "pairs",
+        "within 10%",
+        "median",
+        "80%",
+        "95%",
+        "ordered",
+    ):
+        table.add_column(column)
+    noise = {network.record.network: f"{network.noise:.1%}" for network in networks}
+    everything = [pair for own in pairs.values() for pair in own]
+    for name, own in (*pairs.items(), ("all", everything)):
+        row = figures(own)
+        shares = ("within 10%", "median", "80%", "95%")
+        quantiles = (f"{row[share]:.1%}" for share in shares)
+        ordered = f"{row['ordered']:.1%} of {row['apart']:.0f}"
+        table.add_row(name, noise.get(name, ""), f"{row['pairs']:.0f}", *quantiles, ordered)
+    return table
+
+
+def add_measuring(parser: argparse.ArgumentParser) -> None:
+    """Options of ``measured``."""
+    parser.add_argument("--engine", default="openvino")
+    parser.add_argument("--builds", type=Path, required=True)
+    parser.add_argument("--generated", type=int, default=236, help="generated networks")
+    parser.add_argument("--placements", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--only-fit", action="store_true")
+    parser.add_argument("--share", help="of the networks: 2/3 are the second of each three")
+
+
+def main() -> None:
+    """Measure what is missing, leave out each network, print and write the figures."""
+    parser = parser_of(__doc__)
+    add_measuring(parser)
+    parser.add_argument("--networks", choices=sorted(drawn()), default="known")
+    parser.add_argument("--models", type=Path, help="a folder of ONNX files")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    chosen = given(arguments.models) if arguments.models else drawn()[arguments.networks]
+    with tempfile.TemporaryDirectory() as folder:
+        networks = measured(arguments, chosen, Path(folder))
+    if arguments.share:
+        return
+    document: dict[str, object] = {"engine": arguments.engine, "versions": versions()}
+    for title, generated_only in (("all others", False), ("generated networks only", True)):
+        estimates = estimates_left_out(networks, chosen, generated_only)
+        pairs = {network.record.network: pairs_of(network, own) for network, own in estimates}
+        Console().print(table_of(f"{arguments.engine}, fitted to {title}", networks, pairs))
+        document[title] = {
+            "all": figures([pair for own in pairs.values() for pair in own]),
+            **{name: figures(own) for name, own in pairs.items()},
+        }
+    within = coverage(networks, chosen)
+    with_own = pairs_with_own(networks, chosen)
+    title = "float and default builds given"
+    Console().print(table_of(f"{arguments.engine}, {title}", networks, with_own))
+    document[title] = figures([pair for own in with_own.values() for pair in own])
+    print("80% intervals: " + ", ".join(f"{what} {share:.1%}" for what, share in within.items()))
+    document["80% intervals"] = within
+    document["copies differ"] = {n.record.network: n.noise for n in networks}
+    if arguments.json:
+        write_json(arguments.json, document)
+
+
+if __name__ == "__main__":
+    main()
