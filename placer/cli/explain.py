@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
-from rich.tree import Tree
 
 import placer
+from placer.cli.explain_output import no_times, print_actual, print_explanation
 from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.explanation import ModelExplanation
-    from placer.plan import Layer, Plan
-    from placer.prediction.explanation.explain import DecisionCost, Explanation
-    from placer.prediction.explanation.site_outcomes import SiteOutcome
 
 EXAMPLES = (
     "placer explain model.onnx --gpu l4",
@@ -131,13 +126,13 @@ def explain_command(
     console = Console()
     heading = f"{model}: {_of_what(explained)}"
     console.print(escape(heading), highlight=False, soft_wrap=True)
-    _print(console, explained, show_all)
+    print_explanation(console, explained, show_all)
     for sentence in explained.pinned:
         console.print(f"pinned: {escape(sentence)}", highlight=False, soft_wrap=True)
     for sentence in _notes(explained):
         console.print(escape(sentence), highlight=False, soft_wrap=True)
     if explained.built is not None:
-        _print_actual(console, explained.outcomes, explained.built, show_all)
+        print_actual(console, explained.outcomes, explained.built, show_all)
 
 
 def _notes(explained: ModelExplanation) -> list[str]:
@@ -152,192 +147,12 @@ def _of_what(shown: ModelExplanation) -> str:
 
 
 def _write_page(model: Path, explained: ModelExplanation, path: Path) -> None:
-    # Imported only now, for the same reason.
+    # Imported only now: help is shown without what takes long to import.
     from placer.report.explanation import Explained, write_explanation  # noqa: PLC0415
 
     pinned = [f"pinned: {sentence}" for sentence in explained.pinned]
     facts = [_of_what(explained), *pinned, *_notes(explained)]
     timed = explained.gpu is not None
     if not timed:
-        facts.append(_no_times(explained))
+        facts.append(no_times(explained))
     write_explanation(Explained(model.name, facts, explained.explanation, timed), path)
-
-
-def _no_times(explained: ModelExplanation) -> str:
-    engine = explained.pack.manifest.engine
-    return f"no times: nothing estimates {engine}; placer optimize or placer bench measures it"
-
-
-def _print(console: Console, explained: ModelExplanation, show_all: bool) -> None:
-    explanation, timed = explained.explanation, explained.gpu is not None
-    tree = _decisions(explanation, timed, show_all)
-    none = f"nothing to decide: no rule of pack '{explained.pack.manifest.name}' has a choice here"
-    console.print(tree if tree.children else escape(none), highlight=False)
-    if explanation.overlaps and show_all:
-        console.print(_overlaps(explanation))
-    if show_all:
-        console.print(_layers(explanation.plan, explanation.total_us if timed else None))
-    else:
-        layers = len(explanation.plan.layers)
-        are = "layer is" if layers == 1 else "layers are"
-        console.print(f"{layers} {are} predicted; show them with --all", highlight=False)
-    _print_conversions(console, explanation, timed)
-    if timed:
-        _print_times(console, explanation)
-    else:
-        console.print(_no_times(explained), highlight=False, soft_wrap=True)
-
-
-def _print_times(console: Console, explanation: Explanation) -> None:
-    shortest, longest = (us / 1e3 for us in explanation.interval_us)
-    low, high = explanation.speedup_interval
-    console.print(
-        f"estimated: {explanation.total_us / 1e3:.3f} ms (80% interval {shortest:.3f} to "
-        f"{longest:.3f}); float {explanation.float_us / 1e3:.3f} ms, so a speed-up of "
-        f"{explanation.speedup:.2f} ({low:.2f} to {high:.2f})",
-        highlight=False,
-        soft_wrap=True,
-    )
-    if explanation.default_us < explanation.total_us:
-        console.print(
-            f"the pack's default placement: {explanation.default_us / 1e3:.3f} ms, an estimate",
-            highlight=False,
-        )
-    if explanation.improved_us < explanation.total_us:
-        console.print(
-            f"with all remedies: {explanation.improved_us / 1e3:.3f} ms, an estimate; "
-            "write that placement with --improved FILE",
-            highlight=False,
-            soft_wrap=True,
-        )
-    if explanation.float_is_faster:
-        console.print(
-            "the float model is estimated to be faster, whatever converts: the layers themselves "
-            "take longer in integers; placer optimize --engine fusion-model finds out which are "
-            "worth it, if any",
-            highlight=False,
-            soft_wrap=True,
-        )
-
-
-def _print_actual(
-    console: Console, outcomes: tuple[SiteOutcome, ...], built: Plan, show_all: bool
-) -> None:
-    """Sites that came out otherwise (all with --all), then what pairs that did not fuse cost."""
-    right = sum(outcome.agrees for outcome in outcomes)
-    table = Table(title=f"{built.source}: {right} of {len(outcomes)} sites as predicted")
-    estimated = built.estimated or built.estimated_times
-    time_of_built = "est. us of built" if estimated else "measured us"
-    for column in ("site", "predicted", "est. us", "built", time_of_built):
-        table.add_column(column, overflow="fold")
-    for outcome in outcomes:
-        if show_all or not outcome.agrees:
-            cells = (_described(outcome.predicted), _total(outcome.predicted))
-            table.add_row(
-                escape(outcome.decision.site.name),
-                *cells,
-                _described(outcome.actual),
-                _total(outcome.actual),
-            )
-    console.print(table)
-    word = "estimated" if estimated else "measured"
-    for layer in built.of_kind("quantize", "dequantize", "requantize", "reformat"):
-        time = "" if layer.time_us is None else f": {layer.time_us:.1f} us {word}"
-        console.print(f"- {escape(layer.name)}{time}", highlight=False, soft_wrap=True)
-
-
-def _described(layers: tuple[Layer, ...]) -> str:
-    return "\n".join(
-        escape(f"{'+'.join(layer.nodes)} -> {' '.join(layer.output_types)}") for layer in layers
-    )
-
-
-def _total(layers: tuple[Layer, ...]) -> str:
-    times = [layer.time_us for layer in layers if layer.time_us is not None]
-    return f"{sum(times):.1f}" if times else ""
-
-
-def _decisions(explanation: Explanation, timed: bool, show_all: bool) -> Tree:
-    """Rules, the layouts chosen for them and where, the costliest first."""
-    # Imported only now, for the same reason.
-    from placer.prediction.explanation.decision_tree import decision_tree  # noqa: PLC0415
-
-    tree = Tree("[bold]what was decided[/]" + (", the costliest first" if timed else ""))
-    total = explanation.total_us if timed else 0.0
-    for branch_of_rule in decision_tree(explanation):
-        branch = tree.add(
-            f"[bold]{escape(branch_of_rule.rule.id)}[/]: {_sites(branch_of_rule.costs, total)}"
-        )
-        source = f" [{branch_of_rule.rule.source}]" if show_all else ""
-        branch.add(f"[dim]{escape(branch_of_rule.rule.why + source)}[/]")
-        for layout in branch_of_rule.layouts:
-            leaf = branch.add(f"[cyan]{escape(layout.shown)}[/]: {_sites(layout.costs, total)}")
-            leaf.add(escape(_anchors(layout.costs)))
-            for note in layout.notes:
-                leaf.add(f"[yellow]{escape(note)}[/]")
-    return tree
-
-
-def _sites(costs: Sequence[DecisionCost], total_us: float) -> str:
-    """How many, and what they take where that is estimated."""
-    sites = f"{len(costs)} site{'s' if len(costs) > 1 else ''}"
-    us = sum(cost.us for cost in costs)
-    return f"{sites}, est. {us:.1f} us ({us / total_us:.0%})" if total_us else sites
-
-
-def _anchors(costs: Sequence[DecisionCost]) -> str:
-    names = ", ".join(cost.decision.site.match.anchor.name for cost in costs[:3])
-    return names + (f" and {len(costs) - 3} more" if len(costs) > 3 else "")
-
-
-def _overlaps(explanation: Explanation) -> Table:
-    table = Table(title="matches that gave way")
-    for column in ("rule", "at", "to", "because"):
-        table.add_column(column, overflow="fold")
-    for overlap in explanation.overlaps:
-        table.add_row(
-            overlap.lost.rule.id,
-            escape(overlap.lost.anchor.name),
-            overlap.won.rule.id,
-            overlap.because,
-        )
-    return table
-
-
-def _layers(plan: Plan, total_us: float | None) -> Table:
-    """The predicted layers in order; without ``total_us`` they have no times."""
-    table = Table(title=f"predicted plan: {len(plan.layers)} layers")
-    timed = ("est. us", "share") if total_us else ()
-    for column in ("layer", "operator", "reads", "writes", *timed):
-        table.add_column(column, overflow="fold")
-    for layer in plan.layers:
-        us = layer.time_us or 0.0
-        table.add_row(
-            escape(layer.name),
-            layer.op,
-            " ".join(layer.input_types),
-            " ".join(layer.output_types),
-            *((f"{us:.1f}", f"{us / total_us:.1%}") if total_us else ()),
-            style="yellow" if layer.kind not in ("compute", "no-op") else None,
-        )
-    return table
-
-
-def _print_conversions(console: Console, explanation: Explanation, timed: bool) -> None:
-    if not explanation.conversions:
-        console.print("no pair stays a layer of its own")
-        return
-    total, cost = sum(conversion.us for conversion in explanation.conversions), ""
-    if timed:
-        cost = f", est. {total:.1f} us ({total / explanation.total_us:.0%} of the engine)"
-    count = len(explanation.conversions)
-    what = "1 layer only converts" if count == 1 else f"{count} layers only convert"
-    console.print(f"[bold]{what} tensors[/]{cost}:", highlight=False)
-    # Imported only now, for the same reason.
-    from placer.prediction.explanation.conversion_text import conversion_text  # noqa: PLC0415
-
-    for conversion in explanation.conversions:
-        because, remedy = conversion_text(conversion, timed=timed)
-        console.print(f"- {escape(because)}", highlight=False, soft_wrap=True)
-        if remedy:
-            console.print(f"    {escape(remedy)}", highlight=False, soft_wrap=True)

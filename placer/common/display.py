@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 MAX_SENTENCE = 300
+MAX_NAME = 70
 # Marks that turn the direction of writing (Unicode Standard Annex #9): with them a name can look
 # like another one. Invisible spaces and the byte order mark do the same.
 _MARKS = frozenset(
@@ -40,6 +42,17 @@ def sentence(text: str) -> str:
         return line
     end = MAX_SENTENCE // 3
     return f"{line[: MAX_SENTENCE - end - 3]}...{line[-end:]}"
+
+
+def with_short_names(text: str) -> str:
+    """``text`` with words of more than 70 characters cut in the middle.
+
+    TensorFlow's converter names a node after all that it stands for, several hundred characters.
+    """
+    start = MAX_NAME // 2 - 1
+    return re.sub(
+        rf"[^\s,']{{{MAX_NAME + 1},}}", lambda word: f"{word[0][:start]}...{word[0][-start:]}", text
+    )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from rich.box import HEAVY_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from placer.common.display import printable, safe_output, sentence
+from placer.common.display import printable, safe_output, sentence, with_short_names
 
 
 def test_hidden_characters_are_shown_as_codes():
@@ -21,6 +21,16 @@ def test_a_sentence_is_one_line_of_300_characters_and_keeps_its_end():
     long = sentence("x" * 5000 + "; export it again")
     assert len(long) == 300
     assert long.endswith("; export it again")
+
+
+def test_long_names_are_cut_in_the_middle_and_the_rest_stays():
+    name = "model/" + "part;" * 30 + "Conv2D"
+    shown = with_short_names(f"'{name}' is read in float by 'add', so its producer writes float")
+    assert shown == (
+        "'model/part;part;part;part;part;par...rt;part;part;part;part;part;Conv2D' is read in "
+        "float by 'add', so its producer writes float"
+    )
+    assert with_short_names("x" * 70) == "x" * 70
 
 
 def test_what_is_printed_is_safe(capsys: pytest.CaptureFixture[str]):

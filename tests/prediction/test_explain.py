@@ -254,6 +254,32 @@ def test_recurrent_nodes_are_said_to_be_unrolled_by_tensorrt_rtx(
     assert "unrolls" not in placer("explain", path).out
 
 
+def test_ten_conversions_and_short_names_are_shown_and_all_with_all(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    numbers, name = range(14), "network_" + "block_" * 20 + "Conv2D"
+    tensors = ", ".join(f"float[1,32,32,32] x{n}" for n in numbers)
+    outputs = ", ".join(f"float[1,32,30,30] y{n}" for n in numbers)
+    convs = "\n".join(f"[{name}{n}] y{n} = Conv(x{n}, w)" for n in numbers)
+    path = save(f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g ({tensors}) => ({outputs}) <float[32,32,3,3] w = {{0.1}}> {{ {convs} }}
+    """)
+    out = placer("explain", path, "--gpu", "l4").out
+    everything = placer("explain", path, "--gpu", "l4", "--all").out
+    listed, all_listed = (
+        [line for line in text.splitlines() if line.startswith("- ")] for text in (out, everything)
+    )
+    assert len(all_listed) == 28
+    assert listed[:10] == all_listed[:10]
+    us = sum(float(line.partition("est. ")[2].split()[0]) for line in all_listed[10:])
+    assert listed[10:] == [f"- 18 more, est. {us:.1f} us; show them with --all"]
+    unfolded = "".join(re.sub("[│ ]", "", out).split())
+    assert name[:34] + "..." in unfolded
+    assert name not in unfolded
+    assert name in "".join(re.sub("[│ ]", "", everything).split())
+
+
 def test_the_same_as_a_page(save: Callable[..., Path], placer: Callable[..., Finished]):
     finished = placer("explain", save(RESIDUAL), "--gpu", "l4", "--html", "page.html")
     assert finished.code == 0, finished.err

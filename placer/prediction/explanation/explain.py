@@ -187,6 +187,8 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> s
         return f"'{tensor}' is read in another scale by {served}"
     if predicted.layer.kind == "reformat":
         source, target = predicted.layer.input_types[0], predicted.layer.output_types[0]
+        if source == target:
+            return f"'{tensor}' is read in another memory layout by {served}"
         return f"'{tensor}' is {source} and read as {target} by {served}"
     if tensor in graph.inputs:
         return "the graph input is float: a standing cost of quantizing the first layer"
