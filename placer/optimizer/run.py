@@ -14,6 +14,7 @@ from placer.common.folder_lock import locked
 from placer.engines.abilities import abilities_of
 from placer.errors import GateError, InputError, RunError
 from placer.graph.bodies import BODY_OPS, bodies_of
+from placer.optimizer.device_search import Device
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Request
 from placer.optimizer.outcome.doubts import (
@@ -41,7 +42,7 @@ from placer.optimizer.outcome.pareto_front import (
 from placer.optimizer.outcome.summary import summarize
 from placer.optimizer.outcome.winner import chosen, written_and_judged
 from placer.optimizer.outcome.written import Written
-from placer.optimizer.search_loop import Device, devices_of, search
+from placer.optimizer.search_loop import devices_of, search
 from placer.optimizer.setup.open_choices import settle
 from placer.optimizer.setup.open_scheme import settle_schemes
 from placer.optimizer.setup.prepare import prepare

@@ -3,53 +3,29 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Event, Lock, Thread
 
 from placer.common.blas import one_blas_thread
-from placer.common.cores import usable_cores
 from placer.common.interrupts import dealt_with, noted
-from placer.engines.isolation import IsolatedEngine
 from placer.errors import InputError, PlacerError
+from placer.optimizer.device_search import Device, DeviceSearch, OnTrial
 from placer.optimizer.observer import Observer
-from placer.optimizer.outcome.near_misses import recoverable_noise
 from placer.optimizer.setup.chosen_engine import engine_for
 from placer.optimizer.setup.study_settings import settings_of
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup, set_up
-from placer.optimizer.trials.layer_times import (
-    ProfiledLayers,
-    keep_layers,
-    layer_costs,
-    remembered_layers,
-)
-from placer.optimizer.trials.proposer import make_landscapes, make_proposer
-from placer.optimizer.trials.search_time import KeptForTheEnd, SearchTime, TimedProposer
-from placer.optimizer.trials.trial import TrialRunner
+from placer.optimizer.trials.search_time import KeptForTheEnd, SearchTime
 from placer.results.parts import StopReason
-from placer.search.ahead import RehearsingSearch
-from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord
-from placer.search.samplers import Proposer
-from placer.search.study.study import Evaluate, Study
+from placer.search.study.study import Study
 
 log = logging.getLogger(__name__)
-
-
-OnTrial = Callable[[TrialRecord], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Device:
-    """One device and what its trials are made with; ``task.engine`` runs on it."""
-
-    task: Task
-    setup: TrialSetup
 
 
 @dataclass(frozen=True)
@@ -121,10 +97,11 @@ def search(
         with telling:
             observer.probe(done)
 
-    work_of = [_work(device, study, earlier, spent, tell, on_probe, stop) for device in devices]
+    searches = [DeviceSearch(device, study, earlier, spent, on_probe) for device in devices]
     observer.search(task.budget, len(earlier), task.engine.estimated, task.request.objective)
     with one_blas_thread():
-        stopped = _run_all(work_of, stop, lambda: observer.warn(interrupted))
+        runs = [partial(one.run, tell, stop) for one in searches]
+        stopped = _run_all(runs, stop, lambda: observer.warn(interrupted))
     return Searched(
         stopped,
         seconds=time.monotonic() - start,
@@ -134,20 +111,20 @@ def search(
 
 
 def _run_all(
-    work_of: Sequence[Callable[[], StopReason]], stop: Event, on_interrupt: Callable[[], None]
+    runs: Sequence[Callable[[], StopReason]], stop: Event, on_interrupt: Callable[[], None]
 ) -> StopReason:
-    """Do all of ``work_of`` at once; ``stop`` ends it."""
-    if len(work_of) == 1:
+    """Do all ``runs`` at once; ``stop`` ends them."""
+    if len(runs) == 1:
         with noted(stop):
             try:
-                stopped: StopReason = work_of[0]()
+                stopped: StopReason = runs[0]()
             except KeyboardInterrupt:
                 stopped = "interrupted"
         if stopped == "interrupted":
             dealt_with()
             on_interrupt()
         return stopped
-    futures = [_start(run) for run in work_of]
+    futures = [_start(run) for run in runs]
     try:
         wait(futures, return_when=FIRST_EXCEPTION)
         stop.set()  # After an exception; else all have ended.
@@ -161,84 +138,6 @@ def _run_all(
 
 # The most telling first: a thread that finds nothing to do says less than one that was stopped.
 _REASONS: tuple[StopReason, ...] = ("interrupted", "timeout", "budget", "converged")
-
-
-def _work(
-    device: Device,
-    study: Study,
-    earlier: Sequence[TrialRecord],
-    spent: SearchTime,
-    tell: OnTrial,
-    on_probe: Callable[[int], None],
-    stop: Event,
-) -> Callable[[], StopReason]:
-    """What one device does; all that its devices share is read before it begins."""
-    task, setup = device.task, device.setup
-    landscapes = make_landscapes(task)
-    costs = {base: layer_costs(task, base) for base in landscapes}
-    remembered = {
-        base: remembered_layers(task, setup, study, base, known) for base, known in costs.items()
-    }
-    deadline = None if math.isinf(spent.deadline) else spent.deadline
-    proposer = make_proposer(task, setup, study, landscapes, remembered, on_probe, spent)
-    runner = TrialRunner(
-        setup.candidates,
-        setup.evaluator,
-        setup.baseline,
-        task.inputs,
-        task.preset.rounds,
-        task.sites,
-        setup.latency_baselines,
-        layers=ProfiledLayers(task, landscapes, earlier),
-        earlier=earlier,
-        judge_all=task.request.front is not None,
-        recoverable=recoverable_noise(task),
-    )
-    propose_with: Proposer = proposer
-    evaluate: Evaluate = runner
-    rehearsing: RehearsingSearch | None = None
-    if isinstance(proposer, SurrogateProposer) and leaves_cores(task):
-        alone = not study.shared and len(task.request.devices) <= 1
-        rehearsing = RehearsingSearch(proposer, runner, alone=alone)
-        propose_with, evaluate = rehearsing, rehearsing.evaluate
-    if deadline is not None:
-        propose_with = TimedProposer(propose_with, landscapes.values(), spent)
-    records_here: list[TrialRecord] = []
-
-    def on_trial(record: TrialRecord) -> None:
-        records_here.append(record)
-        tell(record)
-
-    def run() -> StopReason:
-        try:
-            return study.run(
-                propose_with,
-                evaluate,
-                budget=task.budget,
-                deadline=deadline,
-                on_trial=on_trial,
-                stop=stop,
-                kept_s=spent.kept_s,
-            )
-        finally:
-            if rehearsing is not None:
-                rehearsing.close()
-            for base, landscape in landscapes.items():
-                in_base = [
-                    r for r in records_here if task.base_of(task.space.placement(r.choices)) == base
-                ]
-                keep_layers(costs[base], landscape, in_base)
-
-    return run
-
-
-def leaves_cores(task: Task) -> bool:
-    """Whether proposals may be worked out beside measurements without disturbing them.
-
-    The engine must run in a process of its own, and a core be left by its threads on all devices.
-    """
-    busy = task.request.threads * max(1, len(task.request.devices))
-    return isinstance(task.engine, IsolatedEngine) and usable_cores() > busy
 
 
 def _start(run: Callable[[], StopReason]) -> Future[StopReason]:

@@ -14,9 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from placer.common.names import unknown
 from placer.errors import InputError
+from placer.optimizer.device_search import Device
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Request
-from placer.optimizer.search_loop import Device, search
+from placer.optimizer.search_loop import search
 from placer.optimizer.setup.calibrated import Calibrated, activations_of
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import (
