@@ -655,6 +655,28 @@ def test_a_norm_of_nine_operators_before_tensorrt_10():
     assert [layer.name for layer in plan.of_kind("compute")] == RAPIDFLOW_8
 
 
+# A pre-activation ResNet SSD from Caffe (NVIDIA developer forum, topic 288714) has a layer of norm,
+# scale and Relu; a YOLOv8 trained with quantization (8.4.12, zmurder's build log) has each norm and
+# Relu in one layer before its Conv takes both.
+def test_a_norm_before_a_conv_takes_its_relu_along(save: Callable[..., Path]):
+    norm = "(c, one, zero, zero, one)"
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,8,16,16] x) => (float[1,8,16,16] out, float[1,8,16,16] sum)
+        <float[8,8,1,1] w = {{0.1}}, float[8] one = {{1}}, float[8] zero = {{0}}> {{
+          [stem] c = Conv(x, w)
+          [norm] n = BatchNormalization{norm}
+          [relu] r = Relu(n)
+          [conv] out = Conv(r, w)
+          [add] sum = Add(out, c)
+        }}"""
+    graph = load_model(save(model)).graph
+    target = Target(engine_version="8.6", compute_capability="8.6", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    plan = predictor.predict(Placement.of(())).plan
+    assert [layer.name for layer in plan.of_kind("compute")][:2] == ["stem", "norm+relu"]
+
+
 # An Inception block of a GoogLeNet in INT8 on Jetsons (github.com/shafikahdarwis/jetson-trtexec; a
 # log in dusty-nv/jetson-inference issue 1630): "Generating copy for 1x1 || 3x3_reduce ||
 # 5x5_reduce to output because input is not movable. Retargeting 3x3 to output".
