@@ -21,7 +21,7 @@ from rich.table import Table
 from benchmarks.command_line import parser_of, write_json
 from placer.graph import Edge, Graph
 from placer.model import load_model
-from placer.prediction.layers.predictor import Predictor
+from placer.prediction.select import make_predictor
 from placer.prediction.times.gpus import load_gpu
 from placer.prediction.times.layer_classes import load_layer_classes
 from placer.prediction.times.roofline import Roofline
@@ -60,6 +60,7 @@ ADA_MODELOPT = Build("rtx-4090", "10.13", "strong", "levipereira/Model-Optimizer
 ADA_MODELOPT_FLOAT = replace(ADA_MODELOPT, typing="weak")
 ADA_FLOAT = Build("rtx-4090", "10.0", "weak", "WongKinYiu/yolov9 issue 327")
 ORIN = Build("orin-agx", "8.5.2", "weak", "NVIDIA-AI-IOT/yolo_deepstream")
+ORIN_NANO = Build("orin-nano-8gb", "10.3", "weak", "onnxsim pull request 1742")
 T4 = Build("t4", "8.5.2", "weak", "NVIDIA-AI-IOT/yolo_deepstream")
 T4_DOCS = Build("t4", "10.3", "weak", "docs.ultralytics.com")
 A100_DOCS = Build("a100-sxm-40gb", "8.6.1", "weak", "ultralytics, README of 2023")
@@ -89,6 +90,16 @@ def totals() -> Iterator[Total]:
             if (build, batch) == (ORIN, 1):
                 yield Total(name, "own scales", build, 1e3 / 180.4, name)
                 yield Total(name, "own scales but for pools", build, 1e3 / 180.4, name)
+    for network, half, integer in (
+        ("resnet18 x1", 0.758, 0.485),
+        ("resnet18 x8", 3.537, 1.927),
+        ("resnet50-v1 x1", 1.814, 1.190),
+        ("resnet50-v1 x8", 8.816, 4.930),
+        ("mobilenetv2 x1", 0.850, 0.781),
+        ("mobilenetv2 x8", 3.925, 2.446),
+    ):
+        yield Total(network, "none", ORIN_NANO, half)
+        yield Total(network, "residuals", ORIN_NANO, integer, network)
     for build, row in (
         (T4_DOCS, (1.47, 2.66, 5.86, 9.06, 14.37)),
         (A100_DOCS, (0.99, 1.20, 1.83, 2.39, 3.53)),
@@ -158,12 +169,28 @@ def _yolov7(*ties: str) -> Place:
     return place
 
 
+def _residuals(place: int) -> Place:
+    """As ModelOpt (0.45.0, INT8): on Convs, on input ``place`` of Adds, before pools."""
+
+    def make(graph: Graph) -> Placement:
+        pools = ("MaxPool", "GlobalAveragePool")
+        others = [n for n in graph.nodes if n.op == "Add" or n.op in pools]
+        places = [(n, place if n.op == "Add" else 0) for n in others]
+        edges = [Edge(n.inputs[i], n.name, i) for n, i in places]
+        return Placement.of(_convs(graph, lambda _: True) + edges)
+
+    return make
+
+
 PLACES: dict[tuple[str, str], Place] = {
     ("yolov9c", "trained"): _yolov9,
     ("yolov9c-relu", "trained"): _yolov9,
     ("yolov7", "trained"): _yolov7("Concat", "MaxPool"),
     ("yolov7", "own scales"): _yolov7(),
     ("yolov7", "own scales but for pools"): _yolov7("MaxPool"),
+    ("resnet18", "residuals"): _residuals(1),
+    ("resnet50-v1", "residuals"): _residuals(1),
+    ("mobilenetv2", "residuals"): _residuals(0),
     ("yolo26n", "backbone"): lambda g: Placement.of(_convs(g, lambda name: _stage(name) < 11)),
     ("yolo26m-416", "all but the head"): lambda g: Placement.of(
         _convs(g, lambda name: _stage(name) != 23)
@@ -201,8 +228,8 @@ def estimated_ms(graph: Graph, placement: Placement, build: Build) -> float:
         typing=build.typing,
         base="float16",
     )
-    rules = load_pack("tensorrt").rules
-    prediction = Predictor(graph, rules, target, "float16", "int8").predict(placement)
+    predictor = make_predictor(graph, load_pack("tensorrt"), target, "float16")
+    prediction = predictor.predict(placement)
     plan = Roofline(graph, gpu, load_layer_classes()).estimate(prediction)
     return sum(layer.time_us or 0.0 for layer in plan.layers) / 1e3
 

@@ -1,16 +1,18 @@
 """Networks of which latencies in TensorRT were published for known placements, but no layers.
 
-Needs torch and ultralytics. Weights are random; sizes and batches are those that were measured.
+Needs torch, torchvision and ultralytics. Weights are random; sizes and batches are those that were
+measured.
 
 python -m benchmarks.networks.write published --folder networks
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torchvision import models
 from ultralytics.nn.tasks import DetectionModel
 
 from benchmarks.networks.pytorch.export import Network
@@ -140,6 +142,24 @@ def _yolov7(batch: int) -> Network:
     return Network(YoloV7, (torch.zeros(batch, 3, 640, 640),), dynamo=False)
 
 
+def _resnet50_v1() -> nn.Module:
+    """With its strides in the 1x1 Convs, as MXNet's."""
+    model = models.resnet50()
+    for block in model.modules():
+        if isinstance(block, models.resnet.Bottleneck):
+            block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
+    return model
+
+
+def _classifier(make: Callable[[], nn.Module], batch: int) -> Network:
+    return Network(lambda: make().eval(), (torch.zeros(batch, 3, 224, 224),), dynamo=False)
+
+
+_CLASSIFIERS = {
+    "resnet18": models.resnet18,
+    "resnet50-v1": _resnet50_v1,
+    "mobilenetv2": models.mobilenet_v2,
+}
 _YOLOV9C = {f"yolov9c x{batch}": _yolo("yolov9c", 640, batch) for batch in (1, 4, 8, 12)}
 _YOLOV9C |= {f"yolov9c-relu x{n}": _yolo("yolov9c", 640, n, relu=True) for n in (1, 4, 8, 12)}
 SETS: Mapping[str, Mapping[str, Network]] = {
@@ -152,6 +172,11 @@ SETS: Mapping[str, Mapping[str, Network]] = {
         },
         **{f"yolov8{size} x1": _yolo(f"yolov8{size}", 640, 1) for size in "nsmlx"},
         **{f"yolov7 x{batch}": _yolov7(batch) for batch in (1, 16)},
+        **{
+            f"{name} x{batch}": _classifier(make, batch)
+            for name, make in _CLASSIFIERS.items()
+            for batch in (1, 8)
+        },
         "yolo26n x1": _yolo("yolo26n", 640, 1),
         "yolo26s x1": _yolo("yolo26s", 640, 1),
         "yolo26m-416 x1": _yolo("yolo26m", 416, 1),
