@@ -18,6 +18,7 @@ from onnx import helper
 from placer.graph import Edge, Graph, Node
 from placer.graph.index import TensorType, with_nodes
 from placer.graph.weights import weight_input
+from placer.prediction.kernels.einsums import with_products
 from placer.prediction.kernels.parts import PRODUCTS
 from placer.prediction.kernels.views import only_reader
 from placer.quantization import Placement
@@ -29,7 +30,7 @@ BIAS = "/bias"  # What the name of the node that adds a Gemm's bias ends in.
 class Dissolved:
     """``graph``: what is left; ``parts``: by name of a node that stands for a part, whose it is.
 
-    ``flat``: names of products of rows that were flattened.
+    It is nobody's if that is empty. ``flat``: names of products of rows that were flattened.
     """
 
     graph: Graph
@@ -38,7 +39,8 @@ class Dissolved:
 
     def names(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """The nodes of the model that those of ``graph`` are."""
-        return tuple(dict.fromkeys(self.parts.get(name, name) for name in nodes))
+        named = dict.fromkeys(self.parts.get(name, name) for name in nodes)
+        return tuple(name for name in named if name)
 
 
 def moved(edge: Edge, graph: Graph) -> Edge:
@@ -61,7 +63,14 @@ def moved_placement(placement: Placement, graph: Graph) -> Placement:
 
 
 def dissolved(graph: Graph) -> Dissolved:
-    """``graph`` with products of flattened rows as products of all dimensions."""
+    """``graph`` with products of flattened rows as products of all dimensions, and of Einsums."""
+    rows = _with_rows(graph)
+    einsums = with_products(rows.graph)
+    parts = {**rows.parts, **dict.fromkeys(einsums.unnamed, "")}
+    return Dissolved(einsums.graph, parts, rows.flat)
+
+
+def _with_rows(graph: Graph) -> Dissolved:
     parts: dict[str, str] = {}
     types: dict[str, TensorType] = {}
     flat: set[str] = set()

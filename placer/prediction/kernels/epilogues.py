@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.cut_maps import adds_padded, is_of_padded
-from placer.prediction.kernels.dissolved import BIAS
+from placer.prediction.kernels.flat_rows import FlatRows
 from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
 from placer.prediction.kernels.gates import Gates
 from placer.prediction.kernels.lines import LINE_RANK, is_shared, may_follow, writes_line
@@ -61,7 +61,7 @@ class Epilogues:
         self._units, self._groups, self._before = units, groups, before
         self._graph, self._form = made.graph, made.form
         self._turned = TurnedRows(made)
-        self._outputs, self._flat = frozenset(made.graph.outputs), made.flat
+        self._outputs, self._flat = frozenset(made.graph.outputs), FlatRows(made)
         self._flattened = Flattened(made.graph, made.form, groups)
         self._gates = gates
 
@@ -103,7 +103,7 @@ class Epilogues:
             return prepared
         adds = any(adds_padded(self._graph, unit, region) for unit in chain[-1:])
         pulled = bool(chain) and (
-            self._is_pulled(chain[-1], bool(count) or adds)
+            self._is_pulled(chain[-1], bool(count) or adds or self._flat.are_of(product))
             or self._is_shuffled(product, chain[-1])
             or (writes_line(self._graph, product) and is_shared(chain[-1]))
         )
@@ -121,9 +121,10 @@ class Epilogues:
             self._graph, unit, region, self._gates.functions
         ):
             return False
-        if product.node.name in self._flat and not self._may_follow_flat(unit, product, others):
-            return False
-        if batches(self._graph, product.node) and not self._is_of_matrices(unit, region, others):
+        if self._flat.are_of(product):
+            if not self._flat.may_follow(unit, product, others):
+                return False
+        elif batches(self._graph, product.node) and not self._is_of_matrices(unit, region, others):
             return False
         if any(self._comes_later(other, product, unit) for other in others):
             return False
@@ -131,18 +132,6 @@ class Epilogues:
             # A matrix product adds maps before its activation (45 small graphs).
             return all(done.node.op == "Add" for done in (*region[1:], unit))
         return product.node.op not in PRODUCTS or not any(map(self._flattens_map, others))
-
-    def _may_follow_flat(self, unit: Unit, product: Unit, others: Sequence[Unit]) -> bool:
-        """Whether a product of flattened rows goes on with ``unit``: not with what is not flat.
-
-        A MatMul of a single batch adds no constants either, which a Gemm does behind its bias
-        (60 small graphs of one and two batches).
-        """
-        if others or any(writer is None for _, writer in unit.reads):
-            return False
-        one = math.prod((self._graph.type_of(product.node.outputs[0]).shape or (0,))[:-2]) == 1
-        biased = any(r.node.name == f"{product.node.name}{BIAS}" for _, r in product.readers)
-        return biased or not one or len(unit.node.inputs) == 1
 
     def _rectified(self, product: Unit) -> list[Unit]:
         """The Relu that alone reads what a product of many batches makes."""
@@ -204,7 +193,7 @@ class Epilogues:
             return unit.role == "pointwise"
         batch = (self._graph.type_of(product.node.outputs[0]).shape or (0, 0))[:-2]
         one = math.prod(batch) == 1 or weight_input(self._graph, product.node) is None
-        return product.node.op not in CONVS and one
+        return product.node.op not in CONVS and one and not self._flat.are_of(product)
 
     def _prepared(self, region: Sequence[Unit]) -> list[Unit]:
         """What of a region the kernel of a Conv does that nothing is generated for."""

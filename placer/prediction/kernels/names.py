@@ -33,6 +33,8 @@ class KernelNames:
             return ()
         if unit.node.op == "Transpose" and writer is not None and self._turns_rows(writer):
             return (unit.node, writer.node)
+        if unit.generated and (flat := self._flattened_for(unit)):
+            return (*self._units.nodes_of(unit), *flat)
         if unit.generated and (reshaped := self._reshaped(unit)):
             return (*self._units.nodes_of(unit), *reshaped)
         if unit.role == "reduce" and (sums := self._sums_rows(unit)):
@@ -42,6 +44,14 @@ class KernelNames:
         reader = unit.readers[0][1]
         units = self._groups[reader.group]
         return tuple(u.node for u in units) if self._kernels.is_prepared(units) else (unit.node,)
+
+    def _flattened_for(self, unit: Unit) -> tuple[Node, ...]:
+        """Sums of products of flattened rows that add these, which are flattened here."""
+        if any(w is not None and self._is_flat(w) for _, w in unit.reads):
+            return ()
+        sums = (r for _, r in unit.readers if r.node.op == "Add" and r.group != unit.group)
+        products = {r.node: self._groups[r.group][0] for r in sums if self._is_flat(r)}
+        return tuple(node for node, product in products.items() if product.role == "product")
 
     def _reshaped(self, unit: Unit) -> tuple[Node, ...]:
         """What wrote rows of several batches as one matrix, or a column too many.

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from placer.graph import Edge, Graph
+from placer.plan import Layer
 from placer.prediction.kernels.attention import attentions, kept_apart
 from placer.prediction.kernels.dissolved import dissolved, moved, moved_placement
 from placer.prediction.kernels.full_precision import float32_tensors
@@ -144,7 +145,7 @@ class KernelPredictor:
         known = self._model.by_name
         predicted = replace(
             predicted,
-            layer=layer if named == layer.nodes else replace(layer, nodes=named),
+            layer=layer if named == layer.nodes else _renamed(layer, named),
             nodes=tuple(known[node.name] for node in predicted.nodes if node.name in known),
             edges=tuple(moved(edge, self._model) for edge in predicted.edges),
         )
@@ -155,3 +156,9 @@ class KernelPredictor:
     def _of_model(self, scales: Mapping[Edge, Scale]) -> Mapping[Edge, Scale]:
         """``scales`` by edges of the model."""
         return {moved(edge, self._model): scale for edge, scale in scales.items()}
+
+
+def _renamed(layer: Layer, names: tuple[str, ...]) -> Layer:
+    """``layer`` of the nodes called ``names``; without any it only moves data."""
+    moves = not names and layer.kind == "compute"
+    return replace(layer, nodes=names, kind="reformat" if moves else layer.kind)

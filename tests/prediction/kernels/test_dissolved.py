@@ -43,6 +43,46 @@ test_flattened_rows = builder_test(
     17,
 )
 
+BLOCK = """
+    (float[1,16,64] x) => (float[1,16,64] out)
+    <float[64,64] w1 = {1}, float[64] b = {1}, float[64,128] w2 = {1}, float[128] d = {1},
+     float[128,64] w3 = {1}, float[64] c = {1}> {
+      flat = Constant<value = int64[2] {-1, 64}>()
+      wide = Constant<value = int64[2] {-1, 128}>()
+      rows = Constant<value = int64[3] {1, 16, 64}>()
+      more = Constant<value = int64[3] {1, 16, 128}>()
+      [positions] r = Add(x, c)
+      [norm1] n = LayerNormalization(r, c, b)
+      [flatten1] n2 = Reshape(n, flat)
+      [product1] p = Gemm(n2, w1, b)
+      [shape1] a = Reshape(p, rows)
+      [residual1] z = Add(a, r)
+      [norm2] m = LayerNormalization(z, c, b)
+      [flatten2] m2 = Reshape(m, flat)
+      [product2] q = Gemm(m2, w2, d)
+      [shape2] e = Reshape(q, more)
+      ACTIVE
+      [flatten3] g2 = Reshape(g, wide)
+      [product3] s = Gemm(g2, w3, c)
+      [shape3] t = Reshape(s, rows)
+      [residual2] u = Add(z, t)
+      [norm3] v = LayerNormalization(u, c, b)
+      [flatten4] v2 = Reshape(v, flat)
+      [product4] y = Gemm(v2, w1, b)
+      [shape4] k = Reshape(y, rows)
+      [residual3] out = Add(u, k)
+    }"""
+test_residuals_of_flattened_rows = builder_test(
+    {
+        title: BLOCK.replace("ACTIVE", active)
+        for title, active in (
+            ("of an activation", "[relu] g = Relu(e)"),
+            ("of SiLU", "[sigmoid] f = Sigmoid(e)\n[gate] g = Mul(e, f)"),
+        )
+    },
+    17,
+)
+
 
 def test_a_gemm_of_flattened_rows_is_named_once_and_reads_pairs_where_they_are(tmp_path: Path):
     model = model_of(text_of(flat(GEMM, "[active] o = Relu(r)"), 17), tmp_path)
