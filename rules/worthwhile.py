@@ -20,13 +20,24 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from placer.graph import Edge, Graph, Node
+from placer.quantization import Format
 from placer.rules.gains import Gains
-from placer.rules.sites import Site, rule_layout
+from placer.rules.pack import Pack
+from placer.rules.sites import Site, find_sites, rule_layout
+from placer.rules.target import ANY_TARGET, Target
 
 _STEPS = 10  # In a microsecond: SciPy's flows are 32-bit integers,
 _MOST = 10**6  # so no site counts for more than that many steps,
 _NEVER = 10**9  # and this is more than all of them.
 _INTEGERS, _FLOATS = "integers", "floats"  # The source and the sink.
+
+
+def default_sites(
+    graph: Graph, pack: Pack, target: Target = ANY_TARGET, formats: Sequence[Format] = ()
+) -> tuple[Site, ...]:
+    """``find_sites``, with the defaults that make the pack's default placement."""
+    sites = find_sites(graph, pack.rules, target, formats)
+    return worthwhile(graph, sites, pack.manifest.behaviour.gains)
 
 
 def worthwhile(graph: Graph, sites: Sequence[Site], gains: Gains | None) -> tuple[Site, ...]:

@@ -29,8 +29,7 @@ from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
-from placer.rules.sites import find_sites
-from placer.rules.worthwhile import worthwhile
+from placer.rules.worthwhile import default_sites
 from placer.search.space import build_space
 
 CONVERSIONS = ("quantize", "dequantize", "requantize")
@@ -66,9 +65,7 @@ class CpuEngine:
         target = target_of(engine)
         pack = pack if options.scheme is None else pack.with_scheme(options.scheme)
         scheme = pack.manifest.scheme
-        sites = find_sites(model.graph, pack.rules, target)
-        sites = worthwhile(model.graph, sites, pack.manifest.behaviour.gains)
-        space = build_space(model.graph, sites)
+        space = build_space(model.graph, default_sites(model.graph, pack, target))
         rng = np.random.default_rng(options.seed)
         chosen = {"float": space.floats, "default": space.defaults}
         for number in range(options.placements):

@@ -25,7 +25,7 @@ from rich.table import Table
 
 import placer
 from benchmarks.command_line import parser_of, write_json
-from placer.calibration.dataset import synthetic_dataset
+from placer.calibration.dataset import Dataset, synthetic_dataset
 from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import PlacerError
@@ -99,11 +99,15 @@ def quantized(path: Path, folder: Path) -> Iterator[Path]:
     model = load_model(path)
     source = folder / f"{path.stem}.onnx"
     save_model(model.proto, model.base_dir, source)
-    samples = [sample.inputs for sample in synthetic_dataset(model, 2, 0)]
-    for name, options in RECIPES.items():
-        target = folder / f"{path.stem}, {name}.onnx"
-        quantize_static(source, target, _Samples(samples), **options)
+    for recipe in RECIPES:
+        target = folder / f"{path.stem}, {recipe}.onnx"
+        by_recipe(recipe, source, synthetic_dataset(model, 2, 0), target)
         yield target
+
+
+def by_recipe(recipe: str, source: Path, samples: Dataset, target: Path) -> None:
+    """Write what ``quantize_static`` makes of ``source`` by one of the ``RECIPES``."""
+    quantize_static(source, target, _Samples(one.inputs for one in samples), **RECIPES[recipe])
 
 
 def compare(path: Path, engine: str) -> Compared:

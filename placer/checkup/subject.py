@@ -85,7 +85,7 @@ class Subject:
         return next(iter(self.data)).inputs
 
     def placement(self) -> Placement:
-        """The pack's default."""
+        """All that the pack's default layouts quantize, whether it pays or not."""
         sites = find_sites(self.model.graph, self.pack.rules, target_of(self.engine))
         return place(sites, {})
 

@@ -26,7 +26,8 @@ from placer.model.importing import Imported, Loss
 from placer.quantization.placement_file import placement_text
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
-from placer.rules.sites import find_sites, place
+from placer.rules.sites import place
+from placer.rules.worthwhile import default_sites
 
 
 @dataclass(frozen=True)
@@ -245,7 +246,7 @@ def _placement_text(imported: Imported, pack: Pack, written: Model) -> str:
 
 
 def _compare(model: Model, imported: Imported, pack: Pack) -> PackComparison:
-    chosen = place(find_sites(model.graph, pack.rules), {}).edges
+    chosen = place(default_sites(model.graph, pack), {}).edges
     source = imported.placement.edges
     known = {*imported.activations, *model.graph.initializers}
     uncalibrated = sorted({edge.tensor for edge in chosen} - known)

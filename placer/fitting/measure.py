@@ -23,7 +23,8 @@ from placer.qdq.mixed_precision import MixedPrecision
 from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.quantization import EMPTY, Placement
 from placer.rules.pack import Pack
-from placer.rules.sites import Site, find_sites, place
+from placer.rules.sites import Site, place
+from placer.rules.worthwhile import default_sites
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Bench:
         given = model
         if self.pack.manifest.scheme.has_float8:
             model = with_opset(model, FLOAT8_OPSET)
-        sites = find_sites(model.graph, self.pack.rules, target_of(self.engine))
+        sites = default_sites(model.graph, self.pack, target_of(self.engine))
         chosen = placements(sites, self.placements, seed=_seed(given))
         candidates = self._candidates(model, list(chosen.values()))
         built, refused = _built(candidates, chosen)
