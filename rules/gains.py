@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -61,7 +61,7 @@ class Gain(Time):
     windows: float = Field(
         default=0.0,
         description="For each thousand pixels that a Conv gathers, those of its kernel for each "
-        "pixel that it writes; none of a single one.",
+        "pixel that it writes, in each group unless it is depthwise; none of a single one.",
     )
 
     def saves_us(self, node: Node, graph: Graph) -> float:
@@ -92,6 +92,16 @@ class Gains(Strict):
         description="The same of nodes that Q moves past, where a node in float writes what they "
         "alone read.",
     )
+    fused: list[Gain] = Field(
+        default=[],
+        description="What layers of several nodes save in float against these nodes one by one, by "
+        "the operator that they are together. The engine leaves the nodes apart where an edge that "
+        "a layer needs `bare` comes from integers.",
+    )
+
+    def of_fused(self, ops: Collection[str]) -> Gain | None:
+        """What is said of layers that are called one of ``ops``."""
+        return next((gain for gain in self.fused if not set(ops).isdisjoint(gain.op)), None)
 
     def saved_us(self, node: Node, graph: Graph) -> float:
         """Microseconds that ``node`` saves in integers; 0 where nothing is said of it."""
@@ -114,11 +124,19 @@ def _is_of(gain: Gain, node: Node, graph: Graph) -> bool:
         return False
     if gain.groups == "any":
         return True
-    groups = node.attributes.get("group", 1)
     if gain.groups == "one":
-        return bool(groups == 1)
+        return _groups(node) == 1
+    return _is_depthwise(node, graph)
+
+
+def _groups(node: Node) -> int:
+    return int(node.attributes.get("group", 1))
+
+
+def _is_depthwise(node: Node, graph: Graph) -> bool:
+    """Whether each channel that a Conv reads has a single one of its own that it writes."""
     shape = graph.type_of(node.inputs[1]).shape
-    return groups > 1 and shape is not None and shape[:2] == (groups, 1)
+    return _groups(node) > 1 and shape is not None and shape[:2] == (_groups(node), 1)
 
 
 def _depth(node: Node, graph: Graph) -> int:
@@ -133,13 +151,14 @@ def _depth(node: Node, graph: Graph) -> int:
 
 
 def _gathered(node: Node, graph: Graph) -> int:
-    """Pixels of the windows that a Conv goes through."""
+    """Pixels of the windows that a Conv goes through, group by group unless it is depthwise."""
     if node.op != "Conv":
         return 0
     kernel = math.prod((graph.type_of(node.inputs[1]).shape or ())[2:])
-    return (
-        0 if kernel == 1 else kernel * math.prod((graph.type_of(node.outputs[0]).shape or ())[2:])
-    )
+    if kernel == 1:
+        return 0
+    times = 1 if _is_depthwise(node, graph) else _groups(node)
+    return times * kernel * math.prod((graph.type_of(node.outputs[0]).shape or ())[2:])
 
 
 def _elements(tensor: str, graph: Graph) -> int:

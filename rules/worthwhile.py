@@ -12,7 +12,7 @@ images", Journal of the Royal Statistical Society B 51 (1989). SciPy computes th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,8 +22,11 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from placer.graph import Edge, Graph, Node
 from placer.quantization import Format
 from placer.rules.gains import Gains
+from placer.rules.match import Match
+from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
-from placer.rules.sites import Site, find_sites, rule_layout
+from placer.rules.schema import Rule
+from placer.rules.sites import Site, find_sites_with_overlaps, rule_layout
 from placer.rules.target import ANY_TARGET, Target
 
 _STEPS = 10  # In a microsecond: SciPy's flows are 32-bit integers,
@@ -36,19 +39,24 @@ def default_sites(
     graph: Graph, pack: Pack, target: Target = ANY_TARGET, formats: Sequence[Format] = ()
 ) -> tuple[Site, ...]:
     """``find_sites``, with the defaults that make the pack's default placement."""
-    sites = find_sites(graph, pack.rules, target, formats)
-    return worthwhile(graph, sites, pack.manifest.behaviour.gains)
+    matches = Matches(graph)
+    sites, _ = find_sites_with_overlaps(matches, pack.rules, target, formats)
+    return worthwhile(matches, sites, pack.rules, pack.manifest.behaviour.gains)
 
 
-def worthwhile(graph: Graph, sites: Sequence[Site], gains: Gains | None) -> tuple[Site, ...]:
+def worthwhile(
+    matches: Matches, sites: Sequence[Site], rules: Iterable[Rule], gains: Gains | None
+) -> tuple[Site, ...]:
     """``sites``, with float as the default where integers would not pay for their conversions.
 
-    Sites of equal structure keep one default. A site whose default is float, or that has no float
-    layout, keeps its own. Nothing changes without ``gains``.
+    ``rules``: those that say which layers exist. Sites of equal structure keep one default. A site
+    whose default is float, or that has no float layout, keeps its own. Nothing changes without
+    ``gains``.
     """
     if gains is None:
         return tuple(sites)
-    cut = _Cut()
+    cut, graph = _Cut(), matches.graph
+    fused = _fused(matches, rules, gains)
     floats = {site.signature: name for site in sites if (name := _float_layout(site)) is not None}
     for site in sites:
         if site.signature in floats:
@@ -57,7 +65,7 @@ def worthwhile(graph: Graph, sites: Sequence[Site], gains: Gains | None) -> tupl
     vertices = {n.name: (s, _vertex(s, floats)) for s in sites for n in s.match.nodes.values()}
     quantized = {edge.tensor for site in sites for edge in site.layouts[site.default].quantize}
     for tensor in sorted(quantized - graph.initializers.keys()):
-        _connect(tensor, graph, vertices, gains, cut)
+        _connect(tensor, graph, vertices, gains, fused.get(tensor, ()), cut)
     kept = cut.side_of_source()
     return tuple(
         replace(site, default=floats[site.signature])
@@ -65,6 +73,23 @@ def worthwhile(graph: Graph, sites: Sequence[Site], gains: Gains | None) -> tupl
         else site
         for site in sites
     )
+
+
+def _fused(
+    matches: Matches, rules: Iterable[Rule], gains: Gains
+) -> Mapping[str, Sequence[tuple[Match, float]]]:
+    """By tensor the layers that exist only where it carries no pair, and what they save."""
+    found: dict[str, list[tuple[Match, float]]] = {}
+    for rule in rules:
+        fusions = [one for layout in rule.layouts.values() for one in layout.fuses]
+        for fusion in (one for one in fusions if one.bare):
+            gain = gains.of_fused(fusion.op)
+            for match in () if gain is None else matches.of(rule):
+                saved = gain.saves_us(match.anchor, matches.graph)
+                edges = [e for name in fusion.bare for e in match.edges(name, matches.graph)]
+                for tensor in {edge.tensor for edge in edges}:
+                    found.setdefault(tensor, []).append((match, saved))
+    return found
 
 
 def _float_layout(site: Site) -> str | None:
@@ -98,9 +123,13 @@ def _connect(
     graph: Graph,
     vertices: Mapping[str, tuple[Site, str]],
     gains: Gains,
+    fused: Sequence[tuple[Match, float]],
     cut: _Cut,
 ) -> None:
-    """Add what it takes to convert ``tensor`` where it is written or read in float."""
+    """Add what it takes to convert ``tensor`` where it is written or read in float.
+
+    ``fused``: layers that read it in float, and are none where it comes from integers.
+    """
     node = graph.producer.get(tensor)
     site, writer = _of_node(node, vertices)
     quantized = site.layouts[site.default].quantize if site else frozenset()
@@ -114,6 +143,9 @@ def _connect(
         readers.add(reader)
         if writes_integers:
             cut.separate(writer, reader, dequantize_us)
+    for match, saved_us in fused if writes_integers else ():
+        parts = {vertices.get(each.name, (None, _FLOATS))[1] for each in match.nodes.values()}
+        cut.separate(writer, _FLOATS if _FLOATS in parts else min(parts), saved_us)
     # One conversion does for all readers.
     read = f"{tensor} quantized"
     for reader in readers - {_FLOATS}:

@@ -8,6 +8,7 @@ import pytest
 from placer.graph import Graph
 from placer.graph.text import graph_of_text
 from placer.rules.gains import Conversion, Gain, Gains
+from placer.rules.matcher import Matches
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import Site, find_sites
 from placer.rules.worthwhile import worthwhile
@@ -38,7 +39,7 @@ def gains(each: dict[str, float], conversion: float) -> Gains:
 
 def integers(graph: Graph, given: Gains | None) -> set[str]:
     """The anchors of sites whose default quantizes."""
-    sites = worthwhile(graph, find_sites(graph, RULES), given)
+    sites = worthwhile(Matches(graph), find_sites(graph, RULES), RULES, given)
     return {s.match.anchor.name for s in sites if s.layouts[s.default].quantize}
 
 

@@ -47,8 +47,9 @@ from placer.optimizer.setup.warm_start import warm_starts
 from placer.optimizer.time_limit import TimeLimit
 from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.recovery.recover import steps_of
+from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
-from placer.rules.sites import find_sites
+from placer.rules.sites import find_sites_with_overlaps
 from placer.rules.worthwhile import worthwhile
 
 SYNTHETIC_SAMPLES = 16
@@ -100,7 +101,8 @@ def prepare(
     scheme = pack.manifest.scheme
     if scheme.has_float8:
         model = with_opset(model, FLOAT8_OPSET)
-    all_sites = find_sites(model.graph, pack.rules, target_of(engine), scheme.formats)
+    matches = Matches(model.graph)
+    all_sites, _ = find_sites_with_overlaps(matches, pack.rules, target_of(engine), scheme.formats)
     half = told_of_half(all_sites, model, engine)
     if half is not None:
         warn(half)
@@ -109,7 +111,7 @@ def prepare(
     ran = bodies_run(model, calibration_data, evaluation_data, warn)
     sites = ran.sites(sites)
     sites, needed = chosen_sites(sites, model.graph, pack, request, observer)
-    sites = worthwhile(model.graph, sites, pack.manifest.behaviour.gains)
+    sites = worthwhile(matches, sites, pack.rules, pack.manifest.behaviour.gains)
     reason = _told_of_bodies(model, calibration_data, evaluation_data)
     space = space_of(sites, model, pack, reason or ran.told or "there is nothing to do")
     check_forced(space, needed)

@@ -102,7 +102,7 @@ class Explainer:
         self._predictor = predictor
         self._estimator = estimator
         sites, self._overlaps = find_sites_with_overlaps(matches, rules, target, formats)
-        self.sites = worthwhile(matches.graph, sites, gains)
+        self.sites = worthwhile(matches, sites, rules, gains)
 
     def explain(self, placement: Placement) -> Explanation:
         """Explain ``placement``, which must be of the explainer's graph."""
