@@ -47,6 +47,11 @@ class Behaviour(Strict):
         "Casts to the type that they read. `partly`: nor, unless they read a graph input, Expands, "
         "Slices without an end, and sums and products with a single number.",
     )
+    run_time_scales: Literal["unknown", "predicted"] = Field(
+        default="unknown",
+        description="Whether the rules know the layers of a file that computes scales at run time "
+        "(DynamicQuantizeLinear): it is `predicted` as it is, else its float model is shown.",
+    )
     equal: Literal["kept", "merged"] = Field(
         default="kept",
         description="What becomes of nodes that compute the same from the same: each is `kept`, or "

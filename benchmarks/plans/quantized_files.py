@@ -1,8 +1,8 @@
 """How well plans of files that others quantized are predicted from their own pairs.
 
 What ``placer explain`` predicts is held against what the engine builds of the file. ``--float``
-takes float models and quantizes each with onnxruntime's ``quantize_static`` on random data first:
-as it does by default (int8), with symmetric int8, and with uint8.
+takes float models and quantizes each first: with onnxruntime's ``quantize_static`` on random data
+as it does by default (int8), with symmetric int8, and with uint8, and with ``quantize_dynamic``.
 
     python -m benchmarks.plans.quantized_files --engine onnxruntime net-int8.onnx other-int8.onnx
     python -m benchmarks.plans.quantized_files --engine openvino --float net.onnx --json files.json
@@ -19,7 +19,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
 from rich.console import Console
 from rich.table import Table
 
@@ -35,10 +40,12 @@ from placer.plan.diff_result import Score
 from placer.results.result import versions
 
 _SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True}
+AT_RUN_TIME = "at run time"
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "int8": {},
     "int8, symmetric": {"per_channel": True, "extra_options": _SYMMETRIC},
     "uint8": {"per_channel": True, "activation_type": QuantType.QUInt8},
+    AT_RUN_TIME: {},
 }
 
 
@@ -106,7 +113,10 @@ def quantized(path: Path, folder: Path) -> Iterator[Path]:
 
 
 def by_recipe(recipe: str, source: Path, samples: Dataset, target: Path) -> None:
-    """Write what ``quantize_static`` makes of ``source`` by one of the ``RECIPES``."""
+    """Write what onnxruntime's quantizer makes of ``source`` by one of the ``RECIPES``."""
+    if recipe == AT_RUN_TIME:
+        quantize_dynamic(source, target)
+        return
     quantize_static(source, target, _Samples(one.inputs for one in samples), **RECIPES[recipe])
 
 

@@ -249,7 +249,9 @@ def _subject(
     pack: Pack,
 ) -> _Subject:
     bodies, scheme = pack.enters_bodies, pack.manifest.scheme
-    if is_quantized_file(model):
+    at_run_time = quantizes_at_run_time(model)
+    known = pack.manifest.behaviour.run_time_scales == "predicted"
+    if is_quantized_file(model) or (at_run_time and known):
         if placement is not None:
             raise InputError(
                 f"{model} has Q/DQ pairs already; give the float model or no placement"
@@ -293,7 +295,7 @@ def _subject(
             loaded.fingerprint,
             left,
             scopes=loaded.graph.scopes,
-            refused=_RUN_TIME if quantizes_at_run_time(model) else "",
+            refused=_RUN_TIME if at_run_time else "",
         )
     file = read_placement(placement)
     chosen = load_placement(placement, loaded.graph).translated(file.scheme, scheme)

@@ -15,6 +15,8 @@ import placer
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.engines.tensorrt.offline_builder import check_model
+from placer.plan.diff import diff_plans
+from placer.plan.diff_result import Score
 from placer.prediction.rule_tests import layer_line
 
 MODEL = """
@@ -131,19 +133,33 @@ def test_an_explanation_says_that_no_such_engine_is_built(tmp_path: Path):
     assert placer.explain(with_pairs(tmp_path, 0)).unpredicted == ()
 
 
-def test_an_explanation_says_that_a_file_quantizes_at_run_time(tmp_path: Path):
+def test_a_file_that_quantizes_at_run_time_is_predicted_where_the_pack_can_or_said_not_to_be(
+    tmp_path: Path,
+):
+    """Two products share what they quantize, the third has it for itself."""
     text = """
     <ir_version: 8, opset_import: ["": 17]>
-    g (float[8,16] x) => (float[8,16] y) <float[16,16] w = {1}> { [product] y = MatMul(x, w) }
+    g (float[8,16] x) => (float[8,16] y, float[8,16] end)
+    <float[16,16] w = {1}, float[16,16] v = {2},
+     float[16] b = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}> {
+      [product1] a = MatMul(x, w) [sum1] c = Add(a, b) [act] d = Erf(c)
+      [product2] y = MatMul(x, v) [product3] end = MatMul(d, w)
+    }
     """
     plain, dynamic = tmp_path / "plain.onnx", tmp_path / "dynamic.onnx"
     proto = onnx.parser.parse_model(text)
-    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.eye(16, dtype=np.float32), "w"))
+    for tensor, factor in zip(proto.graph.initializer, (1, 2), strict=False):
+        values = factor * np.eye(16, dtype=np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     onnx.save(proto, plain)
     quantize_dynamic(plain, dynamic)
-    (told,) = placer.explain(dynamic, pack="onnxruntime").unpredicted
+    own = placer.explain(dynamic, pack="onnxruntime")
+    built = OnnxRuntimeEngine().compile(onnx.load(dynamic), tmp_path).plan()
+    diff = diff_plans(own.explanation.plan, built)
+    assert diff.exact == Score(matched=5, predicted=5, actual=5)
+    assert own.unpredicted == placer.explain(plain, pack="openvino").unpredicted == ()
+    (told,) = placer.explain(dynamic, pack="openvino").unpredicted
     assert told.startswith("this file quantizes at run time (DynamicQuantizeLinear)")
-    assert placer.explain(plain, pack="onnxruntime").unpredicted == ()
 
 
 TRAINED = """

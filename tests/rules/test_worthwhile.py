@@ -121,6 +121,45 @@ def test_what_a_node_saves_is_told_by_its_operator_groups_and_sizes():
     assert given.quantize.takes_us("z", graph) == pytest.approx(1 + 2 * 0.128)
 
 
+def test_a_conv_of_several_groups_gathers_pixels_for_each_unless_it_is_depthwise():
+    graph = graph_of_text("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,8,4,4] x) => (float[1,8,4,4] a, float[1,16,4,4] b)
+        <float[8,1,3,3] w = {1}, float[16,1,3,3] v = {1}> {
+          [deep] a = Conv<group = 8, pads = [1, 1, 1, 1]>(x, w)
+          [wide] b = Conv<group = 8, pads = [1, 1, 1, 1]>(x, v)
+        }
+    """)
+    given = Gains(
+        quantize=Conversion(), dequantize=Conversion(), nodes=[Gain(op=["Conv"], windows=-1000)]
+    )
+    saved = {name: given.saved_us(node, graph) for name, node in graph.by_name.items()}
+    assert saved == pytest.approx({"deep": -144, "wide": -8 * 144})
+
+
+GELU = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,16,16] x) => (float[1,16,16,16] out)
+<float[16,16,3,3] w = {1}, float root = {1.4142135}, float one = {1}, float half = {0.5}> {
+  [wide] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+  [div] d = Div(a, root)
+  [erf] e = Erf(d)
+  [add] f = Add(e, one)
+  [mul] m = Mul(a, f)
+  [end] out = Mul(m, half)
+}
+"""
+
+
+@pytest.mark.parametrize(("saved", "kept"), [(0.0, {"wide"}), (6.0, {"wide"}), (8.0, set())])
+def test_integers_in_front_of_a_layer_of_several_nodes_cost_what_it_saves(
+    saved: float, kept: set[str]
+):
+    """The Conv saves 10 us, of which a Q before it and two DQs behind it take 3."""
+    given = gains({"Conv": 10.0}, 1).model_copy(update={"fused": [Gain(op=["Gelu"], each=saved)]})
+    assert integers(graph_of_text(GELU), given) == kept
+
+
 POOLED = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,16,16,16] x) => (float[1,16,8,8] out)
