@@ -12,7 +12,7 @@ images", Journal of the Royal Statistical Society B 51 (1989). SciPy computes th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,7 +21,8 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from placer.graph import Edge, Graph, Node
 from placer.quantization import Format
-from placer.rules.gains import Gains
+from placer.rules.fusion_schema import Fusion
+from placer.rules.gains import Gain, Gains
 from placer.rules.match import Match
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
@@ -81,15 +82,20 @@ def _fused(
     """By tensor the layers that exist only where it carries no pair, and what they save."""
     found: dict[str, list[tuple[Match, float]]] = {}
     for rule in rules:
-        fusions = [one for layout in rule.layouts.values() for one in layout.fuses]
-        for fusion in (one for one in fusions if one.bare):
-            gain = gains.of_fused(fusion.op)
-            for match in () if gain is None else matches.of(rule):
+        for fusion, gain in _bare_fusions(rule, gains):
+            for match in matches.of(rule):
                 saved = gain.saves_us(match.anchor, matches.graph)
                 edges = [e for name in fusion.bare for e in match.edges(name, matches.graph)]
                 for tensor in {edge.tensor for edge in edges}:
                     found.setdefault(tensor, []).append((match, saved))
     return found
+
+
+def _bare_fusions(rule: Rule, gains: Gains) -> Iterator[tuple[Fusion, Gain]]:
+    for fusion in (one for layout in rule.layouts.values() for one in layout.fuses):
+        gain = gains.of_fused(fusion.op)
+        if fusion.bare and gain is not None:
+            yield fusion, gain
 
 
 def _float_layout(site: Site) -> str | None:
