@@ -22,6 +22,9 @@ here                           there
 ``SCHEMES``                    schemes per region: 30 in the workflow's signature and in the guide's
                                examples and time estimates; its command line takes 50
 order                          all schemes of a pattern, then its best is kept and the next is tuned
+``baseline``                   ``--qdq_baseline``: in each pattern, points on tensors on which an
+                               imported model has pairs are tried first; patterns not tuned yet keep
+                               theirs, if all regions of such a pattern agree
 =============================  ====================================================================
 
 Regions, patterns and insertion points were held against the package's on 13 models of
@@ -53,11 +56,12 @@ from benchmarks.search.regions import LINEAR_OPS, Region, RegionFinder, signatur
 from placer.graph import Edge, Graph, Node
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposal
-from placer.search.space import Group, Space
+from placer.search.space import Choices, Group, Space
 
 SCHEMES = 30
 TOP_PART, TOP_LEAST = 0.1, 10
 MOST_MUTATIONS, MOST_ATTEMPTS = 3, 100
+_LEAST_DISTANCE = 4  # Points in which imported schemes of a pattern differ.
 
 # Operators that never get a pair: of logic, of shapes and copies, reductions.
 _SKIPPED = frozenset(
@@ -176,19 +180,37 @@ class _Pattern:
     points: tuple[Point, ...]
     regions: tuple[tuple[int, dict[Point, set[Edge]], set[Edge]], ...]
 
+    def schemes_on(self, tensors: set[str]) -> list[Scheme]:
+        """What the regions have on ``tensors``, if any; too like an earlier one it is left out."""
+        found: list[Scheme] = []
+        for _, by_point, _ in self.regions:
+            scheme = frozenset(
+                point
+                for point in self.points
+                if any(edge.tensor in tensors for edge in by_point.get(point, ()))
+            )
+            if tensors and all(len(scheme ^ own) >= _LEAST_DISTANCE for own in found):
+                found.append(scheme)
+        return found
+
 
 class RegionProposer:
     """Tunes one pattern of regions after the other, starting from the float model.
 
-    Keeps its own state, so it is told of every trial in turn.
+    Keeps its own state, so it is told of every trial in turn. ``baseline``: choices of a quantized
+    model that is imported.
     """
 
-    def __init__(self, space: Space, seed: int, schemes: int = SCHEMES) -> None:
+    def __init__(
+        self, space: Space, seed: int, schemes: int = SCHEMES, baseline: Choices | None = None
+    ) -> None:
         self._space = space
         self._random = random.Random(seed)
         self._schemes = schemes
         self._patterns = _patterns(space)
         self._reachable = {e for p in self._patterns for _, _, reach in p.regions for e in reach}
+        quantized = set() if baseline is None else _quantized_tensors(space, baseline)
+        self._imported = {pattern: pattern.schemes_on(quantized) for pattern in self._patterns}
         self._search = self._tune_all()
         self._waiting: dict[str, str] | None = next(self._search)
 
@@ -211,7 +233,8 @@ class RegionProposer:
     def _tune_all(self) -> Generator[dict[str, str], float, None]:
         """Yields choices and is sent their latency."""
         yield dict(self._space.floats)
-        best: dict[_Pattern, Scheme] = {}
+        agreed = {p: own[0] for p, own in self._imported.items() if len(own) == 1}
+        best: dict[_Pattern, Scheme] = dict(agreed)
         for pattern in self._patterns:
             measured: dict[Scheme, float] = {}
             for _ in range(self._schemes):
@@ -222,6 +245,9 @@ class RegionProposer:
             best[pattern] = min(measured, key=lambda own: measured[own])
 
     def _propose(self, pattern: _Pattern, measured: dict[Scheme, float]) -> Scheme | None:
+        for scheme in self._imported[pattern]:
+            if scheme not in measured:
+                return scheme
         if not measured:
             return frozenset()
         count = max(int(len(measured) * TOP_PART), min(TOP_LEAST, len(measured)))
@@ -296,6 +322,17 @@ def _patterns(space: Space) -> list[_Pattern]:
         if useful:
             found.append(_Pattern(tuple(useful), tuple(resolved)))
     return found
+
+
+def _quantized_tensors(space: Space, choices: Choices) -> set[str]:
+    """Activations that a placement quantizes."""
+    return {
+        edge.tensor
+        for group in space.groups
+        for site in group.sites
+        for edge in site.layouts[choices[group.name]].quantize
+        if edge.tensor not in space.graph.initializers
+    }
 
 
 def _nearest(group: Group, edges: set[Edge], reachable: set[Edge]) -> str:

@@ -14,7 +14,13 @@ from rich.console import Console
 
 from benchmarks.search.models import Latency, Noise, NoiseUnit, Problem, load_problem
 from benchmarks.search.region_scheme import RegionProposer
-from benchmarks.search.rivals import TpeProposer
+from benchmarks.search.rivals import (
+    CmaEsProposer,
+    GreedyProposer,
+    LocalProposer,
+    StartedProposer,
+    TpeProposer,
+)
 from placer.accuracy.gates import GateResult
 from placer.common.statistics import Ratio
 from placer.prediction.times.gpus import load_gpu
@@ -28,7 +34,10 @@ from placer.search.space import Choices, Space
 
 OURS, NO_PROFILE, RANDOM, TPE = "ours", "ours, no profile", "random", "TPE"
 SEEDED_TPE, REGIONS = "TPE from our seeds", "regions"
-BUDGETS = {OURS: 60, NO_PROFILE: 60, RANDOM: 200, TPE: 200, SEEDED_TPE: 200, REGIONS: 200}
+CMA_ES, LOCAL, GREEDY = "CMA-ES", "local search", "greedy"  # From our seeds, too.
+IMPORTED_REGIONS = "regions, default imported"
+_RIVALS = (RANDOM, TPE, SEEDED_TPE, CMA_ES, LOCAL, GREEDY, REGIONS, IMPORTED_REGIONS)
+BUDGETS = {OURS: 100, NO_PROFILE: 100, **dict.fromkeys(_RIVALS, 200)}
 # Standard deviation of the logarithm of the hidden factor.
 HIDDEN = 0.25
 NEAR = 1.01  # Found: at most this times the optimum.
@@ -122,14 +131,18 @@ def make_proposer(scheme: str, problem: Problem, seed: int, gate: Gate | None) -
             per_site=False,
             noise_limit=None if gate is None else gate.limit,
         )
-    if scheme == SEEDED_TPE:
-        return TpeProposer(problem.space, seed, starts_of(problem.space))
-    made: dict[str, Callable[[Space, int], Proposer]] = {
-        RANDOM: RandomProposer,
-        TPE: TpeProposer,
-        REGIONS: RegionProposer,
+    space, starts = problem.space, starts_of(problem.space)
+    made: dict[str, Callable[[], Proposer]] = {
+        RANDOM: lambda: RandomProposer(space, seed),
+        TPE: lambda: TpeProposer(space, seed),
+        SEEDED_TPE: lambda: TpeProposer(space, seed, starts),
+        CMA_ES: lambda: CmaEsProposer(space, seed, starts),
+        LOCAL: lambda: StartedProposer(space, starts, LocalProposer(space, seed).propose),
+        GREEDY: lambda: StartedProposer(space, starts, GreedyProposer(space).propose),
+        REGIONS: lambda: RegionProposer(space, seed),
+        IMPORTED_REGIONS: lambda: RegionProposer(space, seed, baseline=space.defaults),
     }
-    return made[scheme](problem.space, seed)
+    return made[scheme]()
 
 
 def starts_of(space: Space) -> list[Choices]:
