@@ -2,6 +2,7 @@
 
 from placer.model.load import (
     Model,
+    check_file,
     is_quantized_file,
     load_as_is,
     load_model,
@@ -13,6 +14,7 @@ from placer.model.save import save_model
 
 __all__ = [
     "Model",
+    "check_file",
     "is_quantized_file",
     "load_as_is",
     "load_model",

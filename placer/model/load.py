@@ -131,9 +131,7 @@ def load_model(
     with known input shapes, or is quantized in a way that cannot be taken apart.
     """
     path = Path(path)
-    proto = read_model(path)
-    tensors = list(all_tensors(proto.graph))
-    base_dir = data_folder(tensors, path)
+    proto, tensors, base_dir = _read(path)
     fixed = _fixed_inputs(proto)
     imported = None
     try:
@@ -175,11 +173,27 @@ def model_fingerprint(path: Path, fix: Mapping[str, float] | None = None) -> str
 
     Raises InputError if the file is no ONNX model or its external data are not there.
     """
-    tensors = list(all_tensors(read_model(path).graph))
-    base_dir = data_folder(tensors, path)
+    _, tensors, base_dir = _read(path)
     check_tensors(tensors, base_dir, path)
     digest = fingerprint(path, tensors, base_dir)
     return _with_fixed(digest, fix) if fix else digest
+
+
+def check_file(path: Path) -> None:
+    """Raise InputError if ``load_model`` would refuse the file at its first look.
+
+    What is no ONNX model, is damaged or lacks its external data is found without the engines and
+    libraries that a run imports.
+    """
+    _, tensors, base_dir = _read(path)
+    check_tensors(tensors, base_dir, path)
+
+
+def _read(path: Path) -> tuple[ModelProto, list[TensorProto], Path]:
+    """The model in the file, its tensors, and the folder of those that are external."""
+    proto = read_model(path)
+    tensors = list(all_tensors(proto.graph))
+    return proto, tensors, data_folder(tensors, path)
 
 
 def _with_fixed(digest: str, fix: Mapping[str, float]) -> str:
@@ -219,9 +233,7 @@ def load_as_is(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
 
     Raises InputError if the file is no ONNX model or an input's shape is not known.
     """
-    proto = read_model(path)
-    tensors = list(all_tensors(proto.graph))
-    base_dir = data_folder(tensors, path)
+    proto, tensors, base_dir = _read(path)
     check_tensors(tensors, base_dir, path)
     input_shapes = input_shapes_of(proto, dict(shapes or {}), path)
     fix_input_shapes(fixed := ModelProto(graph=GraphProto(input=proto.graph.input)), input_shapes)

@@ -13,6 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import onnx
+import onnx.defs
 from google.protobuf.message import DecodeError
 from onnx import (
     AttributeProto,
@@ -117,6 +118,12 @@ class _Door:
             self._check_name(entry.domain)
             if not (entry.domain not in STANDARD) <= entry.version <= _MAX_OPSET:
                 raise self._wrong(f"it imports version {entry.version} of '{entry.domain}'")
+            newest = onnx.defs.onnx_opset_version()
+            if entry.domain in STANDARD and entry.version > newest:
+                raise InputError(
+                    f"{self.path} is of opset {entry.version}, and the installed onnx package "
+                    f"knows none beyond {newest}; export it with an opset up to that"
+                )
         for function in proto.functions:
             for name in (function.domain, function.name, *function.input, *function.output):
                 self._check_name(name)

@@ -17,10 +17,12 @@ from filelock import FileLock, Timeout
 
 from placer.common.files import make_output_folder, write_bytes
 from placer.errors import InputError
+from placer.model import check_file
 from placer.onboarding.executors import Begun, Executor
 from placer.onboarding.junit import junit_xml
 from placer.onboarding.manifest import Onboarding
 from placer.onboarding.planning import Planned, clean_up, make_ready, plan, settle
+from placer.onboarding.process import Outcome
 from placer.report import write_report
 from placer.results.folder import OnboardingFolder, OutputFolder
 from placer.results.onboarding import (
@@ -110,7 +112,8 @@ class Run:
                     _stop([process for _, process in running], heard, tell)
                 while waiting and not heard and self._executor.has_room(len(running)):
                     one = waiting.popleft()
-                    running.append((one, self._start(one, tell)))
+                    if not self._refused(one, tell):
+                        running.append((one, self._start(one, tell)))
                 time.sleep(_POLL_S)
                 running = [pair for pair in running if not self._has_ended(*pair, tell)]
             for one in waiting:
@@ -136,11 +139,28 @@ class Run:
         self._write()
         return process
 
+    def _refused(self, one: _Progress, tell: Tell) -> bool:
+        """Whether the file is no model at all: that is known without a process of its own."""
+        begin = time.monotonic()
+        try:
+            check_file(self._onboarding.folder / one.planned.job.model)
+        except InputError as error:
+            make_ready(one.planned)
+            one.ran = True
+            seconds = round(time.monotonic() - begin, 3)
+            self._settle(one, Outcome("bad input", str(error), seconds=seconds), tell)
+            return True
+        return False
+
     def _has_ended(self, one: _Progress, process: Begun, tell: Tell) -> bool:
         outcome = process.poll()
         if outcome is None:
             return False
         self._executor.ended(process)
+        self._settle(one, outcome, tell)
+        return True
+
+    def _settle(self, one: _Progress, outcome: Outcome, tell: Tell) -> None:
         record = Record(
             state=outcome.state,
             reason=outcome.reason,
@@ -153,7 +173,6 @@ class Run:
         on = f" on {outcome.where}" if outcome.where else ""
         tell(f"{one.planned.job.name}: {one.state}, {one.seconds:.1f} s{on}: {one.reason}")
         self._write()
-        return True
 
     def _write(self) -> Summary:
         summary = self.summary()

@@ -209,3 +209,11 @@ def test_inputs_with_default_values_are_fixed_to_them_and_the_others_keep_their_
     model = load_model(write(proto))
     assert model.graph.inputs == ("x", "z")
     assert model.notes[0] == "fixed 1 inputs to their default values: k"
+
+
+def test_an_operator_set_that_is_newer_than_the_installed_onnx(write: Callable[..., Path]):
+    newest = onnx.defs.onnx_opset_version()
+    assert load_as_is(write(RELU.replace("17]", f"{newest}]"))).graph.nodes
+    told = refusal(write(RELU.replace("17]", f"{newest + 1}]")))
+    assert f"is of opset {newest + 1}" in told
+    assert f"none beyond {newest}" in told

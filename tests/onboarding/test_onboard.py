@@ -8,7 +8,7 @@ import yaml
 
 from placer.errors import InputError
 from placer.onboarding.describe import Described, describe
-from placer.onboarding.executors import Local
+from placer.onboarding.executors import Begun, Local
 from placer.onboarding.fingerprints import changes, inputs_of, only_goes_on
 from placer.onboarding.manifest import Job, read_manifest
 from placer.onboarding.manifest_fields import Options
@@ -130,3 +130,36 @@ def test_the_worst_state_decides_the_exit_code():
     assert exit_code_of(["faster", "gate not met"]) == 3
     for state in ("bad input", "failed", "crashed", "timed out", "interrupted", "waiting"):
         assert exit_code_of(["faster", "gate not met", state]) == 1
+
+
+class _Unused(Local):
+    """Describes without a process and must not begin with any model."""
+
+    def describe(self, options: Options, folder: Path) -> Described:  # noqa: ARG002
+        return Described(engine="e 1, CPU", pack="p 1.0.0 (aa)")
+
+    def start(self, planned: Planned, folder: Path) -> Begun:  # noqa: ARG002
+        raise AssertionError(f"a process for {planned.job.name}")
+
+
+def test_files_that_are_no_model_take_no_process(tmp_path: Path):
+    digits = (DIGITS / "digits.onnx").read_bytes()
+    (tmp_path / "cut.onnx").write_bytes(digits[:100_000])
+    (tmp_path / "empty.onnx").touch()
+    (tmp_path / "pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\n")
+    external = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(onnx.load_from_string(digits), tmp_path / "weightless.onnx", **external)
+    (tmp_path / "w.bin").unlink()
+    (tmp_path / "models.yaml").write_text("models: [{model: '*.onnx'}, {model: gone.onnx}]")
+    onboarding = read_manifest(tmp_path / "models.yaml")
+    summary = onboard(onboarding, frozenset(), lambda _: None, _Unused(onboarding.slots))
+    assert {model.name: model.state for model in summary.models} == dict.fromkeys(
+        ("cut", "empty", "gone", "pointer", "weightless"), "bad input"
+    )
+    reasons = {model.name: model.reason for model in summary.models}
+    assert "was cut short" in reasons["cut"]
+    assert "git lfs pull" in reasons["pointer"]
+    assert "external data file w.bin" in reasons["weightless"]
+    again = onboard(onboarding, frozenset(), lambda _: None, _Unused(onboarding.slots))
+    assert [model.ran for model in again.models] == [False] * 5
+    assert {model.name: model.reason for model in again.models} == reasons
