@@ -91,6 +91,12 @@ class Behaviour(Strict):
         description="Whether rules look into the bodies of If, Loop and Scan: `entered` where the "
         "engine fuses pairs there as elsewhere; else what is there stays `float`.",
     )
+    half: Literal["quantized", "kept"] = Field(
+        default="quantized",
+        description="What becomes of operators on FP16 or BF16 tensors between pairs: integer "
+        "kernels as for float (`quantized`), or they are `kept`, since no integer kernel reads or "
+        "writes half precision; placer says so before a search.",
+    )
     memory_layouts: Literal["ignored", "followed"] = Field(
         default="ignored",
         description="Whether it is `followed` where each tensor's channels are in memory, as ONNX "

@@ -139,6 +139,8 @@ def print_result(console: Console, result: Result, folder: str) -> None:
         console.print(_spent(result.budget), highlight=False)
     clock = f"{result.objective} is {result.engine.clock} on {result.engine.device}"
     console.print(clock, highlight=False)
+    if result.source is not None:
+        console.print(escape(result.beside_source()), highlight=False)
     if result.best is not None and result.best.base is not None:
         note = f"what is not quantized is computed in {result.best.base}"
         console.print(note, highlight=False)

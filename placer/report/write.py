@@ -60,6 +60,7 @@ def run_page(run: Run) -> str:
         "metrics": list(summary.shown_metrics(run)),
         "changed": summary.what_changed(run),
         "chosen": summary.chosen(run.result),
+        "given": run.result.beside_source(),
         "files": summary.files(run),
         "in_bodies": summary.in_bodies(run),
         "figures": {

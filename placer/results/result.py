@@ -38,6 +38,8 @@ from placer.results.parts import (
 )
 from placer.results.verdict import Verdict
 
+# Kind of the trial with which the search on a quantized model begins.
+AS_IMPORTED = "as imported"
 _NAMES = OutputFolder(Path())
 _AGREEMENT = "argmax_agreement"
 
@@ -125,6 +127,25 @@ class Result(Part):
             for name, value in metrics.items()
             if not name.startswith(_AGREEMENT) or name.partition(" ")[2] in classes
         }
+
+    def beside_source(self) -> str:
+        """How the quantized file that the run was given stands to its trials; else nothing."""
+        if self.source is None:
+            return ""
+        text = f"{self.model.path} itself was not measured"
+        if self.source.time_ratio is not None and self.source.time_ratio_interval is not None:
+            low, high = self.source.time_ratio_interval
+            text = (
+                f"the result takes {self.source.time_ratio:.3g} times as long as "
+                f"{self.model.path} itself, measured in turn (95% interval {low:.3g} to {high:.3g})"
+            )
+        number = next((trial.number for trial in self.trials if trial.kind == AS_IMPORTED), None)
+        if number is None:
+            return text
+        return (
+            f"trial {number} ({AS_IMPORTED}) is the placement nearest to the file's pairs that the "
+            f"search can try; {text}"
+        )
 
     @classmethod
     def read(cls, path: Path | str) -> Result:

@@ -7,9 +7,6 @@ import numpy as np
 import onnx
 import pytest
 
-from placer.engines.base import Engine
-from placer.engines.onnxruntime import OnnxRuntimeEngine
-from placer.engines.openvino.engine import OpenVinoEngine
 from placer.model import load_model
 from placer.optimizer.setup.decisions import told_of_half
 from placer.results.result import Result
@@ -53,18 +50,18 @@ HALF_NET = """
 
 
 @pytest.mark.parametrize(
-    ("engine", "dtype", "told"),
+    ("pack_name", "dtype", "told"),
     [
-        (OnnxRuntimeEngine(), "float16", True),
-        (OnnxRuntimeEngine(), "float", False),
-        (OpenVinoEngine(), "float16", False),
+        ("onnxruntime", "float16", True),
+        ("onnxruntime", "float", False),
+        ("openvino", "float16", False),
     ],
     ids=["float16", "float", "OpenVINO"],
 )
 def test_half_precision_on_onnx_runtime_is_told(
-    save: Callable[..., Path], engine: Engine, dtype: str, told: bool
+    save: Callable[..., Path], pack_name: str, dtype: str, told: bool
 ):
     model = load_model(save(HALF_NET.replace("TYPE", dtype)))
     sites = find_sites(model.graph, load_pack("onnxruntime").rules)
-    sentence = told_of_half(sites, model, engine)
+    sentence = told_of_half(sites, model, load_pack(pack_name))
     assert (sentence is not None and "give the float32 export" in sentence) is told

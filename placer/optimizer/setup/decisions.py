@@ -8,8 +8,6 @@ from onnx import TensorProto
 
 from placer.calibration.dataset import Dataset
 from placer.calibration.masked import masked_tensors
-from placer.engines.base import Engine
-from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import NothingToQuantizeError
 from placer.graph import Edge
 from placer.model import Model
@@ -44,9 +42,9 @@ def quantizable_sites(
     return kept
 
 
-def told_of_half(sites: tuple[Site, ...], model: Model, engine: Engine) -> str | None:
-    """What to do where ONNX Runtime's CPU would quantize half precision, which makes it slower."""
-    if engine.name != OnnxRuntimeEngine.name:
+def told_of_half(sites: tuple[Site, ...], model: Model, pack: Pack) -> str | None:
+    """What to do where pairs would only slow down half precision, by what ``pack`` says of it."""
+    if pack.manifest.behaviour.half != "kept":
         return None
     layouts = [layout for site in sites for layout in site.layouts.values()]
     types = {model.graph.type_of(edge.tensor).dtype for lay in layouts for edge in lay.quantize}
@@ -54,7 +52,7 @@ def told_of_half(sites: tuple[Site, ...], model: Model, engine: Engine) -> str |
     if not half:
         return None
     return (
-        f"{model.path} computes in {half[0]}, between which ONNX Runtime's CPU has no integer "
+        f"{model.path} computes in {half[0]}, for which {pack.manifest.engine} has no integer "
         "kernels: hardly any placement will be faster; give the float32 export, or another engine"
     )
 

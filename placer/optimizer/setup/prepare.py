@@ -103,7 +103,7 @@ def prepare(
         model = with_opset(model, FLOAT8_OPSET)
     matches = Matches(model.graph)
     all_sites, _ = find_sites_with_overlaps(matches, pack.rules, target_of(engine), scheme.formats)
-    half = told_of_half(all_sites, model, engine)
+    half = told_of_half(all_sites, model, pack)
     if half is not None:
         warn(half)
     sites = quantizable_sites(all_sites, model, pack, warn)

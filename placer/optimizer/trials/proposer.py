@@ -14,6 +14,7 @@ from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.optimizer.trials.search_time import SearchTime
 from placer.prediction.select import AnyPredictor, make_predictor
 from placer.quantization import FLOAT8, Ranges
+from placer.results.result import AS_IMPORTED
 from placer.search.base_precision import BaseProposer
 from placer.search.landscape.landscape import Landscape
 from placer.search.landscape.layer_signatures import LayerModel
@@ -132,7 +133,7 @@ def _warm_starts(task: Task, study: Study) -> tuple[Proposal, ...]:
 
 
 def _as_imported(task: Task) -> Iterator[Proposal]:
-    """Where a model that is quantized already had its pairs."""
+    """The placement nearest to the pairs of a model that is quantized already."""
     if task.model.imported is None:
         return
     source = task.model.imported
@@ -140,7 +141,7 @@ def _as_imported(task: Task) -> Iterator[Proposal]:
     placement = source.placement.in_format(FLOAT8) if is_new else source.placement
     choices = task.space.nearest(placement)
     if task.space.placement(choices).edges:
-        yield Proposal("as imported", choices)
+        yield Proposal(AS_IMPORTED, choices)
 
 
 def noise_limit(gates: tuple[Gate, ...]) -> float | None:
