@@ -103,6 +103,11 @@ class Behaviour(Strict):
         "Runtime has them on a CPU, since moving them takes time; else layers have them as they "
         "come.",
     )
+    lacks: tuple[str, ...] = Field(
+        default=(),
+        description="Operators of ONNX that the engine does not have: it refuses models with them, "
+        "which is said where such a model is explained or optimized.",
+    )
     gains: Gains | None = Field(
         default=None,
         description="Times by which the default placement leaves float what integers would not pay "

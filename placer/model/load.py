@@ -312,6 +312,11 @@ def _check_node(node: NodeProto, opset: int, path: Path) -> None:
             "give the float model"
         )
     if node.domain in _STANDARD:
+        if not onnx.defs.has(op):
+            raise InputError(
+                f"{path}: node '{name}' uses operator {op}, which ONNX does not have; if it is a "
+                "plugin of an engine, as NMS often is, cut the model before it with placer extract"
+            )
         if not onnx.defs.has(op, max_inclusive_version=opset):
             raise InputError(
                 f"{path}: node '{name}' uses operator {op}, which opset {opset} does "

@@ -15,9 +15,14 @@ import placer
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.engines.tensorrt.offline_builder import check_model
+from placer.optimizer.observer import QuietObserver
+from placer.optimizer.options.request import Request
+from placer.optimizer.setup.prepare import prepare
 from placer.plan.diff import diff_plans
 from placer.plan.diff_result import Score
 from placer.prediction.rule_tests import layer_line
+from placer.rules.packaging.load import load_pack
+from tests.conftest import with_random_weights
 
 MODEL = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -283,3 +288,31 @@ def test_tensorrt_rtx_lays_integers_out_anew(tmp_path: Path):
         "conv: int8 -> float",
         "generated add+relu: float, int8 -> int8",
     ]
+
+
+def test_operators_that_the_engine_lacks_are_told(tmp_path: Path):
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,4,8,8] x) => (float[1,4,8,8] y) <float[4,4,1,1] w = {0.5}, int64 first = {0}> {
+      parts = SplitToSequence<axis = 0>(x)
+      part = SequenceAt(parts, first)
+      [product] y = Conv(part, w)
+    }
+    """
+    path = tmp_path / "lists.onnx"
+    onnx.save(with_random_weights(text), path)
+    (told,) = placer.explain(path).unpredicted
+    assert told.startswith("tensorrt has no SequenceAt, SplitToSequence: it builds no engine")
+    assert placer.explain(path, pack="onnxruntime").unpredicted == ()
+    task = prepare(Request(model=path, engine="fusion-model", gpu="a100"), QuietObserver())
+    assert told in task.warnings
+
+
+def test_the_parser_has_none_of_the_operators_that_the_pack_says_it_lacks(builder: Any):
+    module = builder.module
+    logger = module.Logger(module.Logger.ERROR)
+    parser = module.OnnxParser(module.Builder(logger).create_network(0), logger)
+    assert parser.supports_operator("Conv")
+    lacks = load_pack("tensorrt-rtx").manifest.behaviour.lacks
+    assert "SequenceAt" in lacks
+    assert [op for op in lacks if parser.supports_operator(op)] == []

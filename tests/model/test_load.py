@@ -301,7 +301,7 @@ def test_files_that_are_no_models(save: Save, tmp_path: Path):
     ("old", "new", "expected"),
     [
         ("[n1] c = Conv(x, w)", "[n1] c = custom.Conv(x, w)", "'n1' uses operator Conv of the unk"),
-        ("[n1] c = Conv(x, w)", "[n1] c = Konv(x, w)", "'n1' uses operator Konv, which opset 17"),
+        ("[n1] c = Conv(x, w)", "[n1] c = Mish(x)", "'n1' uses operator Mish, which opset 17"),
         ("[n1] c = Conv(x, w)", "[n1] c = Conv(x, v)", "not a valid ONNX model"),
         ("Relu(c)", "DequantizeLinear(c, c)", "'c' with scales that are no constant"),
     ],
@@ -363,3 +363,12 @@ def test_inputs_that_are_no_tensors(tmp_path: Path):
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
     with pytest.raises(InputError, match="input 'x' is no tensor"):
         load_model(tmp_path / "model.onnx")
+
+
+def test_an_operator_that_onnx_lacks_is_taken_for_a_plugin(save: Save):
+    proto = onnx.load(save(NET))
+    proto.graph.node[1].op_type = "EfficientNMS_TRT"
+    path = save(NET).with_name("plugin.onnx")
+    onnx.save(proto, path)
+    with pytest.raises(InputError, match=r"EfficientNMS_TRT, which ONNX does not have; .* extract"):
+        load_model(path, {"x": (1, 3, 8, 8)})

@@ -45,6 +45,7 @@ from placer.optimizer.setup.latency_baselines import implicit_engine
 from placer.optimizer.setup.task import Schemes, Task
 from placer.optimizer.setup.warm_start import warm_starts
 from placer.optimizer.time_limit import TimeLimit
+from placer.prediction.explanation.unpredicted import lacking
 from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.recovery.recover import steps_of
 from placer.rules.matcher import Matches
@@ -103,9 +104,9 @@ def prepare(
         model = with_opset(model, FLOAT8_OPSET)
     matches = Matches(model.graph)
     all_sites, _ = find_sites_with_overlaps(matches, pack.rules, target_of(engine), scheme.formats)
-    half = told_of_half(all_sites, model, pack)
-    if half is not None:
-        warn(half)
+    for text in (lacking(model.graph, pack.manifest), told_of_half(all_sites, model, pack)):
+        if text:
+            warn(text)
     sites = quantizable_sites(all_sites, model, pack, warn)
     sites = scalable_sites(sites, model, (calibration_data, evaluation_data), warn)
     ran = bodies_run(model, calibration_data, evaluation_data, warn)

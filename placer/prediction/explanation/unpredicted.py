@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from placer.graph import Graph
+from placer.graph.edit import every_node
 from placer.rules.pack_manifest import Manifest
 
 _RECURRENT = ("GRU", "LSTM", "RNN")
@@ -12,6 +13,8 @@ _RECURRENT = ("GRU", "LSTM", "RNN")
 
 def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
     """Sentences on nodes of ``graph`` whose layers the pack of ``manifest`` cannot tell."""
+    if told := lacking(graph, manifest):
+        yield told
     if manifest.engine != "tensorrt":
         return
     foreign = sorted({f"{node.domain}.{node.op}" for node in graph.nodes if node.domain})
@@ -27,3 +30,19 @@ def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
             f"TensorRT-RTX unrolls {' and '.join(recurrent)} into dozens of kernels that are not "
             "predicted: do not rely on these layers and times; build with placer check"
         )
+
+
+def lacking(graph: Graph, manifest: Manifest) -> str:
+    """A sentence on operators of ``graph`` that the engine does not have; empty if it has all."""
+    nodes = every_node(node.proto for node in graph.nodes)
+    found = {
+        op for node in nodes if not node.domain and (op := node.op_type) in manifest.behaviour.lacks
+    }
+    if not found:
+        return ""
+    ops = sorted(found)
+    more = f" and {len(ops) - 3} more operators" if len(ops) > 3 else ""
+    return (
+        f"{manifest.engine} has no {', '.join(ops[:3])}{more}: it builds no engine of this model, "
+        "and estimates are of one that does not exist; export the model without"
+    )
