@@ -7,8 +7,8 @@ of a variant's time over float's in the same round, with its 95% bootstrap inter
 
 With one thread the clock is that thread's CPU time, with more it is wall time.
 
-    python benchmarks/onnxruntime_defaults.py --networks ort_lot --folder networks --json s.json
-    python benchmarks/onnxruntime_defaults.py --threads 8 --model net.onnx,images=1x3x320x320
+    python -m benchmarks.peers.onnxruntime_defaults --networks ort_lot --folder networks --json s.json
+    python -m benchmarks.peers.onnxruntime_defaults --threads 8 --model net.onnx,images=1x3x320x320
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from command_line import parser_of, write_json
-from networks.given import add_option, given_models
-from networks.sets import NAMES, subjects
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from quantized_files import by_recipe
 
+from benchmarks.command_line import parser_of, write_json
+from benchmarks.networks.given import add_option, given_models
+from benchmarks.networks.sets import NAMES, subjects
+from benchmarks.plans.quantized_files import by_recipe
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import Dataset, synthetic_dataset
 from placer.common.statistics import paired_ratio
