@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from onnx import TensorProto
 
@@ -18,7 +18,7 @@ from placer.calibration.dataset import (
     synthetic_dataset,
 )
 from placer.engines.abilities import range_note, target_of
-from placer.engines.base import Engine
+from placer.engines.base import Engine, Tensors
 from placer.engines.source_model import distance_sentence, recovered
 from placer.errors import InputError
 from placer.graph.bodies import bodies_of
@@ -47,11 +47,13 @@ from placer.optimizer.setup.warm_start import warm_starts
 from placer.optimizer.time_limit import TimeLimit
 from placer.prediction.explanation.unpredicted import lacking
 from placer.qdq.opset import FLOAT8_OPSET, with_opset
+from placer.quantization.overrides import Pins
 from placer.recovery.recover import steps_of
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
-from placer.rules.sites import find_sites_with_overlaps
+from placer.rules.sites import Site, find_sites_with_overlaps
 from placer.rules.worthwhile import worthwhile
+from placer.search.space import Space
 
 SYNTHETIC_SAMPLES = 16
 
@@ -102,31 +104,16 @@ def prepare(
     scheme = pack.manifest.scheme
     if scheme.has_float8:
         model = with_opset(model, FLOAT8_OPSET)
-    matches = Matches(model.graph)
-    all_sites, _ = find_sites_with_overlaps(matches, pack.rules, target_of(engine), scheme.formats)
-    for text in (lacking(model.graph, pack.manifest), told_of_half(all_sites, model, pack)):
-        if text:
-            warn(text)
-    sites = quantizable_sites(all_sites, model, pack, warn)
-    sites = scalable_sites(sites, model, (calibration_data, evaluation_data), warn)
-    ran = bodies_run(model, calibration_data, evaluation_data, warn)
-    sites = ran.sites(sites)
-    sites, needed = chosen_sites(sites, model.graph, pack, request, observer)
-    sites = worthwhile(matches, sites, pack.rules, pack.manifest.behaviour.gains)
-    reason = _told_of_bodies(model, calibration_data, evaluation_data)
-    space = space_of(sites, model, pack, reason or ran.told or "there is nothing to do")
-    check_forced(space, needed)
-    pins = pins_of(request, sites, model, pack)
-    space = replace(space, per_tensor=pins.per_tensor, bases=tuple(bases))
-    if reason:
-        warn(reason)
+    data = (calibration_data, evaluation_data)
+    found = _decisions(request, engine, pack, model, data, observer, warn)
+    space = replace(found.space, bases=tuple(bases))
     return Task(
         request=request,
         preset=preset,
         model=model,
         pack=pack,
         engine=engine,
-        sites=sites,
+        sites=found.sites,
         space=space,
         gates=gates,
         calibration_data=calibration_data,
@@ -138,8 +125,8 @@ def prepare(
         warm_starts=warm_starts(request.warm_starts, model, space, scheme),
         bases=tuple(bases),
         schemes=schemes,
-        pins=pins,
-        inputs=ran.inputs,
+        pins=found.pins,
+        inputs=found.inputs,
         limit=limit,
     )
 
@@ -157,6 +144,46 @@ def _model_for(request: Request, engine: Engine, pack: Pack, warn: Callable[[str
     if note is not None:
         warn(note)
     return model
+
+
+@dataclass(frozen=True)
+class _Decisions:
+    """What is to be decided on a model; ``inputs``: what latency is measured on."""
+
+    sites: tuple[Site, ...]
+    space: Space
+    pins: Pins
+    inputs: Tensors
+
+
+def _decisions(
+    request: Request,
+    engine: Engine,
+    pack: Pack,
+    model: Model,
+    data: tuple[Dataset, Dataset],
+    observer: Observer,
+    warn: Callable[[str], None],
+) -> _Decisions:
+    """The sites of ``model`` that can be quantized, and what of them the user leaves open."""
+    matches = Matches(model.graph)
+    formats = pack.manifest.scheme.formats
+    all_sites, _ = find_sites_with_overlaps(matches, pack.rules, target_of(engine), formats)
+    for text in (lacking(model.graph, pack.manifest), told_of_half(all_sites, model, pack)):
+        if text:
+            warn(text)
+    sites = quantizable_sites(all_sites, model, pack, warn)
+    sites = scalable_sites(sites, model, data, warn)
+    ran = bodies_run(model, *data, warn)
+    sites, needed = chosen_sites(ran.sites(sites), model.graph, pack, request, observer)
+    sites = worthwhile(matches, sites, pack.rules, pack.manifest.behaviour.gains)
+    told = _told_of_bodies(model, *data)
+    space = space_of(sites, model, pack, told or ran.told or "there is nothing to do")
+    check_forced(space, needed)
+    pins = pins_of(request, sites, model, pack)
+    if told:
+        warn(told)
+    return _Decisions(sites, replace(space, per_tensor=pins.per_tensor), pins, ran.inputs)
 
 
 def _without_recovery(request: Request, model: Model, warn: Callable[[str], None]) -> Request:
