@@ -2,7 +2,8 @@
 
 First ``python -m benchmarks.networks.write published --folder networks``. Rows with pairs of
 ModelOpt also need the files that ``modelopt.onnx.quantization.quantize`` (0.45.0, INT8, max) makes
-of "yolo26s x1.onnx" and "yolo26m-416 x1.onnx", as "yolo26s-modelopt x1.onnx" and so on beside them.
+of "yolo26s x1.onnx", "yolo26m-416 x1.onnx" and "vit-b x1.onnx", as "yolo26s-modelopt x1.onnx" and
+so on beside them.
 
     python -m benchmarks.times.tensorrt_totals --folder networks --json totals.json
 """
@@ -100,6 +101,8 @@ def totals() -> Iterator[Total]:
     ):
         yield Total(network, "none", ORIN_NANO, half)
         yield Total(network, "residuals", ORIN_NANO, integer, network)
+    yield Total("vit-b x1", "none", ORIN_NANO, 5.59)
+    yield Total("vit-b x1", "modelopt", ORIN_NANO, 4.30, "vit-b x1")
     for build, row in (
         (T4_DOCS, (1.47, 2.66, 5.86, 9.06, 14.37)),
         (A100_DOCS, (0.99, 1.20, 1.83, 2.39, 3.53)),

@@ -1,7 +1,7 @@
 """Networks of which latencies in TensorRT were published for known placements, but no layers.
 
-Needs torch, torchvision and ultralytics. Weights are random; sizes and batches are those that were
-measured.
+Needs torch, torchvision, transformers and ultralytics. Weights are random; sizes and batches are
+those that were measured.
 
 python -m benchmarks.networks.write published --folder networks
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 from torchvision import models
+from transformers import ViTConfig, ViTForImageClassification
 from ultralytics.nn.tasks import DetectionModel
 
 from benchmarks.networks.pytorch.export import Network
@@ -155,6 +156,19 @@ def _classifier(make: Callable[[], nn.Module], batch: int) -> Network:
     return Network(lambda: make().eval(), (torch.zeros(batch, 3, 224, 224),), dynamo=False)
 
 
+class VitB(nn.Module):
+    """ViT-B/16 with the attention that exporters write out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = ViTConfig(num_labels=1000, attn_implementation="eager")
+        self.body = ViTForImageClassification(config)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Scores of classes."""
+        return self.body(image).logits
+
+
 _CLASSIFIERS = {
     "resnet18": models.resnet18,
     "resnet50-v1": _resnet50_v1,
@@ -177,6 +191,7 @@ SETS: Mapping[str, Mapping[str, Network]] = {
             for name, make in _CLASSIFIERS.items()
             for batch in (1, 8)
         },
+        "vit-b x1": _classifier(VitB, 1),
         "yolo26n x1": _yolo("yolo26n", 640, 1),
         "yolo26s x1": _yolo("yolo26s", 640, 1),
         "yolo26m-416 x1": _yolo("yolo26m", 416, 1),
