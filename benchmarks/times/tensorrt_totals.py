@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import onnx
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command_line import parser_of, write_json
 from placer.graph import Edge, Graph
-from placer.model import load_model
+from placer.model import load_model, load_quantized
 from placer.prediction.select import make_predictor
 from placer.prediction.times.gpus import load_gpu
 from placer.prediction.times.layer_classes import load_layer_classes
@@ -211,7 +210,7 @@ def subject(total: Total, folder: Path) -> tuple[Graph, Placement] | None:
     path = folder / f"{network}-modelopt {batch}.onnx"
     if not path.exists():
         return None
-    extracted = extract_placement(onnx.load(path))
+    extracted = extract_placement(load_quantized(path))
     graph = extracted.graph({}, path)
     last = [e for e in extracted.placement.edges if _is_last(e.node) and network == "yolo26s"]
     return graph, Placement.of([e for e in extracted.placement.edges if e not in last])
