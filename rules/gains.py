@@ -86,6 +86,11 @@ class Gains(Strict):
 
     quantize: Conversion = Field(description="What it takes to quantize a tensor.")
     dequantize: Conversion = Field(description="What it takes to dequantize one for a reader.")
+    converting: list[str] = Field(
+        default=[],
+        description="Operators that quantize what they write if all readers want it, where no "
+        "rule has a layer of theirs; else the layer's `outputs` say so.",
+    )
     nodes: list[Gain] = Field(description="What nodes save, by the first entry that fits.")
     behind_floats: list[Gain] = Field(
         default=[],

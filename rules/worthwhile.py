@@ -65,6 +65,8 @@ def worthwhile(
             cut.prefer(site.signature, sum(saved))
     vertices = {n.name: (s, _vertex(s, floats)) for s in sites for n in s.match.nodes.values()}
     quantized = {edge.tensor for site in sites for edge in site.layouts[site.default].quantize}
+    for site in sites:
+        _require(site, vertices, cut)
     for tensor in sorted(quantized - graph.initializers.keys()):
         _connect(tensor, graph, vertices, gains, fused.get(tensor, ()), cut)
     kept = cut.side_of_source()
@@ -114,6 +116,39 @@ def _kernels(site: Site) -> list[Node]:
     return [node for name, node in nodes.items() if name in first] or [*nodes.values()]
 
 
+def _require(site: Site, vertices: Mapping[str, tuple[Site, str]], cut: _Cut) -> None:
+    """What runs in integers only where its readers do is in float where one of them is."""
+    own = {node.name for node in site.match.nodes.values()}
+    for edge in site.layouts[site.default].requires:
+        if edge.node not in own:
+            vertex = vertices[next(iter(own))][1]
+            cut.never(vertex, _reader(edge, vertices))
+
+
+def _reader(edge: Edge, vertices: Mapping[str, tuple[Site, str]]) -> str:
+    """What stands for the node that reads ``edge``, where it may read integers."""
+    site, reader = vertices.get(edge.node, (None, _FLOATS))
+    return _FLOATS if site is None or not _reads(site, edge) else reader
+
+
+def _converts(site: Site | None, node: Node | None, gains: Gains, *, in_integers: bool) -> bool:
+    """Whether no layer is needed to convert what ``node`` writes as all its readers want it.
+
+    As the rule says what the layer writes that ends with it, in float or in integers.
+    """
+    if node is None:
+        return False
+    if site is not None:
+        nodes, rule = site.match.nodes, site.match.rule
+        default = rule.layouts[rule_layout(site.default)]
+        for layout in (default, *rule.layouts.values()):
+            for fusion in layout.fuses:
+                alike = fusion.reads == "any" or (fusion.inputs != "float") is in_integers
+                if alike and any(nodes.get(name) is node for name in fusion.nodes):
+                    return fusion.outputs in ("readers", "each")
+    return node.op in gains.converting
+
+
 def _vertex(site: Site, floats: Mapping[str, str]) -> str:
     """What stands for a site in the cut; one that follows others takes either side at no cost."""
     if site.signature in floats:
@@ -137,15 +172,15 @@ def _connect(
     ``fused``: layers that read it in float, and are none where it comes from integers.
     """
     node = graph.producer.get(tensor)
-    site, writer = _of_node(node, vertices)
-    quantized = site.layouts[site.default].quantize if site else frozenset()
+    site_of_writer, writer = _of_node(node, vertices)
+    quantized = (
+        site_of_writer.layouts[site_of_writer.default].quantize if site_of_writer else frozenset()
+    )
     writes_integers = any(edge.tensor == tensor for edge in quantized)
     readers = set()
     dequantize_us = gains.dequantize.takes_us(tensor, graph)
     for edge in graph.edges_of(tensor):
-        site, reader = vertices.get(edge.node, (None, _FLOATS))
-        if site is None or not _reads(site, edge):
-            reader = _FLOATS
+        reader = _reader(edge, vertices)
         readers.add(reader)
         if writes_integers:
             cut.separate(writer, reader, dequantize_us)
@@ -156,7 +191,16 @@ def _connect(
     read = f"{tensor} quantized"
     for reader in readers - {_FLOATS}:
         cut.never(reader, read)
-    cut.separate(read, writer, gains.quantize.takes_us(tensor, graph))
+    # A kernel that converts what it writes spares it, unless some readers want floats.
+    in_float, in_integers = (
+        _converts(site_of_writer, node, gains, in_integers=state) for state in (False, True)
+    )
+    written = writer
+    if in_float or in_integers:
+        written = f"{tensor} written in integers alone"
+        for end in readers if in_float else {writer, *readers}:
+            cut.never(written, end)
+    cut.separate(read, written, gains.quantize.takes_us(tensor, graph))
     # Q moves before a node like MaxPool, which then runs in integers where its writer does not.
     if node is not None:
         _, before = _of_node(graph.producer.get(node.inputs[0]), vertices)

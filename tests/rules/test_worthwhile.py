@@ -184,3 +184,57 @@ def test_q_moves_before_a_pool_that_a_float_node_writes(lost: float, kept: set[s
     dear = given.model_copy(update={"behind_floats": [Gain(op=["MaxPool"], each=-30)]})
     nodes = [Gain(op=["Conv"], each=20, windows=-10)]
     assert integers(graph, dear.model_copy(update={"nodes": nodes})) == {"wide", "pool", "thin"}
+
+
+CONVERTING = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,16,16] x) => (float[1,16,16,16] out, float[1,16,16,16] end)
+<float[16,16,3,3] w = {{1}}, float[16,16,1,1] v = {{1}}, float[16] s = {{1}}> {{
+  [erf1] a = Erf(x)
+  [middle] b = {}
+  [thin] c = Conv(b, v)
+  [erf2] out = Erf(c)
+  [erf3] end = Erf({})
+}}
+"""
+WIDE, NORM = "Conv<pads = [1, 1, 1, 1]>(a, w)", "LayerNormalization(a, s, s)"
+
+
+@pytest.mark.parametrize(
+    ("middle", "read", "saved", "expected"),
+    [
+        (WIDE, "x", 1.5, {"middle", "thin"}),  # The second reads what the first writes.
+        (WIDE, "b", 1.5, {"middle"}),  # What another reads in float is quantized apart.
+        (WIDE, "b", 2.5, {"middle", "thin"}),
+        ("Mul(a, x)", "x", 1.0, {"thin"}),  # Quantizes what it writes in float, too.
+        ("Mul(a, x)", "b", 1.0, set()),
+        (NORM, "x", 1.0, set()),  # Writes float, by its rule.
+        (NORM, "x", 2.5, {"thin"}),
+    ],
+)
+def test_kernels_that_convert_what_they_write_spare_a_conversion(
+    middle: str, read: str, saved: float, expected: set[str]
+):
+    """As OpenVINO's rules say of each layer, and ``converting`` where none does."""
+    graph = graph_of_text(CONVERTING.format(middle, read))
+    given = gains({"Conv": saved}, 2)
+    given = given.model_copy(update={"dequantize": Conversion(), "converting": ["Mul"]})
+    found = worthwhile(graph, find_sites(graph, load_pack("openvino").rules), given)
+    assert {s.match.anchor.name for s in found if s.layouts[s.default].quantize} == expected
+
+
+def test_what_needs_integers_behind_it_stays_float_where_a_reader_does():
+    """A Split that Q does not pass runs in integers for both its readers or for none."""
+    graph = graph_of_text("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,32,16,16] x) => (float[1,16,16,16] out, float[1,16,16,16] end)
+        <float[32,32,1,1] w = {1}, float[16,16,1,1] v = {1}> {
+          [wide] a = Conv(x, w)
+          [split] b, c = Split<axis = 1>(a)
+          [thin] out = Conv(b, v)
+          [erf] end = Erf(c)
+        }
+    """)
+    given = gains({"Conv": 5.0}, 2).model_copy(update={"dequantize": Conversion()})
+    found = worthwhile(graph, find_sites(graph, load_pack("openvino").rules), given)
+    assert {s.match.anchor.name for s in found if s.layouts[s.default].quantize} == {"wide", "thin"}
