@@ -22,6 +22,7 @@ from placer.model import Model, load_model
 EXPORTED = (
     "common",
     "cpu",
+    "defaults_lot",
     "deployed",
     "exported",
     "exported_aside",
