@@ -198,6 +198,20 @@ class Landscape:
         return near[:, 0], near[:, 1]
 
     @cached_property
+    def edge_shares(self) -> np.ndarray:
+        """Edges that each layout quantizes beyond the float one, of those that the default does.
+
+        Shape (sites, most layouts of any site).
+        """
+        floats = self.state(self.space.floats)
+        shares = np.zeros((len(self.sites), max(len(names) for names in self.names)))
+        for index, (site, number) in enumerate(zip(self.sites, floats, strict=True)):
+            edges = [len(layout.quantize) for layout in site.layouts.values()]
+            span = max(1, len(site.layouts[site.default].quantize) - edges[number])
+            shares[index, : len(edges)] = (np.array(edges) - edges[number]) / span
+        return shares
+
+    @cached_property
     def is_vast(self) -> bool:
         """Whether there are too many changes to ask of each what it does in every state."""
         return len(self.all_moves) > VAST

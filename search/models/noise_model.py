@@ -57,14 +57,14 @@ class NoiseModel:
 
         ``hope``: by how many standard deviations they are quieter than that.
         """
-        self._shares = _shares(landscape)
+        shares = landscape.edge_shares
         values = np.array([min(o.noise, 1e3) for o in observations])
-        chosen = [self._chosen(observation.state) for observation in observations]
-        spread = np.array([self._shares[index].sum() for index in chosen])
+        states = np.array([o.state for o in observations], dtype=int).reshape(-1, len(shares))
+        spread = shares[np.arange(len(shares)), states].sum(axis=1)
         noisy = [v / s for v, s in zip(values, spread, strict=True) if s > 0]
-        prior = max(float(np.median(noisy)) if noisy else UNKNOWN, LEAST) * self._shares
+        prior = max(float(np.median(noisy)) if noisy else UNKNOWN, LEAST) * shares
         deviations = np.array([observation.deviation for observation in observations])
-        self._posterior = _Posterior(prior, chosen, values, deviations)
+        self._posterior = _Posterior(prior, states, values, deviations)
         mean = self._posterior.mean
         if rng is not None or hope:
             draw = -hope if rng is None else rng.standard_normal(mean.shape) - hope
@@ -91,58 +91,44 @@ class NoiseModel:
         return np.arange(len(state)), np.array(state, dtype=int)
 
 
-def _shares(landscape: Landscape) -> np.ndarray:
-    """Edges that each layout quantizes beyond the float one, of those that the default does.
-
-    Shape (sites, most layouts of any site).
-    """
-    floats = landscape.state(landscape.space.floats)
-    shares = np.zeros((len(landscape.sites), max(len(names) for names in landscape.names)))
-    for index, (site, number) in enumerate(zip(landscape.sites, floats, strict=True)):
-        edges = [len(layout.quantize) for layout in site.layouts.values()]
-        span = max(1, len(site.layouts[site.default].quantize) - edges[number])
-        shares[index, : len(edges)] = (np.array(edges) - edges[number]) / span
-    return shares
-
-
 class _Posterior:
     """Mean and variance of the noise by site and layout.
 
-    ``prior``: mean before ``values``, each the sum over the layouts of one entry of ``chosen`` but
-    for the ``deviations``.
+    ``prior``: mean before ``values``, each the sum over the layouts of a row of ``states``, shape
+    (values, sites), but for the ``deviations``.
     """
 
     def __init__(
-        self,
-        prior: np.ndarray,
-        chosen: Sequence[tuple[np.ndarray, np.ndarray]],
-        values: np.ndarray,
-        deviations: np.ndarray,
+        self, prior: np.ndarray, states: np.ndarray, values: np.ndarray, deviations: np.ndarray
     ) -> None:
         self._prior = prior
-        # Covariance of each sum with each layout, then of the sums with each other.
-        has = np.zeros((len(chosen), *prior.shape))
-        for layouts, index in zip(has, chosen, strict=True):
-            layouts[index] = 1
-        picked = prior * has
-        joint = prior * (SITE**2 * picked.sum(axis=2, keepdims=True) + LAYOUT**2 * picked)
-        self._joint = joint.reshape(len(chosen), prior.size)
-        self._inner = self._joint @ has.reshape(len(chosen), prior.size).T
+        # What each sum has of each layout; of one site it has one, whichever that is.
+        self._has = [own * (states == layout) for layout, own in enumerate(prior.T)]
+        self._picked = np.sum(self._has, axis=0)
+        # Covariance of the sums with each other.
+        self._inner = SITE**2 * self._picked @ self._picked.T
+        for has in self._has:
+            self._inner += LAYOUT**2 * has @ has.T
         self._inner += np.diag((deviations * values + LEAST) ** 2)
-        self._missing = values - picked.sum(axis=(1, 2))
+        self._missing = values - self._picked.sum(axis=1)
 
     @property
     def mean(self) -> np.ndarray:
         """Expected noise."""
-        change = np.linalg.solve(self._inner, self._missing) @ self._joint
-        return np.asarray(self._prior + change.reshape(self._prior.shape))
+        weights = np.linalg.solve(self._inner, self._missing)
+        common = SITE**2 * (weights @ self._picked)
+        change = [common + LAYOUT**2 * (weights @ has) for has in self._has]
+        return np.asarray(self._prior * (1 + np.array(change).T))
 
     @cached_property
     def variance(self) -> np.ndarray:
         """Variance of the noise."""
-        known = (self._joint * np.linalg.solve(self._inner, self._joint)).sum(axis=0)
-        before = (SITE**2 + LAYOUT**2) * self._prior**2
-        return np.asarray(np.maximum(before - known.reshape(self._prior.shape), 0.0))
+        inverse = np.linalg.inv(self._inner)
+        # Covariance of each sum with each layout, of which the prior is a factor.
+        joint = [SITE**2 * self._picked + LAYOUT**2 * has for has in self._has]
+        known = np.array([(own * (inverse @ own)).sum(axis=0) for own in joint]).T
+        before = SITE**2 + LAYOUT**2
+        return np.asarray(self._prior**2 * np.maximum(before - known, 0.0))
 
 
 def learn_limit(outcomes: Sequence[tuple[float, bool]]) -> float:
