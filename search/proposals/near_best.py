@@ -25,11 +25,13 @@ def near_best(
     best: tuple[float, State],
     moves: Moves,
     allowed: Callable[[State], bool],
+    likely: Callable[[State], bool],
 ) -> Promising | None:
     """The change of ``best``, a latency and its state, of which most gain is expected.
 
     Losses count as 0 (expected improvement: Jones, Schonlau and Welch 1998). ``allowed``: whether a
-    state is untried and may hold the gates. None if none is.
+    state is untried and may hold the gates. ``likely``: the same but for other states that are one
+    to the engine, which takes longer to tell. None if none is allowed.
     """
     ratio, state = best
     gains, changes = landscape.gains(state, latency.objective(), moves)
@@ -43,7 +45,7 @@ def near_best(
         if not _sites(a) & _sites(b)
     )
     # Else those that were tried would leave no place for others.
-    untried = (pair for _, pair in pairs if allowed(apply(state, [pair])))
+    untried = (pair for _, pair in pairs if likely(apply(state, [pair])))
     double = _predicted(landscape, latency, state, list(islice(untried, DOUBLE)))
     promising = [
         (expected_gain(ratio - mean, deviation), apply(state, [move]))

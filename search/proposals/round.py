@@ -27,7 +27,6 @@ from placer.search.proposals.repair import pruned, repaired
 from placer.search.proposals.starts import starts
 from placer.search.records import Skip, TrialRecord
 from placer.search.samplers import Proposal
-from placer.search.space import Choices
 
 # A change of the best placement, where latencies are off the model.
 NEAR = "near the best"
@@ -84,8 +83,9 @@ class Round:
         self._states = [self._land.state(trial.choices) for trial in self._own]
         draw = self._seed(NOISE) if explores else None
         self._gated = Gated(knowledge, trials, target, draw, expected=expected, hopes=hopes)
-        self._forms = {self._land.form(state) for state in self._states}
-        self._forms |= {self._form(skip.choices) for skip in self._gated.ruled_out()}
+        skipped = (self._land.state(skip.choices) for skip in self._gated.ruled_out())
+        self._tried = {*self._states, *skipped}
+        self._forms = {self._land.form(state) for state in self._tried}
         self._progress = Progress(trials, self._own, target)
         self._pools: dict[bool, Pool] = {}
         self._optima: dict[bool, list[State]] = {}
@@ -145,13 +145,15 @@ class Round:
         Where there is none and groups may be split, of sites.
         """
         best = min(self._held())
-        allowed = self._is_allowed
-        changed = near_best(self._land, self._latency, best, self._land.group_moves, allowed)
+        allowed, likely = self._is_allowed, self._is_likely
+        groups = self._land.group_moves
+        changed = near_best(self._land, self._latency, best, groups, allowed, likely)
         if changed is None or changed[0] < LEAST_HOPE:
             further = most_promising(self._latency, best[0], self._further, allowed)
             changed = max(filter(None, (changed, further)), default=None)
         if changed is None and self._knowledge.per_site:
-            changed = near_best(self._land, self._latency, best, self._land.all_moves, allowed)
+            every = self._land.all_moves
+            changed = near_best(self._land, self._latency, best, every, allowed, likely)
         return None if changed is None else changed[1]
 
     @cached_property
@@ -165,6 +167,9 @@ class Round:
     def _is_allowed(self, state: State) -> bool:
         # Whether it is new takes longer to tell.
         return self._pool_search.holds(state) and self._is_new(state)
+
+    def _is_likely(self, state: State) -> bool:
+        return state not in self._tried and self._pool_search.holds(state)
 
     def _predicted(self, *, only_gains: bool) -> Proposal | None:
         """The best by the predictions; None if nothing was found that is worth a trial."""
@@ -273,7 +278,9 @@ class Round:
         return Proposal(kind, self._land.choices(state), tuple(self._gated.passed_over))
 
     def _pass_over(self, skip: Skip) -> None:
-        self._forms.add(self._form(skip.choices))
+        state = self._land.state(skip.choices)
+        self._tried.add(state)
+        self._forms.add(self._land.form(state))
         self._gated.pass_over(skip)
         if len(self._land.all_moves) <= LARGE:
             self._outdated = set(self._pools)
@@ -281,9 +288,6 @@ class Round:
     def _seed(self, purpose: int) -> list[int]:
         """Every purpose draws from a seed of its own, however often others draw."""
         return [self._knowledge.seed, self._turn, purpose]
-
-    def _form(self, choices: Choices) -> int:
-        return self._land.form(self._land.state(choices))
 
     def _look(self, *, per_site: bool) -> tuple[State, float] | None:
         """The best untried state and its optimistic latency; None if all found were tried."""

@@ -157,6 +157,10 @@ class Told:
         return self._told.get(state, 1.0), 0.0
 
 
+def is_any(_: State) -> bool:
+    return True
+
+
 def test_of_many_changes_that_with_the_most_expected_gain_is_found():
     moves = LONG.group_moves
     state = LONG.state(LONG.space.defaults)
@@ -165,7 +169,7 @@ def test_of_many_changes_that_with_the_most_expected_gain_is_found():
     for move in altering[[0, -1]].tolist():
         wanted = apply(state, [moves.moves[move]])
         model = cast(LatencyModel, Told({wanted: 0.9}))
-        found = near_best(LONG, model, (1.0, state), moves, lambda _: True)
+        found = near_best(LONG, model, (1.0, state), moves, is_any, is_any)
         assert found is not None
         assert found[1] == wanted
 
@@ -177,7 +181,8 @@ def test_changes_of_two_groups_that_were_tried_leave_their_place_to_others():
     apart = [pair for pair in pairs if pair[0][0][0] != pair[1][0][0]]
     wanted = apply(state, apart[-1])
     assert len(apart) > 48
-    found = near_best(LONG, cast(LatencyModel, Told({})), (1.0, state), moves, wanted.__eq__)
+    model = cast(LatencyModel, Told({}))
+    found = near_best(LONG, model, (1.0, state), moves, wanted.__eq__, wanted.__eq__)
     assert found == (0.0, wanted)
 
 
