@@ -46,7 +46,13 @@ class Deltas:
         counts: Counter[int] = Counter()
         for change in changes:
             counts[change.signature] += change.sign
-        delta = tuple(sorted((n, count) for n, count in counts.items() if count))
+        return self._number(tuple(sorted((n, count) for n, count in counts.items() if count)))
+
+    def opposite(self, number: int) -> int:
+        """The number of what undoes that of ``number``."""
+        return self._number(tuple((n, -count) for n, count in self._found[number]))
+
+    def _number(self, delta: tuple[tuple[int, int], ...]) -> int:
         number = self._numbers.setdefault(delta, len(self._found))
         if number == len(self._found):
             self._found.append(delta)

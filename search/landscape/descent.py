@@ -13,7 +13,7 @@ MAX_SWEEPS, MAX_PAIRS = 12, 400
 # Of pairs in a vast landscape, each of which moves many sites.
 FEW_PAIRS = 32
 # Of what is guessed so much is asked at once.
-AT_ONCE = 64
+AT_ONCE = 16
 # A change of the objective that is a gain.
 LEAST = -1e-9
 
@@ -56,7 +56,7 @@ class Near:
         self._is_old = np.zeros(len(moves.pieces), dtype=bool)
         if landscape.is_vast:
             self._pieces = np.zeros(len(moves.pieces), dtype=int)
-            self._guess(np.arange(len(moves.pieces)))
+            self._guess(np.arange(len(moves.pieces)), begins=True)
         else:
             self._pieces = landscape.pieces(state, moves)
 
@@ -66,7 +66,7 @@ class Near:
         altered = self._moves.altered(changed)
         self._state = state
         if self._landscape.is_vast:
-            self._guess(np.flatnonzero(altered))
+            self._guess(np.flatnonzero(altered), begins=False)
         else:
             self._is_old |= altered
 
@@ -108,7 +108,9 @@ class Near:
         """
         asked = self._is_old
         while True:
-            if everywhere and not self._landscape.is_vast:
+            if everywhere and self._landscape.is_vast:
+                self._guess(np.flatnonzero(self._is_old), begins=True)
+            elif everywhere:
                 self._ask(asked)
             gains = self.gains()
             asked = self._is_old & self._moves.pieces_of(gains < LEAST)
@@ -116,9 +118,9 @@ class Near:
                 return _improving(gains, self._moves)
             self._ask(asked)
 
-    def _guess(self, pieces: np.ndarray) -> None:
+    def _guess(self, pieces: np.ndarray, *, begins: bool) -> None:
         self._pieces[pieces], self._is_old[pieces] = self._landscape.guesses.of(
-            self._state, self._objective, self._moves, pieces
+            self._state, self._moves, pieces, begins=begins
         )
 
     def _ask(self, pieces: np.ndarray) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+from operator import ne
+
 import numpy as np
 
 from placer.search.landscape.answers import Ask
-from placer.search.landscape.deltas import Deltas, Objective
-from placer.search.landscape.moves import Moves, State
+from placer.search.landscape.deltas import Deltas
+from placer.search.landscape.moves import Moves, Piece, State
 
-# What a piece does is guessed once it, or one like it, was asked about in so many states.
-ENOUGH = 2
+# Where a descent begins, what a piece does is guessed from a state in which at most this part of
+# the sites around it had other layouts: of the states around a piece most lead to the same.
+APART = 1 / 3
+
+Layouts = tuple[int, ...]
 
 
 class Guesses:
@@ -23,8 +29,8 @@ class Guesses:
         """``ask``: given a state, moves and indices of their pieces, the numbers of these."""
         self._ask = ask
         self._deltas = deltas
-        # Numbers by context, by what is known of pieces that are alike.
-        self._asked: dict[int, dict[object, int]] = {}
+        # Numbers by the layouts around, by what is alike, its own layouts and those it changes to.
+        self._asked: dict[Hashable, dict[Layouts, int]] = {}
 
     def begin(self) -> None:
         """Forget what was asked about."""
@@ -33,35 +39,51 @@ class Guesses:
     def ask(self, state: State, moves: Moves, pieces: np.ndarray) -> np.ndarray:
         """The number of what each of ``pieces``, by index, does in ``state``."""
         numbers = self._ask(state, moves, pieces)
-        for piece, number in zip(pieces.tolist(), numbers.tolist(), strict=True):
-            asked_piece = moves.pieces[piece]
-            self._asked.setdefault(id(asked_piece.known), {})[asked_piece.context(state)] = number
+        for piece, number in zip((moves.pieces[i] for i in pieces), numbers.tolist(), strict=True):
+            own, around = piece.own(state), piece.around(state)
+            self._asked.setdefault((piece.alike, own, piece.layouts), {})[around] = number
+            # The way back does the opposite.
+            back = self._asked.setdefault((piece.alike, piece.layouts, own), {})
+            back[around] = self._deltas.opposite(number)
         return numbers
 
     def of(
-        self, state: State, objective: Objective, moves: Moves, pieces: np.ndarray
+        self, state: State, moves: Moves, pieces: np.ndarray, *, begins: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same, and whether it is a guess: what is best of all that a piece, or one like it,
-        does in the states in which it was asked about.
+        """The same, and whether it is a guess: what a piece, or one like it, does in the state that
+        is most like this one around it, of those in which it was asked about.
+
+        ``begins``: whether to ask where none is much like it.
         """
-        numbers, due, guessed = np.zeros(len(pieces), dtype=int), list[int](), list[int]()
-        best: dict[int, int] = {}
+        due, guessed, found = list[int](), list[int](), list[int]()
         for place, piece in enumerate(moves.pieces[i] for i in pieces.tolist()):
-            key = id(piece.known)
-            asked = self._asked.get(key, {})
-            number = asked.get(piece.context(state))
-            if number is None and len(asked) < ENOUGH:
-                due.append(place)
-                continue
+            number = self._known(piece, state)
             if number is None:
-                if key not in best:
-                    effects = np.unique([*asked.values()])
-                    best[key] = int(effects[np.argmin(self._deltas.costs(objective, effects))])
-                number = best[key]
-                guessed.append(place)
-            numbers[place] = number
+                number, apart = self._nearest(piece, state)
+                (due if begins and apart > APART else guessed).append(place)
+            found.append(number)
+        numbers, is_guess = np.array(found, dtype=int), np.zeros(len(pieces), dtype=bool)
+        is_guess[guessed] = True
         if due:
             numbers[due] = self.ask(state, moves, pieces[due])
-        is_guess = np.zeros(len(pieces), dtype=bool)
-        is_guess[guessed] = True
         return numbers, is_guess
+
+    def _of(self, piece: Piece, state: State) -> Mapping[Layouts, int]:
+        return self._asked.get((piece.alike, piece.own(state), piece.layouts), {})
+
+    def _known(self, piece: Piece, state: State) -> int | None:
+        if piece.own(state) == piece.layouts:
+            return Deltas.NOTHING
+        return self._of(piece, state).get(piece.around(state))
+
+    def _nearest(self, piece: Piece, state: State) -> tuple[int, float]:
+        """What it does in the state most like ``state``, and which part around it is unlike.
+
+        Nothing, where it was never asked about.
+        """
+        around, nearest, least = piece.around(state), Deltas.NOTHING, len(piece.near) + 1
+        for other, number in self._of(piece, state).items():
+            apart = sum(map(ne, other, around))
+            if apart < least:
+                nearest, least = number, apart
+        return nearest, least / max(1, len(around))

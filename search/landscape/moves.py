@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import itemgetter, or_
@@ -28,12 +28,14 @@ class Piece:
 
     ``near``: the sites that what it does depends on. ``nodes``: those it may do something to.
     ``known``: number of what it does by its ``context``, shared with pieces that do the same.
+    ``alike``: equal for pieces around whose sites all is alike, in the order of ``near``.
     """
 
     move: Move
     near: tuple[int, ...]
     nodes: tuple[int, ...]
     known: dict[object, int] = field(default_factory=dict, repr=False)
+    alike: Hashable = None
 
     @cached_property
     def sites(self) -> tuple[int, ...]:
@@ -44,6 +46,21 @@ class Piece:
     def context(self) -> Callable[[State], object]:
         """Of a state the layouts of ``near``."""
         return itemgetter(*self.near)
+
+    @cached_property
+    def layouts(self) -> tuple[int, ...]:
+        """What ``sites`` change to."""
+        return tuple(layout for _, layout in self.move)
+
+    @cached_property
+    def own(self) -> Callable[[State], tuple[int, ...]]:
+        """Of a state the layouts of ``sites``."""
+        return _layouts_of(self.sites)
+
+    @cached_property
+    def around(self) -> Callable[[State], tuple[int, ...]]:
+        """Of a state the layouts of ``near`` but those of ``sites``."""
+        return _layouts_of([site for site in self.near if site not in self.sites])
 
     @cached_property
     def ball(self) -> int:
@@ -129,6 +146,11 @@ def batches(pieces: Sequence[tuple[int, Piece]]) -> Iterator[list[int]]:
                 taken |= piece.ball
         yield batch
         waiting = left
+
+
+def _layouts_of(sites: Sequence[int]) -> Callable[[State], tuple[int, ...]]:
+    """What gives the layouts of ``sites``, a tuple however many there are."""
+    return itemgetter(*sites) if len(sites) > 1 else lambda state: tuple(state[i] for i in sites)
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:

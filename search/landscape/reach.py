@@ -89,9 +89,11 @@ class Reach:
         if self._around is not None:
             number, near = self._around(tuple(site for site, _ in move))
             key = number, tuple(layout for _, layout in move)
-            return Piece(move, near, tuple(sorted(nodes)), self._known.setdefault(key, {}))
+            known = self._known.setdefault(key, {})
+            return Piece(move, near, tuple(sorted(nodes)), known, number)
         sites = {site for node in nodes for site in self._sites_at.get(node, ())}
-        return Piece(move, tuple(sorted(sites)), tuple(sorted(nodes)))
+        own = tuple(site for site, _ in move)
+        return Piece(move, tuple(sorted(sites)), tuple(sorted(nodes)), alike=own)
 
 
 def _ball(

@@ -10,6 +10,8 @@ import numpy as np
 from placer.search.landscape.descent import Near, descend
 from placer.search.landscape.landscape import Landscape, Move, Moves, Objective, State, apply
 from placer.search.models.noise_model import NoiseModel
+from placer.search.proposals.fill import filled, price_at_limit
+from placer.search.proposals.starts import RESTARTS
 
 # Prices of noise to search with: parts of the float model's latency for all noise that gates allow.
 PRICES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -24,6 +26,9 @@ EXCHANGES, FEW_EXCHANGES = 100, 32
 # turn, and go on from price to price.
 LARGE = 600
 MAX_EXCHANGES = 40
+# In a vast landscape so many descents at most look for the price, which rises by this factor at
+# least as long as it is too low.
+DESCENTS, DEARER = 4, 1.5
 
 Pool = dict[State, float]
 
@@ -62,6 +67,10 @@ class PoolSearch:
         """Local optima from ``starts``, the best known first."""
         pool: Pool = {}
         noise = self._noise
+        if noise is not None and self._land.is_vast:
+            for state in self._at_limit(self._start(starts), objective, moves, noise):
+                self._add(pool, state, objective)
+            return pool
         too_noisy = 0.0  # The highest price so far at which what was found was too noisy.
         for start, prices in self._descents(starts, priced=noise is not None):
             if max(prices) < too_noisy:
@@ -89,6 +98,8 @@ class PoolSearch:
         for state in best_states(pool, 2):
             if noise is None:
                 better = descend(self._land, state, objective, moves, pairs=True)
+            elif self._land.is_vast:
+                better = filled(self._land, state, objective, moves, noise, self._limit)
             else:
                 better = self._exchange(state, objective, moves, noise)
             self._add(pool, better, objective)
@@ -132,11 +143,10 @@ class PoolSearch:
     ) -> Iterator[tuple[State, tuple[float, ...]]]:
         """Where to begin, and the prices of noise at which to go on from there in turn."""
         if self._is_large:
-            other = starts[self._turn % (len(starts) - 1) + 1]
             if priced:
-                yield (starts[0], other)[self._turn // 2 % 2], PRICES[::-2]
+                yield self._start(starts), PRICES[::-2]
             else:
-                yield from ((start, PRICES[:1]) for start in (starts[0], other))
+                yield from ((start, PRICES[:1]) for start in (starts[0], self._other(starts)))
             return
         if not priced:
             yield from ((start, PRICES[:1]) for start in starts)
@@ -145,6 +155,35 @@ class PoolSearch:
         yield from zip(starts, (PRICES[::-1], PRICES), strict=False)
         for price in (PRICES[0], PRICES[3]):
             yield from ((start, (price,)) for start in starts[2:])
+
+    def _start(self, starts: Sequence[State]) -> State:
+        """Where to begin in a large landscape in which noise has a price."""
+        return (starts[0], self._other(starts))[self._turn // 2 % 2]
+
+    def _other(self, starts: Sequence[State]) -> State:
+        """Another start than the best placement, in turn.
+
+        From extremes much has to be asked about in a vast landscape that is of no use later.
+        """
+        near = (*starts[1:2], *starts[-RESTARTS:])
+        others = near if self._land.is_vast else starts[1:]
+        return others[self._turn % len(others)]
+
+    def _at_limit(
+        self, start: State, objective: Objective, moves: Moves, noise: NoiseModel
+    ) -> Iterator[State]:
+        """Where descents end at the price at which noise is expected to hold the limit.
+
+        As long as it does not, at the price that follows from there.
+        """
+        state, price = start, 0.0
+        for _ in range(DESCENTS):
+            expected = price_at_limit(self._land, state, objective, noise, self._limit)
+            price = max(expected, price * DEARER)
+            state = descend(self._land, state, self._priced(objective, price, noise), moves)
+            yield state
+            if self.holds(state):
+                return
 
     def _add(self, pool: Pool, state: State, objective: Objective) -> None:
         if self.holds(state):
