@@ -141,14 +141,15 @@ class Run:
 
     def _refused(self, one: _Progress, tell: Tell) -> bool:
         """Whether the file is no model at all: that is known without a process of its own."""
-        begin = time.monotonic()
+        folder, begin = self._onboarding.folder, time.monotonic()
         try:
-            check_file(self._onboarding.folder / one.planned.job.model)
+            check_file(folder / one.planned.job.model)
         except InputError as error:
             make_ready(one.planned)
             one.ran = True
             seconds = round(time.monotonic() - begin, 3)
-            self._settle(one, Outcome("bad input", str(error), seconds=seconds), tell)
+            reason = str(error).replace(f"{folder}{os.sep}", "")  # As a process there says it.
+            self._settle(one, Outcome("bad input", reason, seconds=seconds), tell)
             return True
         return False
 
