@@ -4,8 +4,8 @@ One architecture that no other list has of each of 26 modules of timm, and 28 mo
 that are given tokens or an image, in the order of the draw; left out is what has more than 26
 million weights or what PyTorch's exporter does not write in two minutes. Random weights.
 
-python benchmarks/write_networks.py defaults_lot --folder networks
-python benchmarks/onnxruntime_defaults.py --networks defaults_lot --folder networks
+python -m benchmarks.networks.write defaults_lot --folder networks
+python -m benchmarks.peers.onnxruntime_defaults --networks defaults_lot --folder networks
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 import torch
 
-from networks.pytorch.deployed import VISION, hidden, words
-from networks.pytorch.export import Network, timm_network
+from benchmarks.networks.pytorch.deployed import VISION, hidden, words
+from benchmarks.networks.pytorch.export import Network, timm_network
 
 _STATE, _IMAGE = "last_hidden_state", (torch.zeros(1, 3, 64, 64),)
 _WIDE = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 8}

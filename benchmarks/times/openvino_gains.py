@@ -5,7 +5,7 @@ Each chain has eight equal layers, in float and with a pair before each; one thr
 LayerNormalization, or a sum that is read in float as well, each layer has a conversion of its own;
 behind a Relu none.
 
-python benchmarks/openvino_gains.py
+python -m benchmarks.times.openvino_gains
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import openvino as ov
-from command_line import parser_of
 
+from benchmarks.command_line import parser_of
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.graph import Edge
