@@ -37,9 +37,18 @@ class Generated:
             if not all(other.generated for other in self._groups.of(unit)):
                 continue
             for _, writer in unit.reads:
-                if writer is not None and self._may_join(writer, unit):
+                copied = writer is not None and self._is_copy(writer)
+                if writer is not None and not copied and self._may_join(writer, unit):
+                    self._groups.merge(writer.group, unit.group)
+        for unit in self._groups.units:
+            for _, writer in unit.reads:
+                if writer is not None and self._is_copy(writer) and self._may_join(writer, unit):
                     self._groups.merge(writer.group, unit.group)
         self._let_wait()
+
+    def _is_copy(self, writer: Unit) -> bool:
+        """Whether it copies integers that enter, in a kernel of their readers at last."""
+        return writer.role == "cast" and not self._graph.type_of(writer.outputs[0]).is_float
 
     def settle(self) -> None:
         """Let what is found in place be known, as no unit changes its kernel any more."""
@@ -55,8 +64,8 @@ class Generated:
         left = set[int]()
         for unit in reversed(self._groups.units):
             readers = {reader.group for _, reader in unit.readers}
-            turns = unit.node.op == "Transpose" or self._is_of_row(unit)
-            if len(readers) == 1 and unit.works and (turns or unit.role == "pointwise"):
+            moves = unit.node.op in ("Transpose", "Gather") or self._is_of_row(unit)
+            if len(readers) == 1 and unit.works and (moves or unit.role == "pointwise"):
                 (later,) = readers
                 if self._may_wait(unit, self._groups.by_number[later]):
                     left.add(unit.group)

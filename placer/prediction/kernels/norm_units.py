@@ -56,8 +56,16 @@ class NormUnits:
             node.op == "InstanceNormalization" and not reduction(self._graph, node).is_kept
         ):
             self._add_norm(node)
-        elif node.op in SQUARES:
+        else:
+            return self._add_sums_of_squares(node)
+        return True
+
+    def _add_sums_of_squares(self, node: Node) -> bool:
+        """Add units of sums or means of squares; False if it is none, or one unit as others are."""
+        if node.op in SQUARES:
             self._add_squares(node)
+        elif self._is_modulated_mean(node):
+            self._add_mean_of_squares(node)
         else:
             return False
         return True
@@ -133,6 +141,26 @@ class NormUnits:
         scaled = self._made.add(node, "pointwise", [], tuple(node.outputs), works=False)
         self._made.link(Edge(sums.outputs[0], node.name, NORMED), sums, scaled)
         return scaled
+
+    def _is_modulated_mean(self, node: Node) -> bool:
+        """Whether it is the mean of squares of rows that a row scales or shifts then."""
+        squared = self._graph.producer.get(node.inputs[0]) if node.op == "ReduceMean" else None
+        if squared is None or squared.op not in ("Pow", "Mul") or not _squares(squared):
+            return False
+        rank = len(self._graph.type_of(node.inputs[0]).shape or ())
+        rows = reduction_axes(self._graph, node) == (rank - 1,)
+        return rows and self._rows.are_modulated(node)
+
+    def _add_mean_of_squares(self, node: Node) -> None:
+        """The mean, in FP32, by a kernel that passes on what another one scales."""
+        scaled = self._add_norm(node)
+        ((_, sums),) = scaled.reads
+        passed_on = f"{node.inputs[0]}/passed_on"
+        self._made.shaped_as[passed_on] = node.inputs[0]
+        if sums is not None:
+            sums.outputs = (*sums.outputs, passed_on)
+        self._made.link(Edge(passed_on, node.name, 0), sums, scaled)
+        scaled.names = ()
 
     def _add_squares(self, node: Node) -> None:
         """Sums of squares, in FP32; but for those of rows, what reads them is another kernel.
@@ -262,6 +290,11 @@ class NormUnits:
         writer = self._made.writer.get(edge.tensor)
         if writer is not None and not writer.generated:
             self._made.add(writer.node, "move", [edge], (edge.tensor,), works=False).names = ()
+
+
+def _squares(node: Node) -> bool:
+    """Whether it multiplies a tensor by itself, if it is a Mul."""
+    return node.op == "Pow" or len(set(node.inputs)) == 1
 
 
 def _axis(norm: Node) -> int:

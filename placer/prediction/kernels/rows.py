@@ -48,25 +48,35 @@ class Rows:
         if norm.op != "LayerNormalization":
             return False
         return (
-            self._is_normed_again(norm) or self._are_moved_behind(norm) or self._is_modulated(norm)
+            self._is_normed_again(norm) or self._are_moved_behind(norm) or self.are_modulated(norm)
         )
 
-    def _is_modulated(self, norm: Node) -> bool:
-        """Whether few rows are scaled or shifted by one that another generated kernel sums up.
+    def are_modulated(self, norm: Node) -> bool:
+        """Whether rows are scaled or shifted by one that another generated kernel sums up.
 
-        So it is in networks for diffusion, where a product of the step's row writes it. A kernel of
-        as many rows as columns, or more, does so itself (50 small graphs of 8 to 512 rows).
+        So it is in networks for diffusion, where a product of the step's row writes it. As many
+        rows as columns, or more, are scaled where they are normed if the row is there before, or a
+        product writes them (150 small graphs of 8 to 512 rows). ``norm``: or the mean of squares,
+        for which there must be more rows.
         """
-        shape = self._graph.type_of(norm.outputs[0]).shape or (0,)
-        if math.prod(shape[:-1]) >= shape[-1]:
-            return False
+        given = norm.inputs[0]
+        shape = self._graph.type_of(given).shape or (0,)
         region = [norm]
         for node in region:
             behind = readers_of(self._graph, node.outputs[0])
             known = [r for r in behind if role_of(r) == "pointwise" and r.op not in _SUMS]
             region += [reader for reader in known if reader not in region]
-        read = {tensor for node in region[1:] for tensor in node.inputs}
-        return any(_is_summed_row(self._graph, tensor, shape[-1]) for tensor in read)
+        squared = self._graph.producer.get(given)
+        if norm.op == "ReduceMean" and squared is not None:
+            given = squared.inputs[0]
+        read = {tensor for node in region[1:] for tensor in node.inputs} - {given}
+        sums = [_summed_row(self._graph, tensor, shape[-1]) for tensor in sorted(read)]
+        if math.prod(shape[:-1]) < shape[-1] + (norm.op == "ReduceMean"):
+            return any(summed is not None for summed in sums)
+        writer = self._graph.producer.get(given)
+        product = writer is not None and writer.op in PRODUCTS
+        later = any(summed is not None and summed.index > norm.index for summed in sums)
+        return later and not product
 
     def are_scaled_and_moved(self, summed: Node) -> bool:
         """Whether rows are divided by what is ``summed`` of each, or the like, and moved then."""
@@ -170,21 +180,21 @@ class Rows:
 
 
 @kept
-def _is_summed_row(graph: Graph, tensor: str, width: int) -> bool:
-    """Whether it is a row of ``width``, made of means or of the product of one row."""
+def _summed_row(graph: Graph, tensor: str, width: int) -> Node | None:
+    """The means or the product of one row that a row of ``width`` is made of."""
     if math.prod(graph.type_of(tensor).shape or (0,)) != width:
-        return False
+        return None
     waiting, seen = [tensor], {tensor}
     while waiting:
         node = graph.producer.get(waiting.pop())
         if node is None:
             continue
         if node.op in REDUCE or _is_row_product(graph, node):
-            return True
+            return node
         if role_of(node) in ("pointwise", "move") and node.op not in _SUMS:
             waiting += [given for given in node.inputs if given not in seen]
             seen.update(node.inputs)
-    return False
+    return None
 
 
 def _is_row_product(graph: Graph, node: Node) -> bool:

@@ -14,7 +14,15 @@ from placer.prediction.kernels.factors import factors
 from placer.prediction.kernels.fan_outs import FanOut, fan_outs, has_gelu, is_gated
 from placer.prediction.kernels.in_place import InPlace
 from placer.prediction.kernels.norm_units import NormUnits
-from placer.prediction.kernels.parts import CONVS, POOLS, PRODUCTS, Unit, is_identity, role_of
+from placer.prediction.kernels.parts import (
+    CONVS,
+    POOLS,
+    PRODUCTS,
+    VIEWS,
+    Unit,
+    is_identity,
+    role_of,
+)
 from placer.prediction.kernels.product_units import ProductUnits
 from placer.prediction.kernels.reductions import is_written_out
 from placer.prediction.kernels.rows import Rows
@@ -241,8 +249,11 @@ class Units(UnitGraph):
 
     def _add_input_cast(self, tensor: str) -> None:
         # What a body reads is no input of the node that has the body: no kernel is seen to read it.
+        # Integers that several nodes read are copied for all of them (12 small graphs).
         nodes = [n for n in self.graph.nodes if tensor in n.inputs]
-        if nodes and self._is_cast(tensor):
+        read = [node for node in nodes if node.op not in VIEWS]
+        copied = len(read) > 1 and not self.graph.type_of(tensor).is_float
+        if nodes and (copied or self._is_cast(tensor)):
             node = nodes[0]
             unit = self.add(node, "cast", [], (tensor,), works=False)
             self.link(Edge(tensor, node.name, -3), None, unit)

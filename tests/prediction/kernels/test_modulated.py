@@ -58,6 +58,27 @@ BLOCK = f"""
       [add2] out = Add(z, q2)
     }}"""
 
+SQUARES = f"""
+    (float[1,64,64] x, float[1,32] t) => (float[1,64,64] out)
+    <float[32,128] wr = {{1}}, float[128] br = {{1}}, float[64,64] w1 = {{1}}> {{
+      {STEP}
+      two = Constant<value = float {{2.0}}>()
+      small = Constant<value = float {{1e-5}}>()
+      [parts1] a1, b1 = Split<axis = 1>(row)
+      [before] y = Relu(x)
+      [square] y2 = Pow(y, two)
+      [mean] v = ReduceMean<axes = [-1]>(y2)
+      [above] e = Add(v, small)
+      [root] q = Sqrt(e)
+      [inverse] i = Reciprocal(q)
+      [norm] n = Mul(y, i)
+      [near1] a = Add(a1, one)
+      [scale1] s = Mul(n, a)
+      [shift1] m = Add(s, b1)
+      [product1] p = MatMul(m, w1)
+      [add1] out = Add(p, y)
+    }}"""
+
 
 def attended(behind: str, size: int = 8) -> str:
     """An attention of four heads whose rows become a map."""
@@ -98,6 +119,7 @@ RESIZED = """[sig1] b = Sigmoid(m)
 GRAPHS = {
     "fewer rows than columns are normed by one kernel and scaled by another": modulated(48, SCALED),
     "as many rows as columns are normed and scaled by one kernel": modulated(64, SCALED),
+    "means of squares are taken by a kernel that passes on what another one scales": SQUARES,
     "a row that is only multiplied by has a kernel of its own, too": modulated(
         24, "[scale1] m = Mul(n, b2)"
     ),
