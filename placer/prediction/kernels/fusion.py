@@ -16,7 +16,7 @@ from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.norm_epilogues import epilogue_of_norm
 from placer.prediction.kernels.parts import Unit
 from placer.prediction.kernels.quantizers import Quantizers
-from placer.prediction.kernels.reductions import sums_places
+from placer.prediction.kernels.reductions import has_heads, sums_places
 from placer.prediction.kernels.rows_of_maps import RowsOfMaps
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.units import Units
@@ -141,5 +141,6 @@ class Kernels:
         if unit.role != "product" or unit.integers or unit.node.op != "MatMul":
             return False
         columns = (self._graph.type_of(unit.node.outputs[0]).shape or (0,))[-1]
-        weighted = weight_input(self._graph, unit.node) is not None
+        weight = weight_input(self._graph, unit.node)
+        weighted = weight is not None and not has_heads(self._graph, weight)
         return weighted and len(self.groups[unit.group]) == 1 and columns % 2 == 1

@@ -19,7 +19,7 @@ from placer.prediction.kernels.parts import (
     Unit,
     role_of,
 )
-from placer.prediction.kernels.reductions import WRITTEN_OUT, product_shape
+from placer.prediction.kernels.reductions import WRITTEN_OUT, has_heads, product_shape
 from placer.prediction.kernels.views import is_matrix_conv, readers_of
 from placer.prediction.kernels.wiring import UnitGraph
 
@@ -126,7 +126,7 @@ class ProductUnits:
         if not weighted and node.name not in self._multiplied and self._is_of_vector(node):
             self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
             return
-        if not weighted and node.op == "MatMul":
+        if node.op == "MatMul" and (not weighted or self._cuts_heads(node)):
             self._add_odd_product(node)
             return
         edges = self._made.edges(node)
@@ -141,6 +141,12 @@ class ProductUnits:
         if padded is not None:
             self._made.relink(product, edges[0], padded)
         self._finish(product, node)
+
+    def _cuts_heads(self, node: Node) -> bool:
+        """Whether a kernel of its own takes off what pads a weight of several heads."""
+        weight = weight_input(self._graph, node)
+        heads = weight is not None and has_heads(self._graph, weight)
+        return heads and not self._made.reads_integers(node)
 
     def _is_prepared(self, node: Node) -> bool:
         """Whether a prepared kernel multiplies a single row: by a large weight, or if it is joined.

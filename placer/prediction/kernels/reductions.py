@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 from placer.graph import Graph, Node
 from placer.graph.kept import kept
-from placer.graph.weights import weight_input
+from placer.graph.weights import WeightInput, weight_input
 from placer.prediction.kernels.flattened import batches
 
 _LONG = 512
@@ -98,6 +98,11 @@ def product_shape(graph: Graph, node: Node) -> tuple[int, ...]:
     if ranks[1] == 1:
         made = (*made, 1)
     return (*made[:-1], 1, *made[-1:]) if ranks[0] == 1 else made
+
+
+def has_heads(graph: Graph, weight: WeightInput) -> bool:
+    """Whether it is several matrices, as that of shifted relative positions (ten small graphs)."""
+    return math.prod((graph.type_of(weight.tensor).shape or ())[:-2]) > 1
 
 
 @kept

@@ -147,3 +147,34 @@ def test_a_view_of_what_a_float_product_writes_is_quantized_by_a_kernel_of_its_o
 def test_nvidias_builder_quantizes_the_view_so(tmp_path: Path, builder: ModuleType):
     model = model_of(f'<ir_version: 9, opset_import: ["": 18]> g {VIEW}', tmp_path)
     check_built(model, placement_of(model.graph, QUANTIZED_VIEW), builder)
+
+
+SHIFTED = """
+    (float[1,4,16,16] x) => (float[1,4,OUT] out)
+    <float[1,4,16,COLUMNS] w = {1}, float[1,4,1,16] b = {1}> {
+      pads = Constant<value = int64[8] {0, 0, 0, 1, 0, 0, 0, 0}>()
+      rows = Constant<value = int64[4] {1, 4, -1, 16}>()
+      one = Constant<value = int64[1] {1}>()
+      two = Constant<value = int64[1] {2}>()
+      end = Constant<value = int64[1] {9999}>()
+      [bias] q = Add(x, b)
+      [product] m = MatMul(q, w)
+      BEHIND
+    }"""
+SHIFT = """[pad] p = Pad(m, pads)
+      [view] r = Reshape(p, rows)
+      [cut] l = Slice(r, one, end, two)
+      [behind] out = Tanh(l)"""
+test_weights_of_several_heads = builder_test(
+    {
+        "of an odd number of columns, before what computes": (
+            SHIFTED.replace("OUT", "16,31")
+            .replace("COLUMNS", "31")
+            .replace("BEHIND", "[behind] out = Tanh(m)")
+        ),
+        "of an odd number of columns, before a shift": (
+            SHIFTED.replace("OUT", "31,16").replace("COLUMNS", "31").replace("BEHIND", SHIFT)
+        ),
+    },
+    17,
+)
