@@ -76,18 +76,31 @@ class ProductUnits:
             self._made.relink(product, edges[0], moved)
         self._finish(product, node)
 
-    def cuts_matrix(self, split: Node) -> bool:
-        """Whether one kernel makes all parts: of what a float 1x1 Conv wrote as a matrix.
+    def cuts_matrix(self, node: Node) -> Sequence[Node]:
+        """The Split, or Slices of channels, of which one kernel makes all parts; empty if none.
 
-        So it does of a line that its Conv's kernel scales and shifts. What a generated kernel alone
-        reads and quantizes, it cuts out itself.
+        Of what a float 1x1 Conv wrote as a matrix, and of a line that its Conv's kernel scales and
+        shifts. What a generated kernel alone reads and quantizes, it cuts out itself.
         """
-        given = split.inputs[0]
+        given = node.inputs[0]
+        parts = [node] if node.op == "Split" else list(readers_of(self._graph, given))
         known = self._is_matrix(given) or scales_line(self._graph, given)
-        if not known or self._made.edges(split)[0] in self._form.scales:
-            return False
-        readers = [self._graph.edges_of(tensor) for tensor in split.outputs]
-        return all(any(self._reads_part(edge) for edge in edges) for edges in readers)
+        if not known or any(self._made.edges(part)[0] in self._form.scales for part in parts):
+            return ()
+        if node.op == "Slice" and (len(parts) == 1 or not all(map(self._cuts_channels, parts))):
+            return ()
+        readers = [self._graph.edges_of(tensor) for part in parts for tensor in part.outputs]
+        known = all(any(self._reads_part(edge) for edge in edges) for edges in readers)
+        return parts if known else ()
+
+    def _cuts_channels(self, node: Node) -> bool:
+        """Whether it is a Slice that takes channels and nothing else."""
+        given, made = (
+            self._graph.type_of(tensor).shape or (0, 0)
+            for tensor in (node.inputs[0], node.outputs[0])
+        )
+        same = (given[:1], given[2:]) == (made[:1], made[2:])
+        return node.op == "Slice" and same and given[1] != made[1]
 
     def _reads_part(self, edge: Edge) -> bool:
         """Whether a part must be there as such: in float, or as integers for a product."""

@@ -121,8 +121,8 @@ class Units(UnitGraph):
             self._products.add_convolution(node)
         elif node.op in PRODUCTS:
             self._products.add_matrix_product(node)
-        elif node.op == "Split" and self._products.cuts_matrix(node):
-            self.add(node, "move", self.edges(node), tuple(node.outputs)).alone = True
+        elif node.op in ("Split", "Slice") and (parts := self._products.cuts_matrix(node)):
+            self._cut_matrix(node, parts)
         elif node.op == "Split":
             for tensor in node.outputs:
                 self.add(node, "move", self.edges(node), (tensor,))
@@ -133,6 +133,13 @@ class Units(UnitGraph):
                 unit.names = self._expanded(node)
             if unit.role == "pool":
                 self._pools[self._pooled_as(node)] = unit
+
+    def _cut_matrix(self, node: Node, parts: Sequence[Node]) -> None:
+        """One unit for ``parts``, when the first of them comes."""
+        if node is parts[0]:
+            made = tuple(tensor for part in parts for tensor in part.outputs)
+            unit = self.add(node, "move", self.edges(node), made)
+            unit.alone, unit.names = True, parts
 
     def _expanded(self, node: Node) -> tuple[Node, ...]:
         """An Expand, with what limits the sums of several rows, which is done anew for each."""

@@ -44,7 +44,23 @@ TWO_DEPTHS = """
       [add1] s = Add(d, c)
       [relu2] out = Relu(s)
     }"""
+SLICED = """
+    (float[1,256,8,8] x) => (float[1,64,8,8] out)
+    <float[256,256,1,1] w1 = {1}, float[128,128,3,3] w2 = {1}, float[64,384,1,1] w3 = {1}> {
+      axis = Constant<value = int64[1] {1}>()
+      zero = Constant<value = int64[1] {0}>()
+      half = Constant<value = int64[1] {128}>()
+      all = Constant<value = int64[1] {256}>()
+      [conv1] c = Conv(x, w1)
+      [relu1] r = Relu(c)
+      [part1] a = Slice(r, zero, half, axis)
+      [part2] b = Slice(r, half, all, axis)
+      [conv2] d = Conv<pads = [1, 1, 1, 1]>(b, w2)
+      [join1] j = Concat<axis = 1>(a, b, d)
+      [conv3] out = Conv(j, w3)
+    }"""
 GRAPHS = {
+    "slices of what a matrix product wrote are of one kernel": ("", SLICED),
     "a matrix product adds nothing behind its activation": ("", added(SILU)),
     "as a Conv of fewer channels does": ("", added(SILU, 64)),
     "but a map before it": ("", added("[add1] s = Add(c, a)\n[relu1] z = Relu(s)")),
