@@ -24,6 +24,7 @@ EXPORTED = (
     "cpu",
     "defaults_lot",
     "deployed",
+    "eighth_lot",
     "exported",
     "exported_aside",
     "exported_more_pairs",

@@ -48,7 +48,8 @@ class Generated:
 
     def _is_copy(self, writer: Unit) -> bool:
         """Whether it copies integers that enter, in a kernel of their readers at last."""
-        return writer.role == "cast" and not self._graph.type_of(writer.outputs[0]).is_float
+        made = writer.outputs if writer.role == "cast" else ()
+        return any(not self._graph.type_of(tensor).is_float for tensor in made)
 
     def settle(self) -> None:
         """Let what is found in place be known, as no unit changes its kernel any more."""
