@@ -4,8 +4,8 @@ Two to four of each of seven lists of twelve or more (timm, texts, images and au
 diffusers, ultralytics, networks without a library), in the order of the lot, without those that
 other sets have and those that no exporter of PyTorch writes. Random weights.
 
-python benchmarks/write_networks.py eighth_lot --folder networks
-python benchmarks/rtx_fidelity.py --placements 0 --networks eighth_lot --folder networks
+python -m benchmarks.networks.write eighth_lot --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks eighth_lot --folder networks
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from transformers.models.d_fine.modeling_d_fine import DFineHybridEncoder
 from transformers.models.granite_speech.modeling_granite_speech import GraniteSpeechCTCEncoder
 from ultralytics.nn.tasks import ClassificationModel, PoseModel
 
-from networks.pytorch.deployed import VISION, Outputs, words, yolo
-from networks.pytorch.export import Network, timm_network
+from benchmarks.networks.pytorch.deployed import VISION, Outputs, words, yolo
+from benchmarks.networks.pytorch.export import Network, timm_network
 
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64) + 3
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
