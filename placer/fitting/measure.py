@@ -23,8 +23,7 @@ from placer.qdq.mixed_precision import MixedPrecision
 from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.quantization import EMPTY, Placement
 from placer.rules.pack import Pack
-from placer.rules.sites import Site, place
-from placer.rules.worthwhile import default_sites
+from placer.rules.sites import Site, find_sites, place
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +44,14 @@ class Bench:
     placements: int
 
     def measure(self, network: str, model: Model) -> NetworkRecord:
-        """Build ``model`` in float, by the pack's default and at random, and measure all in turn.
+        """Build ``model`` in float, by the rules' defaults and at random, and measure all in turn.
 
         Builds that the engine refuses are left out. Raises RunError if it refuses the float model.
         """
         given = model
         if self.pack.manifest.scheme.has_float8:
             model = with_opset(model, FLOAT8_OPSET)
-        sites = default_sites(model.graph, self.pack, target_of(self.engine))
+        sites = find_sites(model.graph, self.pack.rules, target_of(self.engine))
         chosen = placements(sites, self.placements, seed=_seed(given))
         candidates = self._candidates(model, list(chosen.values()))
         built, refused = _built(candidates, chosen)
