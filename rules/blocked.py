@@ -1,16 +1,17 @@
 """Tensors in ONNX Runtime's blocked layout, in which its float kernels for images compute.
 
 Source: nchwc_transformer.cc. Convs, and pools of whole blocks, make blocks of whatever they read;
-activations and Resizes keep them, and sums and products of equal shapes and Concats do
-where all that they read lies in blocks. What a pair dequantizes does not, so a tensor is in blocks
-only if no pair is on the way from these Convs and pools.
+activations, Gelu in one node or several, and Resizes keep them, and sums and products of equal
+shapes and Concats do where all that they read lies in blocks. What a pair dequantizes does not, so
+a tensor is in blocks only if no pair is on the way from these Convs and pools.
 """
 
 from __future__ import annotations
 
 from placer.graph import Edge, Graph, Node
 
-_KEEPS = frozenset({"Relu", "Sigmoid", "Tanh", "HardSigmoid", "BatchNormalization"})
+_KEEPS = frozenset({"Relu", "Sigmoid", "Tanh", "HardSigmoid", "Gelu", "BatchNormalization"})
+_OF_CONVS = frozenset({"Clip", "LeakyRelu", "HardSwish"})  # Conv applies them; alone they do not.
 _JOINS = frozenset({"Add", "Mul", "Concat"})
 _POOLS = frozenset({"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
 _BLOCK = 16  # Channels, with AVX-512; 8 with AVX2.
@@ -50,7 +51,35 @@ def _read(node: Node, graph: Graph) -> tuple[Edge, ...] | None:
         return () if shape and len(shape) == 4 and shape[1] % _BLOCK == 0 else None
     if node.op in _KEEPS or (node.op == "Resize" and node.attributes.get("mode") != "cubic"):
         return edges[:1]
-    return edges if node.op in _JOINS and _joins_blocks(node, graph) else None
+    if node.op in _OF_CONVS:
+        conv = graph.producer.get(node.inputs[0])
+        alone = conv is not None and conv.op == "Conv" and len(graph.edges_of(node.inputs[0])) == 1
+        return edges[:1] if alone else None
+    if node.op in _JOINS and _joins_blocks(node, graph):
+        return edges
+    return _gelu_edges(node, graph)
+
+
+def _gelu_edges(node: Node, graph: Graph) -> tuple[Edge, ...] | None:
+    """The two edges of what a Gelu reads whose last node, a Mul, is ``node``; None if it is none.
+
+    Source: gelu_fusion.cc, whose layer nchwc_transformer.cc takes for an activation.
+    """
+    product = _before(node, "Mul", graph)
+    total = None if product is None else _before(product, "Add", graph)
+    erf = None if total is None else _before(total, "Erf", graph)
+    root = None if erf is None else graph.producer.get(erf.inputs[0])
+    if node.op != "Mul" or product is None or root is None or root.op not in ("Div", "Mul"):
+        return None
+    into = (*graph.edges_into(root), *graph.edges_into(product))
+    read = tuple(edge for edge in into if edge.tensor == root.inputs[0])
+    return read if len(read) == 2 else None
+
+
+def _before(node: Node, op: str, graph: Graph) -> Node | None:
+    """The node of operator ``op`` that writes what ``node`` reads."""
+    found = (graph.producer.get(tensor) for tensor in node.inputs)
+    return next((one for one in found if one is not None and one.op == op), None)
 
 
 def _joins_blocks(node: Node, graph: Graph) -> bool:
