@@ -17,7 +17,7 @@ from threading import Thread
 
 from placer.quantization import Placement
 from placer.search.landscape.landscape import Cancelled
-from placer.search.proposals.round import NO_PLAN, Plan
+from placer.search.proposals.pools import NO_PLAN, Plan
 from placer.search.proposals.surrogate import SurrogateProposer, proposal_of
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal

@@ -15,7 +15,8 @@ from placer.search.models.noise_limits import allowed_noise
 from placer.search.models.observe import exactly, measured_as
 from placer.search.pareto import noise_targets
 from placer.search.proposals.knowledge import Knowledge
-from placer.search.proposals.round import NO_PLAN, Plan, Round
+from placer.search.proposals.pools import NO_PLAN, Plan
+from placer.search.proposals.round import Round
 from placer.search.records import Measurement, TrialRecord
 from placer.search.samplers import Proposal, TpeProposer
 from placer.search.space import Choices, Space

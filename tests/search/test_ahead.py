@@ -10,7 +10,7 @@ import pytest
 from placer.quantization import Placement
 from placer.search.ahead import RehearsingSearch
 from placer.search.landscape.landscape import Cancelled, Landscape
-from placer.search.proposals.round import NO_PLAN
+from placer.search.proposals.pools import NO_PLAN
 from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
