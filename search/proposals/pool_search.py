@@ -145,6 +145,8 @@ class PoolSearch:
         if self._is_large:
             if priced:
                 yield self._start(starts), PRICES[::-2]
+            elif self._land.is_vast:
+                yield self._start(starts), PRICES[:1]
             else:
                 yield from ((start, PRICES[:1]) for start in (starts[0], self._other(starts)))
             return
@@ -157,7 +159,7 @@ class PoolSearch:
             yield from ((start, (price,)) for start in starts[2:])
 
     def _start(self, starts: Sequence[State]) -> State:
-        """Where to begin in a large landscape in which noise has a price."""
+        """Where to begin in a vast landscape, or in a large one in which noise has a price."""
         return (starts[0], self._other(starts))[self._turn // 2 % 2]
 
     def _other(self, starts: Sequence[State]) -> State:
