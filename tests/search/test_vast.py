@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from placer.search.landscape.descent import Near, descend
-from placer.search.landscape.landscape import Landscape, Objective, State
+from placer.search.landscape.landscape import Landscape, Objective, State, apply
 from tests.search.test_alike import chain
 from tests.search.test_landscape import landscape
 
@@ -57,7 +57,9 @@ def test_descents_ask_less_and_end_where_nothing_known_improves(vast: Landscape)
         land = Landscape(vast.space, vast.layers)
         land.__dict__["is_vast"] = is_vast
         for state in states:
-            end = descend(land, state, costs, land.all_moves)
+            end, before = descend(land, state, costs, land.all_moves), state
+            while end != before:  # A descent has few sweeps.
+                end, before = descend(land, end, costs, land.all_moves), end
             assert land.value(end, costs) <= land.value(state, costs)
             assert Near(land, end, costs, land.all_moves).improving() == []
         known = {id(p.known): len(p.known) for p in land.all_moves.pieces}
@@ -78,3 +80,23 @@ def test_what_is_found_does_not_hang_on_what_was_asked_before(vast: Landscape):
         Near(vast, state, costs, vast.all_moves)
         vast.guesses.begin()
         assert descend(vast, state, costs, vast.all_moves) == end
+
+
+def test_the_way_back_does_the_opposite(vast: Landscape):
+    moves, guesses = vast.all_moves, vast.guesses
+    numbers = {piece.move: index for index, piece in enumerate(moves.pieces)}
+    seen = 0
+    for state in random_states(vast, 6):
+        for piece, index in ((p, i) for p, i in numbers.items() if len(p) == 1):
+            (site, layout) = piece[0]
+            back = numbers.get(((site, state[site]),))
+            if back is None or layout == state[site]:
+                continue
+            guesses.begin()
+            guesses.ask(state, moves, np.array([index]))
+            after = apply(state, [piece])
+            known, is_guess = guesses.of(after, moves, np.array([back]), begins=False)
+            assert not is_guess.any()
+            assert known == Landscape.numbers(vast, after, moves, np.array([back]))
+            seen += int(known[0] != 0)
+    assert seen  # Else nothing was put to the test.
