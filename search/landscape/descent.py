@@ -10,8 +10,8 @@ from placer.search.landscape.deltas import Deltas
 from placer.search.landscape.landscape import Landscape, Move, Moves, Objective, State, apply
 
 MAX_SWEEPS, MAX_PAIRS = 12, 400
-# The same in a vast landscape, where a sweep makes many changes at once, and each moves many sites.
-FEW_SWEEPS, FEW_PAIRS = 4, 32
+# Of pairs in a vast landscape, each of which moves many sites.
+FEW_PAIRS = 32
 # Of what is guessed so much is asked at once.
 AT_ONCE = 16
 # A change of the objective that is a gain.
@@ -29,7 +29,7 @@ def descend(
     """
     end = state
     near = Near(landscape, state, objective, moves)
-    for _ in range(FEW_SWEEPS if landscape.is_vast else MAX_SWEEPS):
+    for _ in range(MAX_SWEEPS):
         chosen = near.improving() or near.improving(everywhere=True)
         if not chosen and pairs:
             both = pair_moves(landscape, end, objective)
