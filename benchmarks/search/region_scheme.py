@@ -209,7 +209,9 @@ class RegionProposer:
         self._schemes = schemes
         self._patterns = _patterns(space)
         self._reachable = {e for p in self._patterns for _, _, reach in p.regions for e in reach}
-        quantized = set() if baseline is None else _quantized_tensors(space, baseline)
+        quantized: set[str] = set()
+        if baseline is not None:
+            quantized = _quantized_tensors(space, baseline)
         self._imported = {pattern: pattern.schemes_on(quantized) for pattern in self._patterns}
         self._search = self._tune_all()
         self._waiting: dict[str, str] | None = next(self._search)
