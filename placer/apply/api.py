@@ -155,7 +155,8 @@ def apply_placement(
     bodies = enters_bodies(pack or file.pack.split()[0])
     given = None if data is None else str(data)
     fixed = with_shapes_of_data(path, optima(given_ranges(shapes)), given)
-    loaded = load_model(path, fixed, bodies=bodies)
+    # Ranges that are kept need no run of the model.
+    loaded = load_model(path, fixed, bodies=bodies, plugins=given is None)
     if steps and loaded.graph.scopes:
         raise InputError(
             f"{path}: `recover` does not enter the bodies of If, Loop and Scan; leave it out"

@@ -53,6 +53,7 @@ from placer.model.validate import check_sizes, parse_model, read_model
 
 _STANDARD = ("", "ai.onnx")
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
+_PLUGINS = "TRT"  # As TensorRT's exporters call the domain of its plugins.
 _QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|QLinear\w+|\w+Integer|QGemm")
 
 
@@ -116,6 +117,7 @@ def load_model(
     kept_pairs: Collection[str] = (),
     fix: Mapping[str, float] | None = None,
     bodies: bool = False,
+    plugins: bool = False,
 ) -> Model:
     """Load, check and normalise the model at ``path``; ``shapes`` fixes dynamic inputs.
 
@@ -124,6 +126,9 @@ def load_model(
 
     ``bodies``: whether ``Model.graph`` holds the nodes in bodies of If, Loop and Scan too, for an
     engine that takes pairs there.
+
+    ``plugins``: whether operators that nobody knows pass, for a model that is never run: an engine
+    may have plugins for them. What they write has no type, so no rule matches behind them.
 
     A model that is quantized already is taken apart first (``placer.model.importing``);
     ``kept_pairs``: what those QuantizeLinear nodes write that are part of its function. Raises
@@ -144,7 +149,9 @@ def load_model(
             imported = import_model(proto, base_dir, path, kept_pairs)
             proto = imported.proto
             check_tensors(all_tensors(proto.graph), base_dir, path)
-        _check(proto, path)
+        if plugins:
+            _name_plugins(proto)
+        _check(proto, path, plugins)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: a name is not UTF-8; export it again") from error
     digest = fingerprint(path, tensors, base_dir)
@@ -266,11 +273,21 @@ def _has_any(path: Path, ops: Collection[str]) -> bool:
     return any(node.op_type in ops for node in every_node(nodes))
 
 
-def _check(proto: ModelProto, path: Path) -> None:
+def _name_plugins(proto: ModelProto) -> None:
+    """Move operators that ONNX does not have to a domain of their own, as the checker demands."""
+    nodes = [n for n in every_node(proto.graph.node) if n.domain in _STANDARD]
+    nodes = [node for node in nodes if not onnx.defs.has(node.op_type)]
+    for node in nodes:
+        node.domain = _PLUGINS
+    if nodes and all(entry.domain != _PLUGINS for entry in proto.opset_import):
+        proto.opset_import.append(onnx.helper.make_opsetid(_PLUGINS, 1))
+
+
+def _check(proto: ModelProto, path: Path, plugins: bool) -> None:
     """Tidy ``proto`` and raise InputError unless it is a valid float model."""
     tidy(proto)
     set_apart(proto)
-    _check_nodes(proto, path)
+    _check_nodes(proto, path, plugins)
     stub = without_large_tensors(proto)
     for tensor in all_tensors(stub.graph):
         if is_external(tensor):  # In a subgraph; the checker looks for it in the current folder.
@@ -286,7 +303,7 @@ def _check(proto: ModelProto, path: Path) -> None:
         raise InputError(f"{path} is not a valid ONNX model: {_first_line(error)}") from error
 
 
-def _check_nodes(proto: ModelProto, path: Path) -> None:
+def _check_nodes(proto: ModelProto, path: Path, plugins: bool) -> None:
     functions = {(function.domain, function.name) for function in proto.functions}
     opset = standard_opset(proto)
     bodies = [(proto.graph.node, opset)]
@@ -299,11 +316,11 @@ def _check_nodes(proto: ModelProto, path: Path) -> None:
         known = set(functions)
         for node in every_node(nodes):
             if (node.domain, node.op_type) not in known:
-                _check_node(node, version, path)
+                _check_node(node, version, path, plugins)
                 known.add((node.domain, node.op_type))
 
 
-def _check_node(node: NodeProto, opset: int, path: Path) -> None:
+def _check_node(node: NodeProto, opset: int, path: Path, plugins: bool) -> None:
     name = node.name or f"(unnamed, output '{next(iter(node.output), '')}')"
     op = str(node.op_type)  # Damaged files have bytes here.
     if _QUANTIZED.fullmatch(op):
@@ -314,18 +331,20 @@ def _check_node(node: NodeProto, opset: int, path: Path) -> None:
     if node.domain in _STANDARD:
         if not onnx.defs.has(op):
             raise InputError(
-                f"{path}: node '{name}' uses operator {op}, which ONNX does not have; if it is a "
-                "plugin of an engine, as NMS often is, cut the model before it with placer extract"
+                f"{path}: node '{name}' uses operator {op}, which ONNX does not have; if it is an "
+                "engine's plugin, take the part before it (placer extract), and put the placement "
+                "on this file by placer apply without `data`"
             )
         if not onnx.defs.has(op, max_inclusive_version=opset):
             raise InputError(
                 f"{path}: node '{name}' uses operator {op}, which opset {opset} does "
                 "not define; export it with another opset"
             )
-    elif node.domain not in _KNOWN_DOMAINS and not custom_op_libraries():
+    elif node.domain not in _KNOWN_DOMAINS and not (plugins or custom_op_libraries()):
         raise InputError(
             f"{path}: node '{name}' uses operator {op} of the unknown domain '{node.domain}'; "
-            "give the library that has it to `custom_ops`, or export it with standard operators"
+            "give the library that has it to `custom_ops`, take the part before it (placer "
+            "extract), or export it with standard operators"
         )
 
 

@@ -286,3 +286,23 @@ def test_optimize_keeps_the_structure(placer: Run):
     assert file.structure.vertices == structure_of(loaded(SEED0).graph).vertices
     applied = placer("apply", "out/placement.yaml", DYNAMO, "-o", "applied", "--strict")
     assert applied.code == 0, applied.err
+
+
+def test_a_model_with_a_plugin_of_an_engine_takes_the_placement_of_its_part(
+    placer: Run, placement_file: Path
+):
+    """Nothing here can run such a file; ``placer extract`` cuts the part that was optimized."""
+    proto = onnx.load(SEED0)
+    scores = proto.graph.output[0]
+    plugin = onnx.helper.make_node("EfficientNMS_TRT", [scores.name], ["kept"], name="nms")
+    proto.graph.node.append(plugin)
+    proto.graph.output.add().CopyFrom(onnx.helper.make_tensor_value_info("kept", 1, None))
+    onnx.save(proto, "detector.onnx")
+    refused = placer("apply", placement_file, "detector.onnx", "--data", "x.npz", "-o", "out")
+    assert refused.code == 2
+    finished = placer("apply", placement_file, "detector.onnx", "--strict", "-o", "out")
+    assert finished.code == 0, finished.err
+    nodes = onnx.load("out/optimized.onnx").graph.node
+    assert "EfficientNMS_TRT" in {node.op_type for node in nodes}
+    given, written = read_placement(placement_file), read_placement(Path("out/placement.yaml"))
+    assert {g.edges for g in written.groups} == {g.edges for g in given.groups}

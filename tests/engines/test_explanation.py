@@ -15,6 +15,7 @@ import placer
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.engines.tensorrt.offline_builder import check_model
+from placer.errors import InputError
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
 from placer.optimizer.setup.prepare import prepare
@@ -316,3 +317,15 @@ def test_the_parser_has_none_of_the_operators_that_the_pack_says_it_lacks(builde
     lacks = load_pack("tensorrt-rtx").manifest.behaviour.lacks
     assert "SequenceAt" in lacks
     assert [op for op in lacks if parser.supports_operator(op)] == []
+
+
+def test_a_file_with_a_plugin_of_tensorrt_is_explained(tmp_path: Path):
+    path, proto = tmp_path / "plugin.onnx", with_random_weights(MODEL)
+    proto.graph.node[1].op_type = "EfficientNMS_TRT"
+    onnx.save(proto, path)
+    found = placer.explain(path)
+    assert "EfficientNMS_TRT" in {layer.op for layer in found.explanation.plan.layers}
+    (told,) = found.unpredicted
+    assert told.startswith("TensorRT needs plugins for TRT.EfficientNMS_TRT")
+    with pytest.raises(InputError, match="EfficientNMS_TRT, which ONNX does not have"):
+        placer.explain(path, pack="onnxruntime")
