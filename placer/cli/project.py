@@ -28,7 +28,7 @@ ProjectFile = Annotated[
 Profiles = Annotated[
     list[str] | None,
     typer.Option(
-        help="Profile of the project file; any number of times, a later one counts.",
+        help="Profile of the project file; any number of times, later ones override earlier ones.",
         rich_help_panel="Model and data",
     ),
 ]

@@ -12,7 +12,7 @@ import placer
 
 EXAMPLES = (
     "placer report model.placer",
-    "placer report models.onboard -o summary.html",
+    "placer report models.placer -o summary.html",
     "placer report int8.placer fp8.placer -o compared.html",
 )
 

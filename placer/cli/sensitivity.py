@@ -105,8 +105,8 @@ def sensitivity_command(
 ) -> None:
     """Show the noise that each site, group and rule causes at the outputs, and what it saves.
 
-    What is measured is kept, so that the same command resumes. Of a project file, the options count
-    that this command takes.
+    What is measured is kept, so that the same command resumes. The options of a project file count
+    as far as this command has them.
     """
     typed: dict[str, Any] = {
         "custom_ops": custom_ops or (),

@@ -130,7 +130,7 @@ class Request:
         tuple[str, ...],
         Option(
             "Accuracy",
-            "Condition, e.g. sqnr>=15, cosine>=0.99@logits, top1_drop<=0.01 or "
+            "Accuracy condition, e.g. sqnr>=15, cosine>=0.99@logits, top1_drop<=0.01 or "
             "module:function>=0.4.",
             "top1_drop<=0.01 with labels, else sqnr>=15, or argmax_agreement>=0.99 of integers",
             flag="gate",
@@ -219,7 +219,7 @@ class Request:
         Mapping[str, str],
         Option(
             "Engine",
-            "KEY=VALUE for the engine, any number of times (plug-ins).",
+            "Option of the engine, KEY=VALUE, e.g. memory-gb=8; any number of times.",
             flag="engine-option",
         ),
     ] = field(default_factory=dict)
@@ -257,7 +257,7 @@ class Request:
     ] = ()
     only: Annotated[
         tuple[str, ...],
-        Option("Search", "Quantize at most these nodes, named as for exclude.", "all"),
+        Option("Search", "Leave all nodes float but these, named as for exclude.", "all"),
     ] = ()
     force: Annotated[
         tuple[str, ...],
