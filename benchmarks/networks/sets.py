@@ -30,6 +30,7 @@ EXPORTED = (
     "exported_more_pairs",
     "exported_pairs",
     "fifth_lot",
+    "fit_lot",
     "fourth_lot",
     "further_deployed",
     "lot",
