@@ -182,7 +182,8 @@ class Rows:
 @kept
 def _summed_row(graph: Graph, tensor: str, width: int) -> Node | None:
     """The means or the product of one row that a row of ``width`` is made of."""
-    if math.prod(graph.type_of(tensor).shape or (0,)) != width:
+    shape = graph.type_of(tensor).shape or (0,)
+    if shape[-1] != width or math.prod(shape) != width:
         return None
     waiting, seen = [tensor], {tensor}
     while waiting:
