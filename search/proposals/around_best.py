@@ -18,8 +18,8 @@ from placer.search.proposals.progress import RESOLUTION
 from placer.search.proposals.tried import Tried
 from placer.search.records import Skip
 
-# Before the search ends under a gate, so many changes that may hold are measured for one trial, of
-# which so much gain is expected: parts of the float model's latency.
+# Before the search ends, changes are tried of which so much gain is expected: parts of the float
+# model's latency. Under a gate so many that may hold are measured for one trial.
 HOPED_SKIPS, LEAST_HOPE = 24, 1e-4
 # Descents of predictions that include errors begin at so many of the best trials, and at so many
 # placements in all.
@@ -50,6 +50,15 @@ class AroundBest:
         if changed is None and self._per_site:
             changed = self._near(best, self._land.all_moves)
         return None if changed is None else changed[1]
+
+    def unsure(self) -> State | None:
+        """The change of groups of which most gain is expected, though none is predicted.
+
+        Candidates are what is the fastest by expected costs. More may be expected of what is a
+        little slower and far less known.
+        """
+        changed = self._near(min(self._tried.held()), self._land.group_moves)
+        return None if changed is None or changed[0] < LEAST_HOPE else changed[1]
 
     def hoped(self, pass_over: Callable[[Skip], None]) -> State | None:
         """The change of which most gain is expected, be it predicted to hold or not.

@@ -43,8 +43,8 @@ class Progress:
         """Whether ``latency`` is clearly less than the best."""
         return latency < self.best - RESOLUTION
 
-    def has_stalled(self) -> bool:
-        """Whether the last trials brought nothing."""
+    def has_stalled(self, patience: int = PATIENCE) -> bool:
+        """Whether the last trials, as many as ``patience``, brought nothing."""
         ended = [trial for trial in self._trials if not trial.running]
-        before = min(self.feasible(ended[:-PATIENCE]), default=math.inf)
-        return len(ended) > PATIENCE and before <= self.best + RESOLUTION
+        before = min(self.feasible(ended[:-patience]), default=math.inf)
+        return len(ended) > patience and before <= self.best + RESOLUTION

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
 from placer.search.landscape.landscape import State
@@ -25,6 +25,8 @@ NEAR = "near the best"
 OPTIMUM = "model optimum"
 # What is left of a placement that misses the gates, without what makes it miss them.
 REPAIRED = "repaired"
+# After so many trials in vain changes of the best leave every other trial to what layers predict.
+NEAR_PATIENCE = 4
 
 
 class Round:
@@ -91,20 +93,33 @@ class Round:
         state = self._around.hoped(self._pass_over)
         return None if state is None else self._proposal(NEAR, state)
 
+    def unsure(self) -> Proposal | None:
+        """The change of the best of which most gain is expected, though none is predicted."""
+        if not self._tried.held() or not self._progress.holds_best:
+            return None
+        return self._first_held(self._around.unsure)
+
     def _is_far_better(self) -> bool:
         """Whether it is the turn of what layers predict to be best, and that is predicted to be a
-        gain with what latencies are off them, too.
+        gain with what latencies are off them, too. After changes in vain, whether it may be one:
+        where builds of a model differ, the best trial was also a lucky one, and nothing is
+        expected to be faster.
         """
-        if self._explores or self._progress.has_stalled():
+        candidate = None if self._explores else self._candidate()
+        if candidate is None:
             return False
-        candidate = self._candidate()
-        expected = None if candidate is None else self._outlook.latency.predict(candidate[0])[0]
-        return expected is not None and self._progress.is_gain(expected)
+        if self._progress.has_stalled(NEAR_PATIENCE):
+            return self._is_gain(candidate)
+        return self._progress.is_gain(self._outlook.latency.predict(candidate[0])[0])
 
     def _near_best(self) -> Proposal | None:
         """A change of the best; None once all were tried or miss a gate."""
+        return self._first_held(self._around.promising)
+
+    def _first_held(self, look: Callable[[], State | None]) -> Proposal | None:
+        """The first of what ``look`` finds that may hold the gates; the rest is passed over."""
         while True:
-            state = self._around.promising()
+            state = look()
             if state is None:
                 return None
             skip = self._gated.hopeless(state)

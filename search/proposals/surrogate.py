@@ -273,7 +273,8 @@ class SurrogateProposer:
             proposal = next_round.propose(only_gains=False)
             if proposal is not None:
                 return proposal
-        return self._between(trials, cycle, turn) or self._hoped(trials, turn)
+        between = self._between(trials, cycle, turn) or self._hoped(trials, turn)
+        return between or Round(self._known, trials, math.inf, turn, explores=False).unsure()
 
     def _hoped(self, trials: Sequence[TrialRecord], turn: int) -> Proposal | None:
         """A gain if layouts are quieter than expected, before a search ends where gates bind.

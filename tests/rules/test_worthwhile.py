@@ -10,6 +10,7 @@ from placer.graph.text import graph_of_text
 from placer.rules.gains import Conversion, Gain, Gains
 from placer.rules.matcher import Matches
 from placer.rules.packaging.load import load_pack
+from placer.rules.schema import Rule
 from placer.rules.sites import Site, find_sites
 from placer.rules.worthwhile import worthwhile
 
@@ -37,9 +38,9 @@ def gains(each: dict[str, float], conversion: float) -> Gains:
     )
 
 
-def integers(graph: Graph, given: Gains | None) -> set[str]:
+def integers(graph: Graph, given: Gains | None, rules: Sequence[Rule] = RULES) -> set[str]:
     """The anchors of sites whose default quantizes."""
-    sites = worthwhile(Matches(graph), find_sites(graph, RULES), RULES, given)
+    sites = worthwhile(Matches(graph), find_sites(graph, rules), rules, given)
     return {s.match.anchor.name for s in sites if s.layouts[s.default].quantize}
 
 
@@ -219,8 +220,7 @@ def test_kernels_that_convert_what_they_write_spare_a_conversion(
     graph = graph_of_text(CONVERTING.format(middle, read))
     given = gains({"Conv": saved}, 2)
     given = given.model_copy(update={"dequantize": Conversion(), "converting": ["Mul"]})
-    found = worthwhile(graph, find_sites(graph, load_pack("openvino").rules), given)
-    assert {s.match.anchor.name for s in found if s.layouts[s.default].quantize} == expected
+    assert integers(graph, given, load_pack("openvino").rules) == expected
 
 
 def test_what_needs_integers_behind_it_stays_float_where_a_reader_does():
@@ -236,5 +236,4 @@ def test_what_needs_integers_behind_it_stays_float_where_a_reader_does():
         }
     """)
     given = gains({"Conv": 5.0}, 2).model_copy(update={"dequantize": Conversion()})
-    found = worthwhile(graph, find_sites(graph, load_pack("openvino").rules), given)
-    assert {s.match.anchor.name for s in found if s.layouts[s.default].quantize} == {"wide", "thin"}
+    assert integers(graph, given, load_pack("openvino").rules) == {"wide", "thin"}
