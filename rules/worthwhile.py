@@ -66,7 +66,7 @@ def worthwhile(
     vertices = {n.name: (s, _vertex(s, floats)) for s in sites for n in s.match.nodes.values()}
     quantized = {edge.tensor for site in sites for edge in site.layouts[site.default].quantize}
     for site in sites:
-        _require(site, vertices, cut)
+        _require(site, _vertex(site, floats), vertices, cut)
     for tensor in sorted(quantized - graph.initializers.keys()):
         _connect(tensor, graph, vertices, gains, fused.get(tensor, ()), cut)
     kept = cut.side_of_source()
@@ -116,12 +116,14 @@ def _kernels(site: Site) -> list[Node]:
     return [node for name, node in nodes.items() if name in first] or [*nodes.values()]
 
 
-def _require(site: Site, vertices: Mapping[str, tuple[Site, str]], cut: _Cut) -> None:
-    """What runs in integers only where its readers do is in float where one of them is."""
+def _require(site: Site, vertex: str, vertices: Mapping[str, tuple[Site, str]], cut: _Cut) -> None:
+    """What runs in integers only where its readers do is in float where one of them is.
+
+    ``vertex``: what stands for ``site``.
+    """
     own = {node.name for node in site.match.nodes.values()}
     for edge in site.layouts[site.default].requires:
         if edge.node not in own:
-            vertex = vertices[next(iter(own))][1]
             cut.never(vertex, _reader(edge, vertices))
 
 
