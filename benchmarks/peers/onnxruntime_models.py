@@ -16,7 +16,6 @@ import logging
 import math
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,14 @@ import numpy as np
 import onnx
 import onnx.version_converter
 import rapidocr_onnxruntime
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command_line import parser_of, write_json
+from benchmarks.peers.calibration_reader import Samples
 from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import finite
 from placer.calibration.dataset import Dataset, load_dataset
@@ -93,18 +93,6 @@ def render(subject: Subject, seed: int) -> np.ndarray:
     return ((pixels - mean) / std).astype(np.float32).transpose(2, 0, 1)
 
 
-class Reader(CalibrationDataReader):  # type: ignore[misc]
-    """quantize_static's view of the calibration data."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._samples: Iterator[Any] = iter(dataset)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next inputs, None at the end."""
-        sample = next(self._samples, None)
-        return None if sample is None else dict(sample.inputs)
-
-
 def quantized_by_onnxruntime(
     subject: Subject, input_name: str, dataset: Dataset, folder: Path
 ) -> onnx.ModelProto:
@@ -118,7 +106,7 @@ def quantized_by_onnxruntime(
     quantize_static(
         folder / "prepared.onnx",
         folder / "static.onnx",
-        Reader(dataset),
+        Samples(dataset),
         quant_format=QuantFormat.QDQ,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,

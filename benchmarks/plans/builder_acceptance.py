@@ -19,13 +19,14 @@ import numpy as np
 import onnx
 import onnx.version_converter
 import rapidocr_onnxruntime
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command_line import parser_of, write_json
 from benchmarks.networks.topologies import TOPOLOGIES
+from benchmarks.peers.calibration_reader import Samples
 from placer.calibration.dataset import synthetic_dataset
 from placer.engines.tensorrt.offline_builder import check_model, import_builder
 from placer.graph.edit import fix_input_shapes
@@ -102,23 +103,12 @@ def random_candidates(model: Model, count: int, seed: int) -> Iterator[onnx.Mode
         yield inserter.insert(placement, ranges)
 
 
-class Reader(CalibrationDataReader):  # type: ignore[misc]
-    """Random inputs for quantize_static; what it accepts does not hang on values."""
-
-    def __init__(self, model: Model) -> None:
-        self._samples = iter(synthetic_dataset(model, 4, 0))
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next inputs, None at the end."""
-        sample = next(self._samples, None)
-        return None if sample is None else dict(sample.inputs)
-
-
 def peer(path: Path, folder: Path, options: dict[str, Any]) -> onnx.ModelProto:
     """What quantize_static makes of the float model."""
     target = folder / "static.onnx"
-    reader = Reader(load_model(path))
-    quantize_static(path, target, reader, quant_format=QuantFormat.QDQ, **options)
+    # Random inputs: what the builder accepts does not hang on values.
+    samples = Samples(synthetic_dataset(load_model(path), 4, 0))
+    quantize_static(path, target, samples, quant_format=QuantFormat.QDQ, **options)
     return onnx.load(target)
 
 

@@ -11,16 +11,14 @@ as it does by default (int8), with symmetric int8, and with uint8, and with ``qu
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from onnxruntime.quantization import (
-    CalibrationDataReader,
     QuantType,
     quantize_dynamic,
     quantize_static,
@@ -30,6 +28,7 @@ from rich.table import Table
 
 import placer
 from benchmarks.command_line import parser_of, write_json
+from benchmarks.peers.calibration_reader import Samples
 from placer.calibration.dataset import Dataset, synthetic_dataset
 from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
@@ -78,15 +77,6 @@ def _sum(scores: Sequence[Score]) -> Score:
     return Score(*(sum(getattr(score, part) for score in scores) for part in PARTS))
 
 
-class _Samples(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self, samples: Iterable[Mapping[str, np.ndarray]]) -> None:
-        self._samples = iter(samples)
-
-    def get_next(self) -> Mapping[str, np.ndarray] | None:
-        """The next sample; None behind the last."""
-        return next(self._samples, None)
-
-
 def openvino() -> Engine:
     """OpenVINO, which need not be installed for the other engine."""
     module = import_module("placer.engines.openvino.engine")
@@ -117,7 +107,7 @@ def by_recipe(recipe: str, source: Path, samples: Dataset, target: Path) -> None
     if recipe == AT_RUN_TIME:
         quantize_dynamic(source, target)
         return
-    quantize_static(source, target, _Samples(one.inputs for one in samples), **RECIPES[recipe])
+    quantize_static(source, target, Samples(samples), **RECIPES[recipe])
 
 
 def compare(path: Path, engine: str) -> Compared:

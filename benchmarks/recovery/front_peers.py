@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 os.environ["NNCF_CI"] = "1"  # No telemetry; read when nncf is imported.
 
 import numpy as np
 import onnx
 from onnx import version_converter
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from placer.calibration.dataset import Dataset
+from benchmarks.peers.calibration_reader import Samples
 from placer.graph.edit import fix_input_shapes
 from placer.optimizer.setup.task import Task
 
 PEERS = ("quantize_static", "nncf", "modelopt")
-
-
-class Reader(CalibrationDataReader):  # type: ignore[misc]
-    """quantize_static's view of the calibration data."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._samples: Iterator[Any] = iter(dataset)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next inputs, None at the end."""
-        sample = next(self._samples, None)
-        return None if sample is None else dict(sample.inputs)
 
 
 @dataclass(frozen=True)
@@ -65,7 +51,7 @@ class Peers:
         quantize_static(
             prepared,
             self.folder / "static.onnx",
-            Reader(self.task.calibration_data),
+            Samples(self.task.calibration_data),
             quant_format=QuantFormat.QDQ,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
