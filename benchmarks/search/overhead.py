@@ -52,9 +52,9 @@ from placer.common.statistics import Ratio
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.graph import Graph
 from placer.model import load_model
+from placer.optimizer.device_search import leaves_cores
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
-from placer.optimizer.search_loop import leaves_cores
 from placer.optimizer.setup.noise_meter import FewSamples, NoiseMeter
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import open_study
