@@ -108,6 +108,12 @@ class Behaviour(Strict):
         description="Operators of ONNX that the engine does not have: it refuses models with them, "
         "which is said where such a model is explained or optimized.",
     )
+    foreign: Literal["refused", "plugins"] = Field(
+        default="refused",
+        description="What becomes of operators that ONNX does not have, where a model is only "
+        "explained: it is `refused`, or they are taken for `plugins` of the engine, whose layers "
+        "and times are not known.",
+    )
     gains: Gains | None = Field(
         default=None,
         description="Times by which the default placement leaves float what integers would not pay "

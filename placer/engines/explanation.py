@@ -284,8 +284,8 @@ def _subject(
             stored=stored,
             own=pairs,
         )
-    has_plugins = pack.manifest.engine == "tensorrt"
-    loaded = load_model(model, shapes, bodies=bodies, plugins=has_plugins).as_written()
+    plugins = pack.manifest.behaviour.foreign == "plugins"
+    loaded = load_model(model, shapes, bodies=bodies, plugins=plugins).as_written()
     left = bodies_of(loaded.flat(), loaded.graph.scopes)
     if placement is None:
         source = "the pack's default placement"

@@ -326,6 +326,27 @@ def test_a_file_with_a_plugin_of_tensorrt_is_explained(tmp_path: Path):
     found = placer.explain(path)
     assert "EfficientNMS_TRT" in {layer.op for layer in found.explanation.plan.layers}
     (told,) = found.unpredicted
-    assert told.startswith("TensorRT needs plugins for TRT.EfficientNMS_TRT")
+    assert told.startswith("tensorrt needs plugins for TRT.EfficientNMS_TRT")
     with pytest.raises(InputError, match="EfficientNMS_TRT, which ONNX does not have"):
         placer.explain(path, pack="onnxruntime")
+
+
+def test_a_pack_says_whether_its_engine_may_have_plugins(tmp_path: Path):
+    path, proto = tmp_path / "plugin.onnx", with_random_weights(MODEL)
+    proto.graph.node[1].op_type = "Folded"
+    onnx.save(proto, path)
+    pack = tmp_path / "mine"
+    pack.mkdir()
+    manifest = {
+        "name": "mine",
+        "version": "1.0.0",
+        "engine": "onnxruntime",
+        "engine_versions": ">=1",
+        "extends": "onnxruntime",
+        "behaviour": {"foreign": "plugins"},
+        "licence": "MIT",
+        "maintainers": ["me"],
+    }
+    (pack / "pack.yaml").write_text(yaml.safe_dump(manifest))
+    (told,) = placer.explain(path, pack=str(pack)).unpredicted
+    assert told.startswith("onnxruntime needs plugins for TRT.Folded")

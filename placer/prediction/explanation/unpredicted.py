@@ -15,14 +15,12 @@ def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
     """Sentences on nodes of ``graph`` whose layers the pack of ``manifest`` cannot tell."""
     if told := lacking(graph, manifest):
         yield told
-    if manifest.engine != "tensorrt":
-        return
     foreign = sorted({f"{node.domain}.{node.op}" for node in graph.nodes if node.domain})
-    if foreign:
+    if foreign and manifest.behaviour.foreign == "plugins":
         more = f" and {len(foreign) - 3} more operators" if len(foreign) > 3 else ""
         yield (
-            f"TensorRT needs plugins for {', '.join(foreign[:3])}{more}, whose layers and times "
-            "are not known"
+            f"{manifest.engine} needs plugins for {', '.join(foreign[:3])}{more}, whose layers and "
+            "times are not known"
         )
     recurrent = [op for op in _RECURRENT if any(node.op == op for node in graph.nodes)]
     if recurrent and manifest.behaviour.kernels == "generated":
