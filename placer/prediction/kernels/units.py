@@ -32,7 +32,7 @@ from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import type_name
 from placer.prediction.layers.motion import NormalForm
 
-_ALONE = ("CumSum",)  # Nothing else is generated in their kernels.
+_ALONE = ("CumSum", "If", "Loop", "Scan")  # Nothing else is generated in their kernels.
 
 
 class Units(UnitGraph):

@@ -157,5 +157,5 @@ def is_volume(graph: Graph, node: Node) -> bool:
 
 @kept
 def _edges(graph: Graph, node: Node) -> tuple[Edge, ...]:
-    edges = (Edge(tensor, node.name, i) for i, tensor in enumerate(node.inputs) if tensor)
-    return tuple(edge for edge in edges if edge.tensor not in graph.initializers)
+    """Those of the bodies of an If, Loop or Scan too, which are read by the node that has them."""
+    return tuple(edge for edge in graph.reads[node.name] if edge.tensor not in graph.initializers)
