@@ -148,11 +148,12 @@ class _Door:
         made = [tensor for node in graph.node for tensor in node.output if tensor]
         known = {*inputs, *weights, *made}
         self._check_once([*made, *{*inputs, *weights}], "node outputs, inputs and initializers")
-        for name in dict.fromkeys([*known, *(v.name for v in graph.output), *_names(graph)]):
+        returned = [value.name for value in graph.output]
+        for name in dict.fromkeys([*inputs, *weights, *made, *returned, *_names(graph)]):
             self._check_name(name)
         for tensor in graph.initializer:
             self._check_tensor(tensor)
-        self._check_once([value.name for value in graph.output], "graph outputs")
+        self._check_once(returned, "graph outputs")
         sizes = {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
         visible: frozenset[str] = frozenset()
         for node in graph.node:

@@ -119,6 +119,15 @@ def test_control_characters_in_names(write: Callable[..., Path]):
     assert "holds control characters; rename it" in refusal(write(proto))
 
 
+def test_of_several_bad_names_the_first_is_told_in_every_run(write: Callable[..., Path]):
+    proto = onnx.parser.parse_model(RELU)
+    del proto.graph.node[:]
+    names = ["x", *(f"t{i}\t" for i in range(30)), "y"]
+    nodes = [helper.make_node("Relu", [a], [b]) for a, b in zip(names, names[1:], strict=False)]
+    proto.graph.node.extend(nodes)
+    assert "the name 't0\t' holds" in refusal(write(proto))
+
+
 def test_types_that_do_not_exist(write: Callable[..., Path]):
     proto = onnx.parser.parse_model(RELU)
     proto.graph.initializer.append(TensorProto(name="w", data_type=99, dims=[1], raw_data=b"1"))
