@@ -11,7 +11,6 @@ from placer.rules.match import Match, inside_subgraph, row_name
 from placer.rules.pattern_step import Step, steps_of
 from placer.rules.schema import Rule
 
-STANDARD = ("", "ai.onnx")
 _ORDERS = (False, True)  # Of the first two inputs: as they are, swapped.
 Tensors = dict[str, tuple[str, ...]]
 Ports = dict[tuple[str, str], tuple[int, ...]]
@@ -49,7 +48,7 @@ class Binder:
     def _bind(self, depth: int, node: Node, bound: _Bound, matches: list[Match]) -> None:
         """Bind the step at ``depth`` to ``node``, once per input order, and go on from there."""
         step = self._steps[depth]
-        if node.domain not in STANDARD or node in bound.nodes.values():
+        if node in bound.nodes.values():
             return
         if len(node.inputs) > step.most:
             return
@@ -112,7 +111,7 @@ class Binder:
         if len(edges) != 1 or edges[0].is_graph_output:
             return None
         node = self._graph.by_name[edges[0].node]
-        fits = node.op in step.ops and node.domain in STANDARD and len(node.outputs) == 1
+        fits = node.qualified_op in step.ops and len(node.outputs) == 1
         if not fits or node in bound.values() or (edges[0].input_index and not step.commutative):
             return None
         return node if len(self._graph.edges_of(node.outputs[0])) == 1 else None
@@ -129,10 +128,11 @@ class Binder:
             names = dict.fromkeys([edge.node for edge in edges])
             names.pop("", None)  # The graph output.
             nodes = [graph.by_name[node] for node in names]
-            return [node for node in nodes if node.op in step.ops]
+            return [node for node in nodes if node.qualified_op in step.ops]
         if step.first in tensors:
             producer = graph.producer.get(tensors[step.first][0])
-            return [producer] if producer is not None and producer.op in step.ops else []
+            fits = producer is not None and producer.qualified_op in step.ops
+            return [producer] if producer is not None and fits else []
         return _nodes_of(graph, step.ops)
 
     def _is_quantizable(self, nodes: Mapping[str, Node], tensors: Tensors) -> bool:

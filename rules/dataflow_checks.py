@@ -35,7 +35,9 @@ def written_by(condition: WrittenBy) -> Check:
 
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
         writers = [graph.producer.get(tensor) for tensor in tensors.get(condition.tensor, ())]
-        return bool(writers) and all(w is not None and w.op in condition.op for w in writers)
+        return bool(writers) and all(
+            w is not None and w.qualified_op in condition.op for w in writers
+        )
 
     return check
 
@@ -48,7 +50,9 @@ def read_by(condition: ReadBy) -> Check:
         readers = [graph.by_name.get(edge.node) for edge in edges]
         if condition.input is not None and any(e.input_index != condition.input for e in edges):
             return False
-        return bool(readers) and all(r is not None and r.op in condition.op for r in readers)
+        return bool(readers) and all(
+            r is not None and r.qualified_op in condition.op for r in readers
+        )
 
     return check
 

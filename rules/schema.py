@@ -33,7 +33,10 @@ from placer.rules.predicate_schema import Predicate, subjects_of
 class NodePattern(Strict):
     """One node of a pattern."""
 
-    op: Names = Field(description="The operator, or a list of alternatives.")
+    op: Names = Field(
+        description="The operator, or a list of alternatives; of another domain than ONNX's own as "
+        "`DOMAIN::OPERATOR`, e.g. `com.example::Swish`."
+    )
     inputs: list[InputName] = Field(
         min_length=1,
         description="A tensor name per input. `b?` is an input that may be absent, `xs*` takes all "

@@ -86,6 +86,11 @@ class Node:
     proto: NodeProto = field(repr=False)
 
     @cached_property
+    def qualified_op(self) -> str:
+        """The operator as rules name it: ``Conv`` of ONNX's own, ``my.ops::Swish`` of others."""
+        return self.op if self.domain in ("", "ai.onnx") else f"{self.domain}::{self.op}"
+
+    @cached_property
     def attributes(self) -> Mapping[str, AttributeValue]:
         """Attribute values by name; strings are decoded."""
         return {a.name: _attribute(a) for a in self.proto.attribute}
@@ -129,11 +134,10 @@ class Graph:
 
     @cached_property
     def by_op(self) -> Mapping[str, tuple[Node, ...]]:
-        """Nodes of the standard domain by operator, in node order."""
+        """Nodes by ``Node.qualified_op``, in node order."""
         nodes_of: dict[str, list[Node]] = {}
         for node in self.nodes:
-            if node.domain in ("", "ai.onnx"):
-                nodes_of.setdefault(node.op, []).append(node)
+            nodes_of.setdefault(node.qualified_op, []).append(node)
         return {op: tuple(nodes) for op, nodes in nodes_of.items()}
 
     @cached_property

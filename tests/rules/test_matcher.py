@@ -309,3 +309,35 @@ def test_conditions(condition: str, matched: bool):
         """
     )
     assert bool(match_rules(graph, [conditioned])) is matched
+
+
+@pytest.mark.parametrize(
+    ("ops", "matched"),
+    [
+        ('"com.example::Swish"', ["mine"]),
+        ("Swish", ["onnx"]),
+        ('[Swish, "com.example::Swish"]', ["onnx", "mine"]),
+        ('"other::Swish"', []),
+    ],
+)
+def test_an_operator_of_another_domain_is_named_with_it(ops: str, matched: list[str]):
+    swish = rule(f"""
+id: swish
+pattern:
+  conv: {{op: Conv, inputs: [x, w], output: c}}
+  act: {{op: {ops}, inputs: [c], output: y}}
+where: [{{written_by: {{tensor: c, op: [Conv]}}}}]
+layouts: {{int8: {{quantize: [act.c, y.*], default: true}}, float: {{}}}}
+""")
+    graph = graph_of_text("""
+<ir_version: 13, opset_import: ["": 24, "com.example": 1]>
+g (float[1,4,8,8] x) => (float[1,4,8,8] y, float[1,4,8,8] z)
+<float[4,4,1,1] w = {1}, float[1,4,8,8] m> {
+  [conv1] a = Conv(x, w)
+  [onnx] y = Swish(a)
+  [conv2] b = Conv(x, w)
+  [mine] m = com.example.Swish(b)
+  [relu] z = Relu(m)
+}
+""")
+    assert [match.nodes["act"].name for match in match_rules(graph, [swish])] == matched
