@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.defs
 import onnxruntime as ort
-from onnx import ModelProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, ValueInfoProto, helper
 
 from placer.common.custom_ops import custom_op_libraries
 from placer.common.ort_session import create_session, run_once
@@ -20,23 +22,28 @@ from placer.graph.scopes import Scopes
 from placer.model.body_types import BodyTypes, copy_type
 from placer.model.constant_folding import fold_constants
 from placer.model.normalize import infer_values
+from placer.model.validate import STANDARD
 
 log = logging.getLogger(__name__)
 
 
 def infer_all_values(
-    proto: ModelProto, base_dir: Path, shapes: Mapping[str, tuple[int, ...]], path: Path
+    proto: ModelProto,
+    base_dir: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    path: Path,
+    declared: Sequence[ValueInfoProto] = (),
 ) -> dict[str, ValueInfoProto]:
     """``infer_values``, also where shapes are computed from ``shapes`` by nodes of the model, and
     behind custom operators where the library that has them is given.
 
-    Raises InputError if shapes contradict each other.
+    ``declared``: see ``declared_types``. Raises InputError if shapes contradict each other.
     """
-    values = infer_values(proto, shapes, path)
-    seen: list[ValueInfoProto] = []
-    if custom_op_libraries():
-        seen = _observed_types(proto, base_dir, shapes, values)
-        values = infer_values(proto, shapes, path, seen) if seen else values
+    seen = list(declared)
+    values = infer_values(proto, shapes, path, seen)
+    if custom_op_libraries() and (observed := _observed_types(proto, base_dir, shapes, values)):
+        seen += observed
+        values = infer_values(proto, shapes, path, seen)
     if not _is_incomplete(proto, values):
         return values
     # ONNX's inference propagates values through few operators: not through Max and Div, by which
@@ -55,6 +62,7 @@ def infer_flat_values(
     shapes: Mapping[str, tuple[int, ...]],
     path: Path,
     scopes: Scopes,
+    declared: Sequence[ValueInfoProto] = (),
 ) -> dict[str, ValueInfoProto]:
     """``infer_all_values`` of a flat graph, with the inputs of its bodies.
 
@@ -62,12 +70,12 @@ def infer_flat_values(
     could go through. ``proto`` keeps the types that it declares: they are for all shapes.
     """
     if not scopes:
-        return infer_all_values(proto, base_dir, shapes, path)
+        return infer_all_values(proto, base_dir, shapes, path, declared)
     copy = without_large_tensors(proto)
     inputs = BodyTypes(copy.graph)
     while True:  # From the innermost body outwards, and with Loops until their types stay.
         try:
-            values = infer_all_values(copy, base_dir, shapes, path)
+            values = infer_all_values(copy, base_dir, shapes, path, declared)
         except InputError:
             if not inputs.forget():
                 raise
@@ -79,6 +87,38 @@ def infer_flat_values(
                     changed |= copy_type(values[returned.name], returned)
         if not changed and not inputs.give_up(values):
             return values
+
+
+def declared_types(proto: ModelProto) -> list[ValueInfoProto]:
+    """A copy of what ``proto`` declares of tensors that nodes of other domains than ONNX's write.
+
+    Inference knows nothing of them; what a file declares of others may be older than its nodes.
+    """
+    foreign = [
+        node
+        for node in proto.graph.node
+        if node.domain not in STANDARD or not onnx.defs.has(node.op_type)
+    ]
+    written = {tensor for node in foreign for tensor in node.output}
+    stub = ModelProto()
+    stub.graph.value_info.extend(v for v in proto.graph.value_info if v.name in written)
+    return list(stub.graph.value_info)
+
+
+def bind_dimensions(
+    declared: Iterable[ValueInfoProto], graph: GraphProto, shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Give dimensions of ``declared`` the sizes that those of inputs of the same name have."""
+    sizes = {
+        dim.dim_param: size
+        for value in graph.input
+        for dim, size in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=False)
+        if dim.dim_param
+    }
+    for value in declared:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in sizes:
+                dim.dim_value = sizes[dim.dim_param]
 
 
 def _is_incomplete(proto: ModelProto, values: Mapping[str, ValueInfoProto]) -> bool:

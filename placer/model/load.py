@@ -35,7 +35,7 @@ from placer.graph.external_data import (
     tensor_bytes,
 )
 from placer.graph.flat import nest
-from placer.model.custom_types import infer_flat_values
+from placer.model.custom_types import bind_dimensions, declared_types, infer_flat_values
 from placer.model.early_norms import set_apart
 from placer.model.entered_bodies import enter_bodies
 from placer.model.fixed_inputs import fix_in_place
@@ -128,7 +128,8 @@ def load_model(
     engine that takes pairs there.
 
     ``plugins``: whether operators that nobody knows pass, for a model that is never run: an engine
-    may have plugins for them. What they write has no type, so no rule matches behind them.
+    may have plugins for them. What they write has the type that the file declares, if any; no rule
+    quantizes a tensor without one.
 
     A model that is quantized already is taken apart first (``placer.model.importing``);
     ``kept_pairs``: what those QuantizeLinear nodes write that are part of its function. Raises
@@ -138,7 +139,7 @@ def load_model(
     path = Path(path)
     proto, tensors, base_dir = _read(path)
     fixed = _fixed_inputs(proto)
-    imported = None
+    imported, declared = None, declared_types(proto) if plugins else []
     try:
         check_tensors(tensors, base_dir, path)
         if is_quantized(proto):
@@ -162,7 +163,8 @@ def load_model(
     proto, notes = normal.proto, (*fixed, *normal.notes)
     scopes = enter_bodies(proto, base_dir, path) if bodies else {}
     input_shapes = input_shapes_of(proto, dict(shapes or {}), path)
-    values = infer_flat_values(proto, base_dir, input_shapes, path, scopes)
+    bind_dimensions(declared, proto.graph, input_shapes)
+    values = infer_flat_values(proto, base_dir, input_shapes, path, scopes, declared)
     types = {name: tensor_type(value) for name, value in values.items()}
     check_sizes(types, path)
     infer = partial(infer_values, proto, {}, path)

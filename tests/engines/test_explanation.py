@@ -331,6 +331,31 @@ def test_a_file_with_a_plugin_of_tensorrt_is_explained(tmp_path: Path):
         placer.explain(path, pack="onnxruntime")
 
 
+@pytest.mark.parametrize("domain", ["", "com.example"])
+def test_behind_a_plugin_the_types_that_the_file_declares_hold(tmp_path: Path, domain: str):
+    path = tmp_path / "plugin.onnx"
+    proto = with_random_weights("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[N,16,8,8] x) => (float[N,16,8,8] y)
+        <float[16,16,1,1] w = {0.5}, float[N,16,8,8] p> {
+          [conv1] c = Conv(x, w)
+          [plugin] p = Relu(c)
+          [conv2] y = Conv(p, w)
+        }
+    """)
+    proto.graph.node[1].op_type, proto.graph.node[1].domain = "DeformConvPlugin", domain
+    if domain:
+        proto.opset_import.add(domain=domain, version=1)
+    onnx.save(proto, path)
+    found = placer.explain(path, shapes={"x": (2, 16, 8, 8)})
+    layers = {layer.name: layer for layer in found.explanation.plan.layers}
+    assert layers["conv2"].input_types == ("int8",)
+    del proto.graph.value_info[:]
+    onnx.save(proto, path)
+    layers = {layer.name: layer for layer in placer.explain(path).explanation.plan.layers}
+    assert layers["conv2"].input_types == ("unknown",)
+
+
 def test_a_pack_says_whether_its_engine_may_have_plugins(tmp_path: Path):
     path, proto = tmp_path / "plugin.onnx", with_random_weights(MODEL)
     proto.graph.node[1].op_type = "Folded"

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_of_several_bad_names_the_first_is_told_in_every_run(write: Callable[...
     proto = onnx.parser.parse_model(RELU)
     del proto.graph.node[:]
     names = ["x", *(f"t{i}\t" for i in range(30)), "y"]
-    nodes = [helper.make_node("Relu", [a], [b]) for a, b in zip(names, names[1:], strict=False)]
+    nodes = [helper.make_node("Relu", [a], [b]) for a, b in pairwise(names)]
     proto.graph.node.extend(nodes)
     assert "the name 't0\t' holds" in refusal(write(proto))
 
