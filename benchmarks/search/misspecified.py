@@ -6,7 +6,8 @@ several percent.
 
 All searches see the same latencies, begin with the same placements and have the same budget. Regret
 is relative to the best of a long local search (``--evaluations``, 0 for none) or of any run,
-whichever is less. The region scheme begins with nothing quantized, as it does in its own package.
+whichever is less. The region scheme begins with nothing quantized, as it does in its own package,
+and once more with the pack's default as the model that it imports.
 
     python -m benchmarks.search.misspecified --jobs 2 --json misspecified.json
 
@@ -48,7 +49,13 @@ from benchmarks.search.rivals import (
     StartedProposer,
     TpeProposer,
 )
-from benchmarks.search.runs import REGIONS, measured_trial, parallel, starts_of
+from benchmarks.search.runs import (
+    IMPORTED_REGIONS,
+    REGIONS,
+    measured_trial,
+    parallel,
+    starts_of,
+)
 from placer.common.files import write_text
 from placer.results.result import versions
 from placer.search.landscape.landscape import Landscape
@@ -58,7 +65,17 @@ from placer.search.samplers import Proposer, RandomProposer
 from placer.search.space import Choices
 
 OURS, NO_PROFILE = "ours", "ours, no profile"
-SCHEMES = (OURS, NO_PROFILE, "TPE", "CMA-ES", "local", "greedy", "random", REGIONS)
+SCHEMES = (
+    OURS,
+    NO_PROFILE,
+    "TPE",
+    "CMA-ES",
+    "local",
+    "greedy",
+    "random",
+    REGIONS,
+    IMPORTED_REGIONS,
+)
 LEVELS = (0.15, 0.3)
 # The changes to the search for models that are wrong were made on these; the others judge them.
 DEVELOPED_ON = ("EfficientNet full", "MobileNetV2 full", "U-Net full")
@@ -115,6 +132,8 @@ def make_proposer(scheme: str, problem: Problem, seed: int) -> Proposer:
         return TpeProposer(space, seed, starts)
     if scheme == REGIONS:
         return RegionProposer(space, seed)
+    if scheme == IMPORTED_REGIONS:
+        return RegionProposer(space, seed, baseline=space.defaults)
     if scheme == "CMA-ES":
         return CmaEsProposer(space, seed, starts)
     rivals: dict[str, Proposer] = {

@@ -43,12 +43,13 @@ from benchmarks.command_line import parser_of
 from benchmarks.search.models import FULL, GPUS, REDUCED, NoiseUnit
 from benchmarks.search.optima import Best, find_bests, read_bests, with_runs
 from benchmarks.search.runs import (
-    BUDGETS,
+    BUDGET,
     HIDDEN,
     NEAR,
     NO_PROFILE,
     OURS,
     REGIONS,
+    SCHEMES,
     Case,
     Run,
     parallel,
@@ -92,7 +93,7 @@ class Plan:
 def run_all(plan: Plan, jobs: int) -> list[Run]:
     """All searches of ``plan``."""
     tasks = [
-        partial(search, case, scheme, seed, BUDGETS[scheme])
+        partial(search, case, scheme, seed, BUDGET)
         for scheme in plan.schemes
         for case in plan.cases()
         for seed in range(plan.seeds)
@@ -126,9 +127,8 @@ def table(title: str, plan: Plan, runs: Sequence[Run], bests: Mapping[Case, Best
 
 def _row(runs: Sequence[Run], bests: Mapping[Case, Best], gated: bool) -> list[str]:
     """Cells of one scheme."""
-    budget = BUDGETS[runs[0].scheme]
     needed = [run.needed(bests[run.case].ratio) for run in runs]
-    low, middle, high = (_trials(_quantile(needed, part), budget) for part in (0.25, 0.5, 0.75))
+    low, middle, high = (_trials(_quantile(needed, part)) for part in (0.25, 0.5, 0.75))
     reached = sum(math.isfinite(value) for value in needed) / len(needed)
     regrets = [_percent(median_regret(runs, bests, trials)) for trials in SHOWN]
     last = float(np.median([run.probes if gated else run.seconds for run in runs]))
@@ -154,8 +154,8 @@ def _quantile(values: Sequence[float], part: float) -> float:
     return sorted(values)[max(0, math.ceil(part * len(values)) - 1)]
 
 
-def _trials(value: float, budget: int) -> str:
-    return f"{value:.0f}" if math.isfinite(value) else f">{budget}"
+def _trials(value: float) -> str:
+    return f"{value:.0f}" if math.isfinite(value) else f">{BUDGET}"
 
 
 def _finite(value: float) -> float | None:
@@ -172,7 +172,7 @@ def verdict(plan: Plan, runs: Sequence[Run], bests: Mapping[Case, Best]) -> dict
     medians = {}
     for scheme in plan.schemes:
         needed = [run.needed(bests[run.case].ratio) for run in runs if run.scheme == scheme]
-        medians[scheme] = _trials(_quantile(needed, 0.5), BUDGETS[scheme])
+        medians[scheme] = _trials(_quantile(needed, 0.5))
     worse = []
     cases = [case for case in plan.cases() if case in bests]  # Merged runs may lack some.
     for case in cases:
@@ -204,7 +204,7 @@ def plot(path: Path, plan: Plan, runs: Sequence[Run], bests: Mapping[Case, Best]
     for axis, (title, names) in zip(axes[0], parts, strict=True):
         for scheme in plan.schemes:
             own = [run for run in runs if run.scheme == scheme and run.case.model in names]
-            numbers = range(1, BUDGETS[scheme] + 1)
+            numbers = range(1, BUDGET + 1)
             regrets = [
                 [max(REGRET_FLOOR, run.best(n) / bests[run.case].ratio - 1) for run in own]
                 for n in numbers
@@ -266,7 +266,7 @@ def parse() -> argparse.Namespace:
     known = [*REDUCED, *FULL]
     parser.add_argument("--models", nargs="+", choices=known, metavar="MODEL", default=known)
     parser.add_argument("--gpus", nargs="+", choices=GPUS, metavar="GPU", default=list(GPUS))
-    parser.add_argument("--schemes", nargs="+", choices=BUDGETS, default=list(BUDGETS))
+    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--hidden", type=float, default=HIDDEN, help="spread of hidden factors")
     parser.add_argument("--gates", action="store_true", help="reduced spaces with an SQNR gate")

@@ -37,7 +37,8 @@ SEEDED_TPE, REGIONS = "TPE from our seeds", "regions"
 CMA_ES, LOCAL, GREEDY = "CMA-ES", "local search", "greedy"  # From our seeds, too.
 IMPORTED_REGIONS = "regions, default imported"
 _RIVALS = (RANDOM, TPE, SEEDED_TPE, CMA_ES, LOCAL, GREEDY, REGIONS, IMPORTED_REGIONS)
-BUDGETS = {OURS: 100, NO_PROFILE: 100, **dict.fromkeys(_RIVALS, 200)}
+SCHEMES = (OURS, NO_PROFILE, *_RIVALS)
+BUDGET = 100
 # Standard deviation of the logarithm of the hidden factor.
 HIDDEN = 0.25
 NEAR = 1.01  # Found: at most this times the optimum.
