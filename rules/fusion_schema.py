@@ -55,6 +55,10 @@ class Fusion(Strict):
         default=[],
         description="Quantized edges inside the layer; any other pair inside a layer forbids it.",
     )
+    pairs_before: list[str] = Field(
+        default=[],
+        description="Pattern nodes in front of which pairs may stand inside the layer.",
+    )
     past_sum: Reference | None = Field(
         default=None,
         description="The edges to sums behind which the engine moves what follows the layer, so "

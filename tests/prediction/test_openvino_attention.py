@@ -51,6 +51,35 @@ def test_attention_takes_what_openvino_takes(queries, keys, between, tmp_path):
     assert layers(predicted) == layers(actual)
 
 
+MASKED = """
+g (float[1,2,64,16] x, float[1,2,16,64] z, float[1,2,64,16] v, float[1,1,64,64] m)
+=> (float[1,2,64,16] out)
+<float half = {0.5}> {
+  [query] q = Tanh(x) [key] k = Tanh(z) [value] w = Tanh(v)
+  [scores] s = MatMul(q, k) [scale] s1 = Mul(s, half) [mask] s2 = Add(s1, m)
+  [softmax] p = Softmax(s2)
+  [after] p1 = Mul(p, half) [mix] out = MatMul(p1, w)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("pairs", "whole"),
+    [
+        ([(Edge("s", "scale", 0),)], True),
+        ([(Edge("s1", "mask", 0),)], True),
+        ([(Edge("p", "after", 0),), (Edge("p1", "mix", 0),), (Edge("w", "mix", 1),)], True),
+        ([(Edge("s2", "softmax", 0),)], False),
+    ],
+)
+def test_pairs_inside_attention_are_part_of_it_but_before_softmax(pairs, whole, tmp_path):
+    predicted, actual = plans(MASKED, pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    made = frozenset({"scores", "scale", "mask", "softmax", "after", "mix"})
+    assert (made in {nodes for nodes, _ in layers(actual)}) is whole
+
+
 def moved(rest: str, shape: str = "float[1,4,64,8]") -> str:
     return f"""
     g (float[1,64,32] x) => ({shape} z)

@@ -250,3 +250,37 @@ def test_nodes_that_compute_the_same_are_one(first, second, merged, paired, tmp_
     found, _ = check(text, pairs, tmp_path)
     together = [nodes for nodes, _ in found if {"first", "second"} <= nodes]
     assert bool(together) is merged
+
+
+TOKENS = """
+g (float[1,16,16,16] x) => (float[1,16,16,16] y)
+<float[16] gain = {2}, float[16] shift = {0.5}, float[16,16,1,1] w = {1}> {
+  [norm] b = SOURCE
+  [turn] c = Transpose<perm = [0, 3, 1, 2]>(b)
+  [conv] y = Conv(c, w)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "source", ["LayerNormalization(x, gain, shift)", "LayerNormalization(x, gain)", "Tanh(x)"]
+)
+@pytest.mark.parametrize("int8", [False, True])
+def test_a_transpose_that_openvino_merges_with_a_layout_is_a_layer(source, int8, tmp_path):
+    found, _ = check(TOKENS.replace("SOURCE", source), READ if int8 else [], tmp_path)
+    assert found[frozenset({"turn"}), ("uint8" if int8 else "float",)] == 1
+
+
+@pytest.mark.parametrize("mean", ["GlobalAveragePool(b)", "ReduceMean<axes = [2, 3]>(b)"])
+@pytest.mark.parametrize("paired", [False, True])
+def test_a_mean_takes_the_transpose_in_front_of_it_along(mean, paired, tmp_path):
+    text = f"""
+    g (float[1,8,8,16] x) => (float[1,16,1,1] y) <float[16,16,1,1] w = {{1}}> {{
+      [tanh] a = Tanh(x)
+      [turn] b = Transpose<perm = [0, 3, 1, 2]>(a)
+      [mean] c = {mean}
+      [conv] y = Conv(c, w)
+    }}
+    """
+    found, _ = check(text, [(Edge("b", "mean", 0),)] if paired else [], tmp_path)
+    assert (found[frozenset({"turn", "mean"}), ("float",)] == 1) is not paired

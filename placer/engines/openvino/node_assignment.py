@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from placer.engines.openvino.operations import INTEGERS, MOVED, MOVING, Operation
+from placer.engines.openvino.operations import INTEGERS, MOVED, MOVING, REDUCING, Operation
 from placer.engines.openvino.tags import QUANTIZING, Tags
 
 _OF_MAPS = frozenset({"Conv", "ConvTranspose", "Add"})
@@ -65,7 +65,21 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
             homes[number] = near_homes.pop()
     for number in _in_quantizations_before_joins(homes, operations, tags):
         del homes[number]
+    _settle_reductions(homes, operations, tags)
     return homes
+
+
+def _settle_reductions(homes: dict[int, str], operations: Sequence[Operation], tags: Tags) -> None:
+    """Give reductions the Reduce that runs before the Transpose in front of them.
+
+    OpenVINO calls what is left of that Transpose after them (TransposeReduction).
+    """
+    by_name = {op.name: op for op in operations}
+    reduces = {op.name for op in operations if op.kind == "Reduce" and not op.nodes}
+    for number, home in homes.items():
+        if tags.nodes[number].op_type in REDUCING and by_name[home].kind in MOVING:
+            before = sorted(by_name[home].sources & reduces)
+            homes[number] = before[0] if before else home
 
 
 def _find_homes_by_name(lost: Sequence[int], homes: dict[int, str], tags: Tags) -> None:
@@ -158,7 +172,11 @@ def _find_homes_between(
     Slices become a Split, a Transpose part of a Reorder, a Reduce of other axes another Reduce.
     ``moved``: nodes that are computed elsewhere, and so are not beside these.
     """
-    beside = {number: name for number, name in homes.items() if number not in moved}
+    # A pair may be elsewhere, too.
+    beside = {n: {home} for n, home in homes.items() if n not in moved and not is_pair(tags, n)}
+    for op in operations:  # A node may be several operations.
+        for number in beside.keys() & set(op.nodes):
+            beside[number].add(op.name)
     nameless = {op.name: op for op in operations if not op.nodes and op.reshapes}
     passing = _passing(operations, tags)
     sources = {op.name: _sources_behind(op.sources, passing) for op in operations}
@@ -172,8 +190,10 @@ def _find_homes_between(
         behind = _nearest_homes(number, tags.readers, beside)
         for name, op in nameless.items():
             ends = op.kind in MOVING and not behind and not readers[name]
-            if before & sources[name] and (ends or behind & readers[name]):
-                homes[number] = beside[number] = name
+            # A Reduce takes the Transpose in front of it along.
+            own = {name} if op.kind == "Reduce" and tags.nodes[number].op_type in REDUCING else ()
+            if before & sources[name].union(own) and (ends or behind & readers[name]):
+                homes[number], beside[number] = name, {name}
 
 
 def _find_homes_before(
@@ -255,12 +275,12 @@ def _sources_behind(names: Set[str], passing: Mapping[str, Set[str]]) -> set[str
 
 
 def _nearest_homes(
-    number: int, step: Callable[[int], set[int]], homes: Mapping[int, str]
+    number: int, step: Callable[[int], set[int]], homes: Mapping[int, Set[str]]
 ) -> set[str]:
     """The operations of the nearest nodes that have one, going by ``step`` from node to node."""
     near_homes: set[str] = set()
     waiting = step(number)
     while waiting:
-        near_homes |= {homes[n] for n in waiting if n in homes}
+        near_homes |= {name for n in waiting for name in homes.get(n, ())}
         waiting = {after for n in waiting if n not in homes for after in step(n)}
     return near_homes

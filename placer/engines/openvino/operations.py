@@ -28,6 +28,9 @@ _UNNAMED = re.compile(r"\b([A-Z][A-Za-z]+)_\d+")
 # What OpenVINO calls operations that only move elements, and what it makes of the operators that it
 # computes before these (MoveEltwiseUpThroughDataMov).
 MOVING = ("Transpose", "Reshape", "Gather", "DepthToSpace", "Broadcast", "Tile")
+REDUCING = frozenset(
+    "GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax ReduceMin ReduceSum".split()
+)
 MOVED: Mapping[str, tuple[str, ...]] = {
     **{op: (op,) for op in ("Abs", "Elu", "Erf", "Exp", "Floor", "Gelu", "Mish", "Relu")},
     **{op: (op,) for op in ("Sigmoid", "Sqrt", "Tanh", "Add")},
@@ -117,8 +120,9 @@ def _with_recurrent_nodes(operations: list[Operation], tags: Tags) -> list[Opera
 
 
 def _reshapes(op: Any) -> bool:
-    if _text(op.get_rt_info(), "layerType") == "Transpose":
-        return True  # Of a square, too.
+    kind, name = _text(op.get_rt_info(), "layerType"), str(op.get_friendly_name())
+    if kind == "Transpose" or (kind == "Reorder" and name.endswith("_fake")):
+        return True  # Of a square, too. MergeTransposeAndReorder calls a Transpose a Reorder.
     shape = op.inputs()[0].get_partial_shape()
     return any(output.get_partial_shape() != shape for output in op.outputs())
 

@@ -11,7 +11,7 @@ Nodes that no claim takes are layers of their own and compute in float.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -138,6 +138,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
     inner = _inner(nodes, graph)
     absorbed = _edges(match, fusion.absorbs, graph)
     names = [node.name for node in nodes]
+    taking = {node.name for name in fusion.pairs_before for node in match.row(name)}
     demanded = _edges(match, offer.reads, graph)
     if demanded:
         demanded = tuple([e for e in demanded if e.node in names and e not in inner])
@@ -154,7 +155,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         paired=tuple(dict.fromkeys(demanded + absorbed)) if absorbed else demanded,
         bare=_edges(match, fusion.bare, graph)
         + _blocked(match, fusion, graph)
-        + (() if fusion.reads == ANY else tuple([e for e in inner if e not in absorbed])),
+        + _bare_inside(inner, absorbed, taking, fusion),
         like=like[0] if like else None,
         input_index=_by_input(offer, later_edges, graph)
         * max((e.input_index for e in later_edges), default=0),
@@ -162,6 +163,15 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         passed=frozenset(node.name for name in fusion.passes for node in match.row(name)),
         sums=_sums(match, fusion, graph),
     )
+
+
+def _bare_inside(
+    inner: Sequence[Edge], absorbed: Container[Edge], taking: Container[str | None], fusion: Fusion
+) -> tuple[Edge, ...]:
+    """The edges of ``inner`` that keep the layer from being built if they carry a pair."""
+    if fusion.reads == ANY:
+        return ()
+    return tuple([e for e in inner if e not in absorbed and e.node not in taking])
 
 
 def _sums(match: Match, fusion: Fusion, graph: Graph) -> tuple[tuple[Edge, Edge], ...]:
