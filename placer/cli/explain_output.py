@@ -70,7 +70,14 @@ def _print_times(console: Console, explanation: Explanation) -> None:
             highlight=False,
             soft_wrap=True,
         )
-    if explanation.float_is_faster:
+    if explanation.float_by_default:
+        console.print(
+            "by default nothing is quantized: the float model is estimated to be faster; placer "
+            "optimize looks for what is worth it",
+            highlight=False,
+            soft_wrap=True,
+        )
+    elif explanation.float_is_faster:
         console.print(
             "the float model is estimated to be faster, whatever converts: the layers themselves "
             "take longer in integers; placer optimize --engine fusion-model finds out which are "

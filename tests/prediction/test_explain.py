@@ -202,7 +202,7 @@ def test_layers_that_are_slower_in_integers_are_told(
     """Few channels at batch 1: no pair is at fault, the INT8 kernels are slower."""
     finished = placer("explain", save(BRANCHES), "--gpu", "l4", "--pack", pack)
     assert finished.code == 0, finished.err
-    assert ("the float model is estimated to be faster" in finished.out) == is_told
+    assert ("by default nothing is quantized" in finished.out) == is_told
 
 
 def test_decisions_are_a_tree_with_the_costliest_first(

@@ -41,6 +41,7 @@ from placer.optimizer.setup.decisions import (
     space_of,
     told_of_half,
 )
+from placer.optimizer.setup.default_layouts import default_layouts
 from placer.optimizer.setup.latency_baselines import implicit_engine
 from placer.optimizer.setup.task import Schemes, Task
 from placer.optimizer.setup.warm_start import warm_starts
@@ -52,7 +53,6 @@ from placer.recovery.recover import steps_of
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.sites import Site, find_sites_with_overlaps
-from placer.rules.worthwhile import worthwhile
 from placer.search.space import Space
 
 SYNTHETIC_SAMPLES = 16
@@ -176,7 +176,7 @@ def _decisions(
     sites = scalable_sites(sites, model, data, warn)
     ran = bodies_run(model, *data, warn)
     sites, needed = chosen_sites(ran.sites(sites), model.graph, pack, request, observer)
-    sites = worthwhile(matches, sites, pack.rules, pack.manifest.behaviour.gains)
+    sites = default_layouts(matches, sites, pack, engine, request, observer)
     told = _told_of_bodies(model, *data)
     space = space_of(sites, model, pack, told or ran.told or "there is nothing to do")
     check_forced(space, needed)

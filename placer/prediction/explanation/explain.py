@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from placer.graph import Edge, Graph
 from placer.plan import Plan
+from placer.prediction.default_sites import can_quantize, with_defaults
 from placer.prediction.explanation.default_gains import Decision, decide, default_gains
-from placer.prediction.explanation.remedies import MAX_REMEDIES, Remedies, Remedy, is_conversion
+from placer.prediction.explanation.remedies import MAX_REMEDIES, Remedies, Remedy
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.prediction import Prediction
 from placer.prediction.select import AnyPredictor
@@ -19,7 +20,6 @@ from placer.rules.matcher import Matches, Overlap
 from placer.rules.schema import Rule
 from placer.rules.sites import find_sites_with_overlaps, place
 from placer.rules.target import Target
-from placer.rules.worthwhile import worthwhile
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Explanation:
     """What ``placer explain`` shows; times are estimates in microseconds.
 
     ``gains``: by kind of decision, what the pack's default saves at all sites of that kind.
+    ``float_by_default``: whether the pack's default quantizes nothing, as float is estimated to be
+    faster.
     ``improved``: the placement after all remedies that still help, one after the other.
     ``latency_error``, ``ratio_error``: relative errors that 80% of estimated times and of their
     ratios stay within.
@@ -57,6 +59,7 @@ class Explanation:
     total_us: float
     float_us: float
     default_us: float
+    float_by_default: bool
     improved: Placement
     improved_us: float
     latency_error: float
@@ -102,7 +105,7 @@ class Explainer:
         self._predictor = predictor
         self._estimator = estimator
         sites, self._overlaps = find_sites_with_overlaps(matches, rules, target, formats)
-        self.sites = worthwhile(matches, sites, rules, gains)
+        self.sites = with_defaults(matches, sites, rules, gains, predictor, estimator)
 
     def explain(self, placement: Placement) -> Explanation:
         """Explain ``placement``, which must be of the explainer's graph."""
@@ -129,6 +132,7 @@ class Explainer:
             total_us=self._estimator.total_us(prediction),
             float_us=self._estimator.total_us(self._predictor.predict(EMPTY, prediction)),
             default_us=self._estimator.total_us(self._predictor.predict(default, prediction)),
+            float_by_default=not default.edges and any(map(can_quantize, self.sites)),
             improved=improved.placement,
             improved_us=self._estimator.total_us(improved),
             latency_error=self._estimator.latency_error,
@@ -147,7 +151,7 @@ class Explainer:
         timed = [
             (predicted, layer.time_us or 0.0)
             for predicted, layer in zip(layers, plan.layers, strict=True)
-            if is_conversion(predicted)
+            if predicted.is_conversion
         ]
         timed.sort(key=lambda item: -item[1])
         for predicted, us in timed:

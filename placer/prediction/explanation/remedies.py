@@ -123,7 +123,7 @@ class Remedies:
             costly = [
                 Costly(-us, position, order, layer)
                 for order, (layer, us) in enumerate(zip(step.layers, times, strict=True))
-                if is_conversion(layer)
+                if layer.is_conversion
             ]
             if costly:
                 self._costly[position] = costly
@@ -178,11 +178,6 @@ class Remedies:
     def around(self, tensors: Iterable[str]) -> Placement:
         """What the placement says of ``tensors`` and of those that share a scale with them."""
         return Placement(frozenset(g for t in tensors for g in self._groups_of.get(t, ())))
-
-
-def is_conversion(predicted: PredictedLayer) -> bool:
-    """Whether the layer does nothing but convert a tensor."""
-    return predicted.layer.kind != "compute" and not predicted.nodes
 
 
 def _names(step: Step) -> list[str]:

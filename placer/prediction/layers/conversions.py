@@ -36,6 +36,11 @@ class PredictedLayer:
     ordinal: int = 0
 
     @property
+    def is_conversion(self) -> bool:
+        """Whether the layer does nothing but convert a tensor."""
+        return self.layer.kind != "compute" and not self.nodes
+
+    @property
     def copies(self) -> int:
         """How many layers like it share the work of its nodes."""
         copies = 1 if self.claim is None else self.claim.fusion.copies

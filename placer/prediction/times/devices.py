@@ -9,9 +9,10 @@ from placer.errors import InputError
 from placer.graph import Graph
 from placer.prediction.times.estimator import Estimator, NoTimes
 from placer.prediction.times.fitted import Fit, FittedEstimator, parse_fit
-from placer.prediction.times.gpus import Gpu, load_gpu
+from placer.prediction.times.gpus import Gpu, known_gpu, load_gpu
 from placer.prediction.times.layer_classes import load_layer_classes
 from placer.prediction.times.roofline import Roofline
+from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 
@@ -49,6 +50,18 @@ def device_for(name_or_path: str | None, pack: str | None) -> Device | None:
             f"{_ESTIMATED}'s layers; leave out `gpu`, or give a file of placer fit"
         )
     return None
+
+
+def device_like(name: str, target: Target, pack: Pack) -> Device | None:
+    """The GPU called ``name``, else one as ``target`` says, else the default one.
+
+    One of the target's compute capability is the best-known of these. None where ``pack`` is of an
+    engine without estimates.
+    """
+    if pack.manifest.engine != _ESTIMATED:
+        return None
+    architecture = f"sm{target.compute_capability or ''}".replace(".", "")
+    return known_gpu(name) or known_gpu(architecture) or load_gpu(_DEFAULT)
 
 
 def make_estimator(graph: Graph, device: Device | None) -> Estimator:

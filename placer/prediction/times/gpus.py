@@ -153,14 +153,22 @@ def load_gpu(name_or_path: str) -> Gpu:
     Raises InputError for an unknown name (it lists the known ones) and, with file, line and
     field, for a file that is not a valid description.
     """
-    wanted = _plain(name_or_path)
+    known = known_gpu(name_or_path)
+    if known is not None:
+        return known
+    if not Path(name_or_path).is_file():
+        raise InputError(unknown("GPU", name_or_path, gpu_names(), "a YAML file"))
+    return _read(Path(name_or_path))
+
+
+def known_gpu(called: str) -> Gpu | None:
+    """The built-in GPU of that name or alias."""
+    wanted = _plain(called)
     for name in gpu_names():
         gpu = _read(_folder() / f"{name}.yaml")
         if wanted in map(_plain, (gpu.name, *gpu.aliases)):
             return gpu
-    if not Path(name_or_path).is_file():
-        raise InputError(unknown("GPU", name_or_path, gpu_names(), "a YAML file"))
-    return _read(Path(name_or_path))
+    return None
 
 
 def architecture_of(gpu: str) -> str:

@@ -1,0 +1,224 @@
+"""Which layouts the default placement has: by the times that a pack states, or by estimates.
+
+A rule sees one site, and whether integers pay hangs on what stands around it. Where the pack states
+times, ``placer.rules.worthwhile`` decides. Where a GPU's roofline or a fit estimates layers, the
+rules' own layouts stand but where other ones are faster beyond the error of the estimate, or are
+rid of conversions for which no product was computed in integers. If float is estimated to be
+faster than what comes of that, it is the other way round: float stands but where integers are
+faster beyond the error. So the default placement is never estimated to be slower than float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+
+from placer.graph import Node
+from placer.plan.dtypes import is_quantized
+from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.steps import Step
+from placer.prediction.select import AnyPredictor, make_predictor
+from placer.prediction.times.devices import Device, make_estimator
+from placer.prediction.times.estimator import Estimator, NoTimes
+from placer.prediction.times.work import WEIGHTED
+from placer.quantization import EMPTY
+from placer.quantization.placement import Change
+from placer.rules.gains import Gains
+from placer.rules.incremental_placement import IncrementalPlacer
+from placer.rules.matcher import Matches
+from placer.rules.pack import Pack
+from placer.rules.schema import Rule
+from placer.rules.sites import Site
+from placer.rules.target import Target
+from placer.rules.worthwhile import worthwhile
+
+_SWEEPS = 4  # Few networks take more than three.
+_LEAST_US = 0.1  # Less is no gain.
+State = tuple[int, ...]  # Of each site the number of its layout.
+Move = Mapping[int, int]  # The same of those that change.
+
+
+def with_defaults(
+    matches: Matches,
+    sites: Sequence[Site],
+    rules: Iterable[Rule],
+    gains: Gains | None,
+    predictor: AnyPredictor,
+    estimator: Estimator,
+) -> tuple[Site, ...]:
+    """``sites`` with the defaults that make the pack's default placement.
+
+    ``rules`` and ``gains`` are the pack's, ``predictor`` and ``estimator`` of the graph of
+    ``matches``.
+    """
+    if gains is not None or isinstance(estimator, NoTimes):
+        return worthwhile(matches, sites, rules, gains)
+    return _by_estimates(sites, predictor, estimator)
+
+
+def estimated_defaults(
+    matches: Matches,
+    sites: Sequence[Site],
+    pack: Pack,
+    target: Target,
+    base: str,
+    device: Device | None,
+) -> tuple[Site, ...]:
+    """``with_defaults`` of what ``pack`` says is built for ``target`` and estimated on ``device``.
+
+    ``base``: see ``make_predictor``.
+    """
+    gains = pack.manifest.behaviour.gains
+    if gains is not None or device is None:
+        return worthwhile(matches, sites, pack.rules, gains)
+    predictor = make_predictor(matches.graph, pack, target, base, matches)
+    return _by_estimates(sites, predictor, make_estimator(matches.graph, device))
+
+
+def _by_estimates(
+    sites: Sequence[Site], predictor: AnyPredictor, estimator: Estimator
+) -> tuple[Site, ...]:
+    """``sites``, with less quantized by default where that is estimated to be faster.
+
+    Sites of equal structure keep one default.
+    """
+    defaults: State = tuple([*site.layouts].index(site.default) for site in sites)
+    moves = list(_moves(sites, defaults))
+    descent = _Descent(sites, predictor, estimator)
+    descent.begin(defaults)
+    descent.go_on(moves)
+    if descent.total_us > estimator.total_us(predictor.predict(EMPTY)):
+        descent.begin(tuple(map(_least, sites, defaults)))
+        descent.go_on(moves)
+    chosen = zip(sites, descent.state, strict=True)
+    return tuple(replace(site, default=[*site.layouts][layout]) for site, layout in chosen)
+
+
+def can_quantize(site: Site) -> bool:
+    """Whether some layout that may be proposed quantizes anything."""
+    return any(layout.quantize for name, layout in site.layouts.items() if name not in site.barred)
+
+
+def _moves(sites: Sequence[Site], defaults: State) -> Iterator[Move]:
+    """Sites of equal structure to a layout that quantizes less, or back; rows of them all the way.
+
+    Only sites whose default may quantize less are moved.
+    """
+    alike: dict[str, list[int]] = {}
+    for index, site in enumerate(sites):
+        if _less(site):
+            alike.setdefault(site.signature, []).append(index)
+    for members in alike.values():
+        for layout in (*_less(sites[members[0]]), defaults[members[0]]):
+            yield dict.fromkeys(members, layout)
+    count, rows = 2, [*alike.values()]
+    while count < 2 * len(rows):
+        for start in range(0, len(rows), count // 2):
+            row = [site for members in rows[start : start + count] for site in members]
+            yield {site: _least(sites[site], defaults[site]) for site in row}
+            yield {site: defaults[site] for site in row}
+        count *= 2
+
+
+def _least(site: Site, default: int) -> int:
+    """The layout that quantizes the least, by number: ``default`` where none quantizes less."""
+    return next(iter(_less(site)), default)
+
+
+def _less(site: Site) -> list[int]:
+    """The layouts that quantize a part of what the default does, by number, the least first."""
+    layouts, default = [*site.layouts.values()], site.layouts[site.default]
+    return sorted(
+        (
+            number
+            for number, (name, layout) in enumerate(site.layouts.items())
+            if layout.quantize < default.quantize
+            and name not in site.barred
+            and layout.format in (None, default.format)
+        ),
+        key=lambda number: len(layouts[number].quantize),
+    )
+
+
+@dataclass(frozen=True)
+class _Built:
+    """Some layers: how long they take, which are conversions, which nodes sum integers."""
+
+    us: float
+    conversions: int
+    products: frozenset[str]
+
+
+class _Descent:
+    """Goes from the default layouts to others whose layers are estimated to be faster."""
+
+    def __init__(
+        self, sites: Sequence[Site], predictor: AnyPredictor, estimator: Estimator
+    ) -> None:
+        self._placer = IncrementalPlacer(sites)
+        self._predictor = predictor
+        self._estimator = estimator
+        self.state: State = ()
+        self._prediction = predictor.predict(EMPTY)
+
+    def begin(self, state: State) -> None:
+        """Go on from ``state``."""
+        self.state = state
+        self._prediction = self._predictor.predict(self._placer.place(state), self._prediction)
+
+    @property
+    def total_us(self) -> float:
+        """What the layers of ``state`` take."""
+        return self._estimator.total_us(self._prediction)
+
+    def go_on(self, moves: Sequence[Move]) -> None:
+        """Make the moves that are worth it until none is."""
+        for _ in range(_SWEEPS):
+            before = self.state
+            for move in moves:
+                self._try(move)
+            if self.state == before:
+                return
+
+    def _try(self, move: Move) -> None:
+        if all(self.state[site] == layout for site, layout in move.items()):
+            return
+        after = tuple(move.get(site, layout) for site, layout in enumerate(self.state))
+        change = self._placer.change(self.state, after)
+        if not (change.gone or change.come):
+            return
+        old, new = self._built(change)
+        if not _is_worth_it(old, new, self._estimator.ratio_error):
+            return
+        placement = self._prediction.placement.changed(change)
+        self._prediction = self._predictor.predict(placement, self._prediction)
+        self.state = after
+
+    def _built(self, change: Change) -> tuple[_Built, _Built]:
+        """The layers that ``change`` takes away and those that come instead."""
+        changed, steps = self._predictor.vary(self._prediction, change), self._prediction.steps
+        old = [steps[position] for position in changed if position in steps]
+        return self._sum(old), self._sum([step for step in changed.values() if step is not None])
+
+    def _sum(self, steps: Sequence[Step]) -> _Built:
+        layers = [layer for step in steps for layer in step.layers]
+        return _Built(
+            fsum(us for step in steps for us in self._estimator.step_us(step)),
+            sum(layer.is_conversion for layer in layers),
+            frozenset(node.name for layer in layers for node in _integer_products(layer)),
+        )
+
+
+def _is_worth_it(old: _Built, new: _Built, error: float) -> bool:
+    """Whether ``new`` layers are faster beyond doubt, or rid of conversions that gain nothing."""
+    if new.us > old.us - _LEAST_US:
+        return False
+    gains_nothing = new.conversions < old.conversions and new.products == old.products
+    return gains_nothing or new.us * (1 + error) < old.us
+
+
+def _integer_products(predicted: PredictedLayer) -> Iterator[Node]:
+    """The nodes of a layer that sums products of integers."""
+    if any(map(is_quantized, predicted.layer.input_types)):
+        yield from (node for node in predicted.nodes if node.op in WEIGHTED)
