@@ -97,11 +97,11 @@ class Behaviour(Strict):
         "kernels as for float (`quantized`), or they are `kept`, since no integer kernel reads or "
         "writes half precision; placer says so before a search.",
     )
-    memory_layouts: Literal["ignored", "followed"] = Field(
+    memory_layouts: Literal["ignored", "followed", "integers"] = Field(
         default="ignored",
         description="Whether it is `followed` where each tensor's channels are in memory, as ONNX "
         "Runtime has them on a CPU, since moving them takes time; else layers have them as they "
-        "come.",
+        "come. `integers`: followed where only integer kernels have a layout of their own.",
     )
     lacks: tuple[str, ...] = Field(
         default=(),

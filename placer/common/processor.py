@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from functools import lru_cache
 from pathlib import Path
 
@@ -9,6 +10,13 @@ _CPUINFO = Path("/proc/cpuinfo")
 # Linux' names of the instructions that multiply int8 by int8: AMX-INT8 and AVX-VNNI-INT8. Those of
 # AVX512-VNNI and AVX-VNNI multiply uint8 by int8.
 _SIGNED = frozenset({"amx_int8", "avx_vnni_int8"})
+
+_ARM = frozenset({"aarch64", "arm64"})
+
+
+def is_arm() -> bool:
+    """Whether it is an ARM processor of 64 bits."""
+    return platform.machine().lower() in _ARM
 
 
 @lru_cache(maxsize=1)

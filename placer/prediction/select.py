@@ -81,9 +81,9 @@ def make_predictor(
         integers=integers,
         equal=equal,
         requantizes=requantizes,
-        kept_clamps=_kept_clamps(graph, scheme, known)
-        if types and behaviour.clamps == "kept"
-        else frozenset(),
+        keeps_clamp=partial(_goes_below_zero, graph, known)
+        if behaviour.clamps == "kept" and not scheme.symmetric
+        else None,
         stored=stored,
         stores_biases=scheme.bias == "int32" and base == FLOAT and types is None,
     )
@@ -104,18 +104,9 @@ def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:
     return scheme.of(min(_low(graph, ranges, tensor) for tensor in scale.tensors)).activation
 
 
-def _kept_clamps(graph: Graph, scheme: Scheme, ranges: Ranges) -> frozenset[str]:
-    """Relus and Clips before a Q that does not do the same: its zero point is not the lowest."""
-    if scheme.symmetric:
-        return frozenset()
-    clamps = [node for op in ("Relu", "Clip") for node in graph.by_op.get(op, ())]
-    return frozenset(
-        node.name
-        for node in clamps
-        if node.outputs[0] in ranges
-        and ranges[node.outputs[0]].low < 0
-        and is_non_negative(node.outputs[0], graph)
-    )
+def _goes_below_zero(graph: Graph, ranges: Ranges, scale: Scale) -> bool:
+    """Whether one scale covers numbers below 0: its zero point is not the lowest integer."""
+    return any(_low(graph, ranges, tensor) < 0 for tensor in scale.tensors)
 
 
 def _own(types: Mapping[str, str], otherwise: Callable[[Scale], str], scale: Scale) -> str:

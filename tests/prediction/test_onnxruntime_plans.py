@@ -180,6 +180,26 @@ g (float[1,16,8,8] x) => (float[1,16,8,8] y)
   [last] y = Tanh(d)
 }
 """
+# A Concat has one scale for a Relu and what is negative: its Q does not do what the Relu does.
+SHARED = """
+g (float[1,16,8,8] x) => (float[1,32,8,8] y) <float[16,16,1,1] w = {1}, float[16] b = {1}> {
+  [conv] c = Conv(x, w, b)
+  [act] r = Relu(c)
+  [negative] n = Tanh(x)
+  [join] j = Concat<axis = 1>(r, n)
+  [last] y = Tanh(j)
+}
+"""
+# What leads to a Conv leaves the graph, too: the channels are moved in front of it.
+LEAVING = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] a, float[1,16,8,8] y)
+<float[16,16,1,1] w = {1}, float[16,16,1,1] v = {1}> {
+  [conv1] c = Conv(x, w)
+  [act] a = HardSigmoid(c)
+  [conv2] d = Conv(a, v)
+  [last] y = Tanh(d)
+}
+"""
 X, W = Edge("x", "conv", 0), Edge("w", "conv", 1)
 FIRST = [(Edge("x", "conv1", 0),), (Edge("w", "conv1", 1),), (Edge("c", "add", 1),)]
 SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last", 0),)]
@@ -225,6 +245,12 @@ SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last",
         (TURNED_BACK, [], {}),
         (CLIPPED, [], {}),
         (POOLED, [], {}),
+        (
+            SHARED,
+            [(X,), (W,), (Edge("r", "join", 0), Edge("n", "join", 1)), (Edge("j", "last", 0),)],
+            {"quantize": 3, "dequantize": 4},
+        ),
+        (LEAVING, [*FIRST[:2], (Edge("c", "act", 0),), *SECOND], {"quantize": 3, "dequantize": 3}),
     ],
 )
 def test_plans_are_predicted_as_they_are_built(

@@ -9,6 +9,7 @@ from typing import Any
 from platformdirs import user_log_path
 
 from placer.common.limits import Limits as OfInputs
+from placer.common.processor import is_arm
 from placer.common.run_limits import available_memory
 from placer.engines.base import Engine
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
@@ -20,6 +21,8 @@ from placer.errors import InputError
 OPTIONS = ("provider", "compile-timeout", "memory-gb")
 # The environment variable that keeps the CPU provider in this process, where a debugger sees it.
 IN_PROCESS = "PLACER_ONNXRUNTIME_IN_PROCESS"
+# The pack of the CPU provider on ARM.
+ARM_RULES = "onnxruntime-arm"
 # What a worker may take of the time that one run may take, to compile, to run and to measure: so
 # much more than is ever needed that only what hangs is killed.
 COMPILE_RUNS, RUN_PATIENCE, MEASURE_RUNS = 20, 12, 2000
@@ -39,9 +42,14 @@ class OnnxRuntimeFactory:
         return None
 
     def rules_for(self, extra: Mapping[str, str]) -> str:
-        """The rule pack of the provider that ``extra`` names; InputError for an unknown one."""
+        """The rule pack of the provider that ``extra`` names; InputError for an unknown one.
+
+        The CPU provider's is that of this machine's processor.
+        """
         provider = parse_provider(extra.get("provider", "CPU"))
-        return self.rules if provider is None else provider.pack
+        if provider is not None:
+            return provider.pack
+        return ARM_RULES if is_arm() else self.rules
 
     def create(self, options: EngineOptions) -> Engine:
         """Raises InputError for options that the provider does not take, RunError without it."""

@@ -95,6 +95,8 @@ class BuildTarget:
     scheme with int32 biases have them.
     ``has_zero_point``: whether a scale's zero point is not 0; None where that is not asked.
     ``twins``: by node the names of equal ones that are computed with it.
+    ``keeps_clamp``: whether Q of a scale leaves a Relu or Clip before it, so that no kernel of
+    integers applies it; None where all do.
     """
 
     graph: Graph
@@ -108,6 +110,7 @@ class BuildTarget:
     has_zero_point: Callable[[Scale], bool] | None = None
     stores_biases: bool = False
     twins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keeps_clamp: Callable[[Scale], bool] | None = None
 
     @property
     def rounds_alone(self) -> bool:
@@ -131,7 +134,7 @@ class BuildTarget:
     def properties_of(self, tensor: str) -> tuple[str, str | None, bool]:
         """What is told of ``tensor`` here: its integers, its type outside, its zero point."""
         scale = Scale(frozenset([tensor]))
-        is_off = self.has_zero_point is not None and self.has_zero_point(scale)
+        is_off = any(asked(scale) for asked in (self.has_zero_point, self.keeps_clamp) if asked)
         return self.integer_of(tensor, scale), self.stored.get(tensor), is_off
 
 

@@ -74,19 +74,20 @@ class _Read(NamedTuple):
 
 
 def lay_out(
-    layers: Sequence[PredictedLayer], graph: Graph, views: bool = True
+    layers: Sequence[PredictedLayer], graph: Graph, views: bool = True, blocks: bool = True
 ) -> tuple[LaidOut, ...]:
     """The memory layout that each of ``layers``, of a whole plan in order, runs in.
 
     ``views``: whether a Transpose is pushed behind Reshapes that only split dimensions.
+    ``blocks``: whether float kernels have blocks of channels, as on x86 and not on ARM.
     """
-    draft = _Draft(graph, _leading(layers, graph), views)
+    draft = _Draft(graph, _leading(layers, graph), views, blocks)
     laid = [draft.add(layer) for layer in layers]
     return tuple(map(draft.left, layers, laid))
 
 
 def with_moves(
-    layers: Sequence[PredictedLayer], graph: Graph, views: bool = True
+    layers: Sequence[PredictedLayer], graph: Graph, views: bool = True, blocks: bool = True
 ) -> Iterator[PredictedLayer]:
     """``layers``, a whole plan in order, with what becomes of Transposes; see ``lay_out``.
 
@@ -94,7 +95,7 @@ def with_moves(
     which convert to the same integers and back (TryFixTransposeMissingQ).
     """
     written: dict[Edge, PredictedLayer] = {}
-    laid_out = lay_out(layers, graph, views)
+    laid_out = lay_out(layers, graph, views, blocks)
     by_edge = {
         edge: laid
         for predicted, laid in zip(layers, laid_out, strict=True)
@@ -175,6 +176,7 @@ class _Draft:
     graph: Graph
     leading: frozenset[Edge]
     views: bool
+    blocks: bool
     there: dict[object, list[MemoryLayout]] = field(default_factory=dict)
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -263,14 +265,19 @@ class _Draft:
         written = [self._written(read) for read in reads]
         if BLOCKED in written:
             return BLOCKED if self._goes_on_in_blocks(predicted, reads) else ROW_MAJOR
-        if LAST in written and _is_pushed(predicted, reads, self.graph):
-            return LAST if self._is_worth_it(predicted, reads) else ROW_MAJOR
-        return ROW_MAJOR
+        if LAST not in written or not _is_pushed(predicted, reads, self.graph):
+            return ROW_MAJOR
+        # What leaves the graph as it is stays as it is, though a Transpose came before it.
+        leaves = predicted.nodes and any(
+            not is_quantized(port.dtype) and self._leaves(predicted, port.tensor)
+            for port in predicted.layer.outputs
+        )
+        return LAST if not leaves and self._is_worth_it(predicted, reads) else ROW_MAJOR
 
     def _is_blocked_conv(self, predicted: PredictedLayer) -> bool:
         """A Conv whose weights are dequantized in every run is none."""
         main = _main(predicted)
-        if main is None or not is_blocked_conv(main, self.graph):
+        if not self.blocks or main is None or not is_blocked_conv(main, self.graph):
             return False
         return self.graph.edge_at(main, 1) not in self.there
 

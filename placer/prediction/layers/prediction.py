@@ -29,7 +29,7 @@ class Prediction:
     the same layers. ``histories``: by float tensor, in order of positions. ``changed``: positions
     whose step is another one than in the prediction that it was made from. ``moving``: the graph,
     where the engine moves its tensors between memory layouts as ONNX Runtime does; ``views``:
-    whether past Reshapes, too.
+    whether past Reshapes, too; ``blocks``: whether float kernels have blocks of channels.
     """
 
     placement: Placement
@@ -40,6 +40,7 @@ class Prediction:
     changed: tuple[int, ...] = ()
     moving: Graph | None = None
     views: bool = True
+    blocks: bool = True
 
     @cached_property
     def layers(self) -> tuple[PredictedLayer, ...]:
@@ -59,7 +60,7 @@ class Prediction:
         """``layers``, with what the engine adds and takes away where it moves tensors."""
         if self.moving is None:
             return self.layers
-        return tuple(with_moves(self.layers, self.moving, self.views))
+        return tuple(with_moves(self.layers, self.moving, self.views, self.blocks))
 
     @property
     def plan(self) -> Plan:

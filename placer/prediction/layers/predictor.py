@@ -70,7 +70,7 @@ class Predictor:
     ``behaviour``: of the engine, beside ``rules``. ``integers``, ``stored``, ``stores_biases``: see
     ``BuildTarget``. ``equal``: by node one that computes the same, of which one is run; only where
     not all no-ops are kept. ``requantizes``: whether a pair that stands before a node and
-    behind it, too, is a layer there; None: it never is. ``kept_clamps``: see ``find_regions``.
+    behind it, too, is a layer there; None: it never is. ``keeps_clamp``: see ``BuildTarget``.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Predictor:
         equal: Mapping[str, str] | None = None,
         requantizes: Callable[[Scale], bool] | None = None,
         stored: Mapping[str, str] | None = None,
-        kept_clamps: frozenset[str] = frozenset(),
+        keeps_clamp: Callable[[Scale], bool] | None = None,
         stores_biases: bool = False,
     ) -> None:
         target = replace(target, base=base)
@@ -114,13 +114,15 @@ class Predictor:
             requantizes,
             stores_biases,
             self._left.twins,
+            keeps_clamp,
         )
         self._requantizes = requantizes
-        self._follows_layouts = behaviour.memory_layouts == "followed"
+        self._follows_layouts = behaviour.memory_layouts != "ignored"
+        self._blocks = behaviour.memory_layouts == "followed"
         self._views = target.meets(PASSES_VIEWS)
         self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
         read = passages if self._target.rounds_alone else None
-        self._regions = find_regions(matches, rules, target, kept_clamps, read, stored or ())
+        self._regions = find_regions(matches, rules, target, read, stored or ())
         self._decisions = Decisions(self._target, self._links)
         # Not of a method: a predictor that refers to itself is freed late.
         self._step = lru_cache(maxsize=KEPT_STEPS)(partial(_make_step, self._target))
@@ -174,6 +176,7 @@ class Predictor:
             tuple(sorted(draft.built.changed)),
             self._target.graph if self._follows_layouts else None,
             self._views,
+            self._blocks,
         )
 
     def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:

@@ -95,13 +95,17 @@ class Region:
                 yield frozenset(node.name for node in candidate.nodes)
 
     def candidates(
-        self, form: NormalForm, has_zero_point: Callable[[Scale], bool]
+        self,
+        form: NormalForm,
+        has_zero_point: Callable[[Scale], bool],
+        keeps_clamp: Callable[[Scale], bool] | None = None,
     ) -> dict[int, LayerCandidate]:
-        """What the engine builds, by position."""
-        chosen = self._chosen(form)
+        """What the engine builds, by position; see ``BuildTarget``."""
+        kept = () if keeps_clamp is None else self._before_kept_clamps(form, keeps_clamp)
+        chosen = self._chosen(form, kept)
         apart = taken_apart(chosen, form) | behind_sums(chosen, form)
         if apart:
-            chosen = self._chosen(form, apart)
+            chosen = self._chosen(form, apart.union(kept))
         for group in groups_of(self.claimed, chosen, form):
             for candidate in group:
                 del chosen[candidate.position]
@@ -122,6 +126,18 @@ class Region:
             whole = self._whole(group)
             chosen[whole.position] = whole
         return chosen
+
+    def _before_kept_clamps(
+        self, form: NormalForm, keeps_clamp: Callable[[Scale], bool]
+    ) -> frozenset[LayerCandidate]:
+        """Those that rest on a Q's doing what a Relu or Clip does, where it does not."""
+        return frozenset(
+            candidate
+            for candidate in self.claimed
+            if candidate.claim is not None and _implies(candidate.claim)
+            for scale in candidate.clamped_scales(form)
+            if keeps_clamp(scale)
+        )
 
     def _chosen(
         self, form: NormalForm, apart: Container[LayerCandidate] = ()
@@ -159,14 +175,11 @@ def find_regions(
     matches: Matches,
     rules: Sequence[Rule],
     target: Target,
-    kept_clamps: frozenset[str] = frozenset(),
     passages: Sequence[Passage] | None = None,
     stored: Iterable[str] = (),
 ) -> tuple[Region, ...]:
     """All regions of a graph; ``rules`` must be those that hold for ``target``.
 
-    ``kept_clamps``: Relus and Clips, by name, that no kernel of integers applies, as the pair
-    behind does not saturate where they do.
     ``passages``: of the graph, where it matters which edges are read as integers. ``stored``: graph
     inputs and outputs that are integers outside.
     """
@@ -176,7 +189,6 @@ def find_regions(
         _with_beside(claim, shared)
         for rule in rules
         for claim in find_claims(matches, rule, target)
-        if not (_implies(claim) and any(node.name in kept_clamps for node in claim.nodes))
     ]
     operands = {} if passages is None else find_operands(graph, graph.nodes)
     integer_readers = (
