@@ -1,9 +1,10 @@
 """How far figures of ``fit_unseen.py`` depend on which networks are generated: its tables at once.
 
-    python -m benchmarks.times.fit_draws --engine onnxruntime --builds builds --json draws.json
+    python -m benchmarks.times.fit_draws --engine onnxruntime --builds builds \\
+        --models networks/fit_lot/aside --json draws.json
 
-Development networks, held-out ones and those aside are each estimated by a fit to the networks that
-``placer fit`` generates and by fits to half of those of each kind, drawn at random.
+The ONNX files of each folder are estimated by a fit to the networks that ``placer fit`` measures
+and by fits to half of those of each kind, drawn at random.
 Of the first fit it is told besides how many estimates its 80% intervals hold, and, with ``--own``,
 how far further builds of a network are off whose float and default builds are given. What is not in
 ``--builds`` is measured, with ``--only-fit`` it is left out.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,11 @@ from rich.table import Table
 from benchmarks.command_line import parser_of, write_json
 from benchmarks.times.fit_unseen import (
     Makers,
+    Networks,
     add_measuring,
-    drawn,
     estimates_left_out,
     figures,
+    given,
     held,
     measured,
     pairs_with_own,
@@ -37,9 +39,7 @@ from placer.fitting.leave_out import BuildPair, estimate, leave_out, pairs_of
 from placer.fitting.predicted import PredictedNetwork
 from placer.results.result import versions
 
-_SETS = ("development", "held-out", "aside")
 _FIGURES = ("within 10%", "80%", "95%", "ordered")
-Networks = Sequence[PredictedNetwork]
 
 
 def half_of_each_kind(generated: Networks, seed: int) -> list[PredictedNetwork]:
@@ -52,12 +52,10 @@ def half_of_each_kind(generated: Networks, seed: int) -> list[PredictedNetwork]:
     return [network for own in drawn_ones for network in own]
 
 
-def fits(networks: Networks, draws: int) -> dict[str, list[PredictedNetwork]]:
+def fits(generated: Networks, draws: int) -> dict[str, list[PredictedNetwork]]:
     """What is fitted to, by what it is called: the generated networks, and halves of them."""
-    names = {name for chosen in drawn().values() for name in chosen}
-    generated = [one for one in networks if one.record.network not in names]
     halves = {f"draw {seed}": half_of_each_kind(generated, seed) for seed in range(draws)}
-    return {"generated": generated} | halves
+    return {"generated": list(generated)} | halves
 
 
 def by_fit(known: Networks, chosen: Mapping[str, Makers]) -> dict[str, dict[str, float]]:
@@ -110,18 +108,20 @@ def main() -> None:
     """Measure what is missing, fit to each draw, print and write the figures."""
     parser = parser_of(__doc__)
     add_measuring(parser)
+    parser.add_argument("--models", type=Path, nargs="+", required=True, help="folders")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--own", action="store_true", help="builds of the network given, too")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    chosen = {name: drawn()[name] for name in _SETS}
+    chosen = {str(folder): given(folder) for folder in arguments.models}
     everything: Makers = {name: make for own in chosen.values() for name, make in own.items()}
     with tempfile.TemporaryDirectory() as folder:
         networks = measured(arguments, everything, Path(folder))
     if arguments.share:
         return
     own = [one for one in networks if one.record.network in everything]
-    known = fits(networks, arguments.draws)
+    others = [one for one in networks if one.record.network not in everything]
+    known = fits(others, arguments.draws)
     rows = {name: by_fit([*own, *one], chosen) for name, one in known.items()}
     for name, one in known.items():
         print(f"{name}: fitted to {len(one)} networks")
@@ -134,8 +134,8 @@ def main() -> None:
             + ", ".join(f"{what} {share:.1%}" for what, share in shares.items())
         )
     if arguments.own:
-        document["float and default builds given"] = given = with_own(networks, chosen)
-        for name, found in given.items():
+        document["float and default builds given"] = further = with_own(networks, chosen)
+        for name, found in further.items():
             shown = ", ".join(f"{figure} {found[figure]:.1%}" for figure in _FIGURES)
             print(f"float and default builds given, {name}: {shown}")
     if arguments.json:

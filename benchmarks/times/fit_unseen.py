@@ -1,27 +1,26 @@
-"""How far estimates of ``placer fit`` are off for well-known networks, each left out in turn.
+"""How far estimates of ``placer fit`` are off for networks that it has not seen.
 
-Twelve networks (random weights, small images) and the generated ones that ``placer fit`` measures
-are built on a real engine, in float, by the pack's default and with random placements. Each of the
-twelve is then estimated by a fit to the generated networks and the eleven others, and by one to the
-generated networks alone. What counts are the ratios between the placements of one network, and
-whether two placements that differ by more than noise are put in the right order.
+The ONNX files of a folder and the networks that ``placer fit`` measures are built on a real engine,
+in float, by the pack's default and with random placements. Each of the former is then estimated by
+a fit to the latter, and by one to the latter and all others of the folder. What counts are the
+ratios between the placements of one network, and whether two placements that differ by more than
+noise are put in the right order.
 
-    python -m benchmarks.times.fit_unseen --engine openvino --builds builds --json unseen.json
+    python -m benchmarks.networks.write fit_lot --folder networks
+    python -m benchmarks.times.fit_unseen --engine openvino --builds builds \\
+        --models networks/fit_lot/aside --json unseen.json
 
-Printed with the errors of the fit to generated networks: how many of the estimates are within the
-80% intervals that ``explain`` and ``optimize`` show with such a fit, and the errors of further
-builds of a network whose float and default builds were given, as by ``placer fit --models``.
-``fit_draws.py`` tells how far figures depend on which networks are generated.
+Printed with the errors: how many of the estimates are within the 80% intervals that ``explain`` and
+``optimize`` show with such a fit, and the errors of further builds of a network whose float and
+default builds were given, as by ``placer fit --models``. The same errors of the architectures that
+a fit measures are told first, each estimated by a fit without it. ``fit_draws.py`` tells how far
+figures depend on which networks are generated.
 
 ``--builds`` keeps what was measured; another run measures only what is missing there.
 ``--only-fit`` measures nothing and fits to what is there, also if another machine measured it.
-``--networks development``, ``held-out`` or ``aside`` takes 16 networks of other families, drawn by
-lot, instead of the twelve. Whoever changes the fit looks at the errors of single development
-networks, and only at the figures of all others.
-``--models FOLDER`` takes the ONNX files in it instead, called after themselves.
-``--share 1/3`` measures every third network and fits nothing, for
-processes beside each other, each pinned to a core. Latencies mean something on a quiet machine
-only: the table shows how far two builds of the same float model were apart.
+``--share 1/3`` measures every third network and fits nothing, for processes beside each other, each
+pinned to a core. Latencies mean something on a quiet machine only: the table shows how far two
+builds of the same float model were apart.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -42,14 +40,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command_line import parser_of, write_json
-from benchmarks.networks import fresh, further, held_out, topologies, unseen
 from placer.engines.abilities import target_of
 from placer.engines.isolation import IsolatedEngine
 from placer.engines.rounds import TIMING
 from placer.engines.select import select_engine
+from placer.fitting.architectures import architecture_names
 from placer.fitting.costs import fit_costs
 from placer.fitting.leave_out import (
     BuildPair,
+    LeftOut,
     conformal_quantile,
     estimate,
     leave_out,
@@ -57,7 +56,7 @@ from placer.fitting.leave_out import (
     pairs_of,
 )
 from placer.fitting.measure import Bench, model_paths
-from placer.fitting.networks import network_names, write_network
+from placer.fitting.networks import ARCHITECTURE, network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, in_steadier_times, predict
 from placer.fitting.records import Records
 from placer.fitting.run import GIVEN_WEIGHT
@@ -66,47 +65,9 @@ from placer.prediction.select import make_predictor
 from placer.prediction.times.intervals import NetworkErrors, errors_of_size
 from placer.results.result import versions
 
-UNSEEN: Mapping[str, Callable[[], onnx.ModelProto]] = {
-    "resnet18": lambda: topologies.resnet(64, (2, 2, 2, 2), bottleneck=False),
-    "resnet34": lambda: topologies.resnet(96, (3, 4, 6, 3), bottleneck=False),
-    "resnet50": lambda: topologies.resnet(64, (3, 4, 6, 3), bottleneck=True),
-    "mobilenet_v2": lambda: topologies.mobilenet_v2(96),
-    "mobilenet_v2-160": lambda: topologies.mobilenet_v2(160),
-    "efficientnet_b0": lambda: topologies.efficientnet(1.0, 1.0, 96),
-    "efficientnet_b1": lambda: topologies.efficientnet(1.0, 1.1, 128),
-    "unet": lambda: topologies.unet(64),
-    "c2f": lambda: topologies.c2f(96),
-    "yolov8n": lambda: topologies.yolov8n(128),
-    "yolox": lambda: topologies.yolox(128),
-    "vit": lambda: topologies.vit(64, 128, 4, 2),
-}
-
 _KNOWN_BUILDS = 2  # In float, and by the pack's default.
-DRAWN = 16  # Development networks, and as many held-out ones.
-_IN_FILE_NAMES = str.maketrans({" ": "_", ".": "_", "(": None, ")": None})
 Makers = Mapping[str, Callable[[], onnx.ModelProto]]
-
-
-def drawn() -> dict[str, Makers]:
-    """The networks by what they are for: known, development, held-out or aside."""
-    others = {
-        f"{kind}-{name}".translate(_IN_FILE_NAMES): make
-        for kind, networks in (
-            ("unseen", unseen.UNSEEN),
-            ("held", held_out.HELD_OUT),
-            ("further", further.FURTHER),
-            ("fresh", fresh.FRESH),
-        )
-        for name, make in networks.items()
-    }
-    names = sorted(others)
-    random.Random(20261123).shuffle(names)
-    return {
-        "known": dict(UNSEEN),
-        "development": {name: others[name] for name in names[:DRAWN]},
-        "held-out": {name: others[name] for name in names[DRAWN : 2 * DRAWN]},
-        "aside": {name: others[name] for name in names[2 * DRAWN :]},
-    }
+Networks = Sequence[PredictedNetwork]
 
 
 def given(folder: Path) -> Makers:
@@ -200,11 +161,15 @@ def held(
     }
 
 
-def coverage(networks: Sequence[PredictedNetwork], chosen: Makers) -> dict[str, float]:
-    """How many of ``chosen`` are within the 80% intervals of a fit to the generated networks."""
-    generated = [network for network in networks if network.record.network not in chosen]
-    known = leave_out(generated).by_network
-    return held(known, estimates_left_out(networks, chosen, generated_only=True))
+def architectures_left_out(left: LeftOut, known: Networks) -> dict[str, list[BuildPair]]:
+    """Pairs of the architectures among ``known``, by a fit without it and those like it."""
+    chosen = (one for one in known if one.record.network.startswith(f"{ARCHITECTURE}-"))
+    return {
+        architecture_names()[int(one.record.network.rpartition("-")[2])]: pairs_of(
+            one, left.estimates[one.record.network]
+        )
+        for one in chosen
+    }
 
 
 def pairs_with_own(
@@ -275,7 +240,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     """Options of ``measured``."""
     parser.add_argument("--engine", default="openvino")
     parser.add_argument("--builds", type=Path, required=True)
-    parser.add_argument("--generated", type=int, default=236, help="generated networks")
+    parser.add_argument("--generated", type=int, default=296, help="generated networks")
     parser.add_argument("--placements", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--only-fit", action="store_true")
@@ -286,16 +251,20 @@ def main() -> None:
     """Measure what is missing, leave out each network, print and write the figures."""
     parser = parser_of(__doc__)
     add_measuring(parser)
-    parser.add_argument("--networks", choices=sorted(drawn()), default="known")
-    parser.add_argument("--models", type=Path, help="a folder of ONNX files")
+    parser.add_argument("--models", type=Path, required=True, help="a folder of ONNX files")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    chosen = given(arguments.models) if arguments.models else drawn()[arguments.networks]
+    chosen = given(arguments.models)
     with tempfile.TemporaryDirectory() as folder:
         networks = measured(arguments, chosen, Path(folder))
     if arguments.share:
         return
     document: dict[str, object] = {"engine": arguments.engine, "versions": versions()}
+    known = [network for network in networks if network.record.network not in chosen]
+    left = leave_out(known)
+    own = architectures_left_out(left, known)
+    Console().print(table_of(f"{arguments.engine}, architectures left out", known, own))
+    document["architectures left out"] = figures([pair for one in own.values() for pair in one])
     for title, generated_only in (("all others", False), ("generated networks only", True)):
         estimates = estimates_left_out(networks, chosen, generated_only)
         pairs = {network.record.network: pairs_of(network, own) for network, own in estimates}
@@ -304,7 +273,7 @@ def main() -> None:
             "all": figures([pair for own in pairs.values() for pair in own]),
             **{name: figures(own) for name, own in pairs.items()},
         }
-    within = coverage(networks, chosen)
+    within = held(left.by_network, estimates_left_out(networks, chosen, generated_only=True))
     with_own = pairs_with_own(networks, chosen)
     title = "float and default builds given"
     Console().print(table_of(f"{arguments.engine}, {title}", networks, with_own))

@@ -64,7 +64,8 @@ def leave_out(networks: Sequence[PredictedNetwork]) -> LeftOut:
     """Estimate each network by a fit without it and those that are left out with it.
 
     All generated networks of a kind are left out at once: they are more alike than any other
-    network is to them. Every tenth of the others is, since each fit takes seconds.
+    network is to them. Of the others a tenth is, those beside each other, since each fit takes
+    seconds and architectures that are alike lie beside each other.
 
     Raises RunError if there are too few for that to say anything.
     """
@@ -90,7 +91,11 @@ def _folds(names: Sequence[str]) -> list[set[str]]:
         by_kind[generated_kind(name) or name].add(name)
     kinds = [own for own in by_kind.values() if 1 < len(own) <= len(names) / 2]
     others = [name for name in names if not any(name in own for own in kinds)]
-    return [*kinds, *(set(others[fold::_FOLDS]) for fold in range(min(_FOLDS, len(others))))]
+    count = min(_FOLDS, len(others))
+    tenths = (
+        others[len(others) * f // count : len(others) * (f + 1) // count] for f in range(count)
+    )
+    return [*kinds, *map(set, tenths)]
 
 
 def _check_enough(networks: Sequence[PredictedNetwork]) -> None:

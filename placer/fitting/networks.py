@@ -1,6 +1,7 @@
 """The networks that are measured: small, of random blocks and weights that a seed fixes.
 
-Each is a chain of blocks as they stand in well-known networks (residual, depthwise separable,
+A fifth are of well-known architectures (``architectures.py``). Each other one is a chain of blocks
+as they stand in well-known networks (residual, depthwise separable,
 squeeze and excitation, cross stage partial, attention, ...), with random widths and sizes, so that
 costs are asked of many shapes and of operators in many neighbourhoods.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from placer.fitting.architectures import architecture, architecture_names
 from placer.fitting.large_networks import blocks_of, large
 from placer.fitting.mixed_networks import mixed
 from placer.fitting.net import (
@@ -183,7 +185,7 @@ def wide(seed: int) -> onnx.ModelProto:
     return net.model(net.add("Gemm", flat, net.weight(channels, 100)))
 
 
-_MIXED, _LARGE = "mixed", "large"
+_MIXED, _LARGE, ARCHITECTURE = "mixed", "large", "architecture"
 _SHORT, _SEQUENCE, _CHANNELS_LAST, _FEW_TOKENS = "short", "sequence", "channels-last", "few-tokens"
 _MAKERS = {
     CONVOLUTIONAL: convolutional,
@@ -195,27 +197,34 @@ _MAKERS = {
     _FEW_TOKENS: few_tokens,
     _MIXED: mixed,
     _LARGE: large,
+    ARCHITECTURE: architecture,
 }
-# Of how many networks of 118 there are of each kind but the first, which is all others.
-_OF_118 = {
+# Of how many networks of 148 there are of each kind but the first, which is all others.
+_OF_148 = {
     TOKENS: 6, WIDE: 4, _SHORT: 24, _SEQUENCE: 9, _CHANNELS_LAST: 4, _FEW_TOKENS: 7, _MIXED: 40,
-    _LARGE: 6,
+    _LARGE: 6, ARCHITECTURE: 30,
 }  # fmt: skip
 
 
 def network_names(count: int) -> tuple[str, ...]:
     """The names of ``count`` networks, in the order in which they are measured.
 
-    Of 118, 18 are convolutional.
+    Of 148, 18 are convolutional, and all that the archive of architectures lacks.
     """
-    few = {kind: count * share // 118 for kind, share in _OF_118.items()}
+    few = {kind: count * share // 148 for kind, share in _OF_148.items()}
+    few[ARCHITECTURE] = min(few[ARCHITECTURE], len(architecture_names()))
     counts = {CONVOLUTIONAL: count - sum(few.values()), **few}
     return tuple(f"{kind}-{number}" for kind, most in counts.items() for number in range(most))
 
 
 def generated_kind(name: str) -> str | None:
-    """The kind of the network ``name``, of large ones their blocks'; None if not generated."""
+    """The kind of the network ``name``, of large ones their blocks'.
+
+    None of given ones and of architectures, which are no more alike than any two networks.
+    """
     kind, _, number = name.rpartition("-")
+    if kind == ARCHITECTURE:
+        return None
     if kind == _LARGE:
         return f"{kind} {blocks_of(int(number))}"
     return kind if kind in _MAKERS else None

@@ -67,7 +67,7 @@ def fit(
     device: str | None = None,
     base: str | None = None,
     engine_options: Mapping[str, str] | None = None,
-    networks: int = 236,
+    networks: int = 296,
     placements: int = 4,
     rounds: int = 15,
     names: bool = False,

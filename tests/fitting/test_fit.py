@@ -4,6 +4,7 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
+from zipfile import ZipFile
 
 import onnx
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 import placer
 from placer.cli.app import app
 from placer.errors import InputError, RunError
+from placer.fitting.architectures import ARCHIVE, architecture, architecture_names, is_bare
 from placer.fitting.networks import network_names, write_network
 from placer.fitting.predicted import counts_moves
 from placer.fitting.records import Records
@@ -211,15 +213,24 @@ def test_a_folder_as_output_is_refused_before_anything_is_measured(tmp_path: Pat
 
 
 def test_the_generated_networks_are_the_same_every_time(tmp_path: Path):
-    first_ones = {name.rpartition("-")[0]: name for name in reversed(network_names(118))}
+    first_ones = {name.rpartition("-")[0]: name for name in reversed(network_names(148))}
     for name in first_ones.values():
         first = load_model(write_network(name, tmp_path))
         assert load_model(write_network(name, tmp_path)).fingerprint == first.fingerprint
 
 
-def test_a_fit_measures_networks_of_nine_kinds():
-    names = network_names(118)
-    assert len(set(names)) == 118
+def test_architectures_are_kept_without_weights_which_are_drawn():
+    number = architecture_names().index("resnet18.onnx")
+    with ZipFile(str(ARCHIVE)) as archive:
+        kept = onnx.load_from_string(archive.read("resnet18.onnx")).graph.initializer
+    drawn = architecture(number).graph.initializer
+    assert sum(map(is_bare, kept)) == 42 and not any(map(is_bare, drawn))
+    assert [one.dims for one in drawn] == [one.dims for one in kept]
+
+
+def test_a_fit_measures_networks_of_ten_kinds():
+    names = network_names(148)
+    assert len(set(names)) == 148
     kinds = Counter(name.rpartition("-")[0] for name in names)
     assert kinds == {
         "convolutional": 18,
@@ -231,12 +242,15 @@ def test_a_fit_measures_networks_of_nine_kinds():
         "wide": 4,
         "channels-last": 4,
         "mixed": 40,
+        "architecture": 30,
     }
+    assert network_names(296)[-1] == "architecture-59"
+    assert len(network_names(592)) == 592
 
 
 def test_short_networks_hold_kinds_of_layers_that_the_others_lack(tmp_path: Path):
     def ops(kind: str) -> set[str]:
-        names = [name for name in network_names(118) if name.startswith(f"{kind}-")]
+        names = [name for name in network_names(148) if name.startswith(f"{kind}-")]
         return {
             node.op_type
             for name in names[:8]
