@@ -149,19 +149,29 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 def _pack(pack: Pack) -> str:
-    manifest = pack.manifest
+    """The rules of ``pack`` that are its own, and how many others it has."""
+    manifest, own = pack.manifest, pack.own_rules
     lines = [
         f"### {pack.name_and_version}",
         "",
-        f"For {manifest.engine} {manifest.engine_versions}; {len(pack.rules)} rules.",
+        f"For {manifest.engine} {manifest.engine_versions}; {_count(pack, len(own))}.",
         "",
         "| rule | nodes | layouts (default first) | why | source |",
         "|---|---|---|---|---|",
     ]
-    for rule in pack.rules:
+    for rule in own:
         cells = (f"`{rule.id}`", _nodes(rule), _layouts(rule), rule.why, rule.source)
         lines.append(_row(cells))
     return "\n".join(lines) + "\n"
+
+
+def _count(pack: Pack, own: int) -> str:
+    if len(pack.lineage) == 1:
+        return f"{own} rules"
+    parent = load_pack(pack.lineage[1].name)
+    count = f"{own} rules and {len(pack.rules) - own} of {parent.manifest.name}"
+    left = sorted({rule.id for rule in parent.rules} - {rule.id for rule in pack.rules})
+    return count + (f", without {', '.join(f'`{rule}`' for rule in left)}" if left else "")
 
 
 def _nodes(rule: Rule) -> str:
