@@ -54,7 +54,7 @@ class Pack:
     @property
     def follows_memory_layouts(self) -> bool:
         """Whether the engine's plans tell what it moves between memory layouts."""
-        return self.manifest.behaviour.memory_layouts == "followed"
+        return self.manifest.behaviour.memory_layouts != "ignored"
 
     @property
     def content_hash(self) -> str:
