@@ -336,18 +336,18 @@ def test_behind_a_plugin_the_types_that_the_file_declares_hold(tmp_path: Path, d
     path = tmp_path / "plugin.onnx"
     proto = with_random_weights("""
         <ir_version: 9, opset_import: ["": 17]>
-        g (float[N,16,8,8] x) => (float[N,16,8,8] y)
-        <float[16,16,1,1] w = {0.5}, float[N,16,8,8] p> {
-          [conv1] c = Conv(x, w)
+        g (float[N,512,32,32] x) => (float[N,512,32,32] y)
+        <float[512,512,3,3] w = {0.5}, float[N,512,32,32] p> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w)
           [plugin] p = Relu(c)
-          [conv2] y = Conv(p, w)
+          [conv2] y = Conv<pads = [1, 1, 1, 1]>(p, w)
         }
     """)
     proto.graph.node[1].op_type, proto.graph.node[1].domain = "DeformConvPlugin", domain
     if domain:
         proto.opset_import.add(domain=domain, version=1)
     onnx.save(proto, path)
-    found = placer.explain(path, shapes={"x": (2, 16, 8, 8)})
+    found = placer.explain(path, shapes={"x": (2, 512, 32, 32)})
     layers = {layer.name: layer for layer in found.explanation.plan.layers}
     assert layers["conv2"].input_types == ("int8",)
     del proto.graph.value_info[:]

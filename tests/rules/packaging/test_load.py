@@ -126,7 +126,8 @@ def test_a_pack_cannot_read_outside_its_folder(tmp_path: Path):
 
 
 def test_the_built_in_packs():
-    assert builtin_pack_names() == ("onnxruntime", "openvino", "tensorrt", "tensorrt-rtx")
+    names = ("onnxruntime", "onnxruntime-arm", "openvino", "tensorrt", "tensorrt-rtx")
+    assert builtin_pack_names() == names
 
 
 def test_an_alternative_scheme_is_for_targets_that_have_it():
