@@ -5,15 +5,22 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import os
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from traceback import extract_tb
 from types import TracebackType
 from typing import Any
 
 from placer.errors import InputError, PlacerError
 
 _END = object()
+# Where files are that are not the user's: placer, what is installed, Python, code without a file.
+_PATHS = sysconfig.get_paths()
+_FOLDERS = {_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+_OTHERS = ("<", *(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], *_FOLDERS)))
 
 
 def load_function(text: str) -> Callable[..., Any]:
@@ -80,6 +87,14 @@ class UserCode:
     def __exit__(
         self, kind: object, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, PlacerError):
+        # What ends the program, as sys.exit does, would end this one with an exit code of its own.
+        if isinstance(error, (Exception, SystemExit)) and not isinstance(error, PlacerError):
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise self._raises(f"{self._what} failed with {reason}; {self._fix}") from error
+            sentence = f"{self._what} failed with {reason}; {self._fix}{_place(traceback)}"
+            raise self._raises(sentence) from error
+
+
+def _place(traceback: TracebackType | None) -> str:
+    """The last line of the user's own files that ran; empty if none did."""
+    frames = [f for f in extract_tb(traceback) if not f.filename.startswith(_OTHERS)]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -436,7 +436,12 @@ def test_an_array_of_one_number_is_a_number(user_module: Callable[[str], str]):
     ("body", "name", "expected"),
     [
         ("def f(o, b): return o['logits']", "f", "make it return a number"),
-        ("def f(o, b): raise ValueError('no boxes')", "f", "failed with ValueError: no boxes"),
+        (
+            "def f(o, b):\n  raise ValueError('no boxes')",
+            "f",
+            r"failed with ValueError: no boxes; make it return a number \(.*\.py, line 2\)",
+        ),
+        ("import sys\ndef f(o, b): sys.exit(3)", "f", "failed with SystemExit: 3"),
         ("def f(o, b): return None", "f", "make it return a number"),
         ("f = 3", "f", "make it a function"),
         ("f = 3", "g", "has no function 'g'"),

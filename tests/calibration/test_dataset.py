@@ -517,7 +517,10 @@ def test_functions_that_change_between_passes(
     [
         ("absent", "module '{m}' has no function 'absent'; correct {m}:absent"),
         ("number", "'number' of module '{m}' has type int; make it a function"),
-        ("raises", "{m}:raises failed with KeyError: 'label file'; correct the function"),
+        (
+            "raises",
+            "{m}:raises failed with KeyError: 'label file'; correct the function ({m}.py, line 27)",
+        ),
         (
             "numbers",
             "{m}:numbers failed with TypeError: 'int' object is not iterable; correct the function",
