@@ -266,12 +266,12 @@ def _scales(
     notes: list[str],
 ) -> Scales:
     if data is None:
-        if model.fingerprint != file.model:
+        if applied.found and model.fingerprint != file.model:
             notes.append(
                 "ranges are of the weights that the placement was made with; "
                 "give `data` to calibrate this model"
             )
-        if not file.calibrated:
+        if applied.found and not file.calibrated:
             notes.append("ranges of the placement rest on random inputs; give `data`")
         return kept_scales(applied, file, model)
     folder = default_cache_dir() if cache else None

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
+from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of, with_flags
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.apply.api import AppliedModel
@@ -143,7 +143,9 @@ def _print(outcome: AppliedModel) -> None:
     for line in lines:
         console.print(f"- {line}", highlight=False, soft_wrap=True, markup=False)
     for warning in outcome.warnings:
-        console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+        console.print(
+            f"[yellow]warning:[/] {escape(with_flags(warning))}", highlight=False, soft_wrap=True
+        )
 
 
 def _recovery_line(part: RecoveryPart) -> str:

@@ -17,6 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from placer.cli.options import with_flags
 from placer.cli.trial_lines import header, line, mark, shown, speedup
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
@@ -64,7 +65,7 @@ class ConsoleObserver:
 
     def warn(self, text: str) -> None:
         """Print a warning."""
-        self._console.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
+        self._console.print(f"[yellow]warning:[/] {escape(with_flags(text))}", soft_wrap=True)
 
     def progress(self, done: int, total: int) -> None:
         """Advance the bar of the current stage."""

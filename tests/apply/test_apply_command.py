@@ -246,6 +246,12 @@ def test_a_placement_of_nothing_gives_the_float_model(placer: Run, save: Save, t
     finished = placer("apply", tmp_path / "placement.yaml", path, "-o", "out")
     assert finished.code == 0, finished.err
     assert "quantizes nothing, so the result is the float model" in finished.out
+    assert finished.out.count("warning: ") == 1
+
+
+def test_warnings_name_the_flags_of_options(placer: Run, placement_file: Path):
+    printed = placer("apply", placement_file, SEED1, "-o", "out").out
+    assert "give --data to calibrate this model" in printed
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_a_run_is_labelled_an_estimate_everywhere(placer: Placer):
     printed = " ".join(finished.out.split())
     assert "every latency is an estimate" in printed
     assert "trial estimated, ms speed-up" in printed
-    assert "nothing was run on a GPU" in printed
+    assert "nothing was run" in printed
     found = result()
     assert found.engine.estimated
     assert found.engine.name == "fusion-model"

@@ -110,7 +110,7 @@ def test_estimates_are_called_estimates(estimated: Path):
     text = page(estimated).text
     assert text.count("ESTIMATE") >= 3
     assert "estimated speed-up" in text
-    assert "nothing was run on a GPU" in text
+    assert "nothing was run" in text
 
 
 def test_float_kept(estimated: Path, copy: Path):

@@ -46,7 +46,7 @@ class FusionModelEngine:
     """
 
     name = "fusion-model"
-    clock = "an estimate: predicted plan and roofline, nothing was run on a GPU"
+    clock = "an estimate: predicted plan and roofline, nothing was run"
     estimated = True
     verified = False
     remainder: Remainder = "written"
