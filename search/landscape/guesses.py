@@ -38,14 +38,16 @@ class Guesses:
 
     def ask(self, state: State, moves: Moves, pieces: np.ndarray) -> np.ndarray:
         """The number of what each of ``pieces``, by index, does in ``state``."""
-        numbers = self._ask(state, moves, pieces)
-        for piece, number in zip((moves.pieces[i] for i in pieces), numbers.tolist(), strict=True):
+        distinct, same = moves.distinct(state, pieces)
+        numbers = self._ask(state, moves, distinct)
+        for index, number in zip(distinct.tolist(), numbers.tolist(), strict=True):
+            piece = moves.pieces[index]
             own, around = piece.own(state), piece.around(state)
             self._asked.setdefault((piece.alike, own, piece.layouts), {})[around] = number
             # The way back does the opposite.
             back = self._asked.setdefault((piece.alike, piece.layouts, own), {})
             back[around] = self._deltas.opposite(number)
-        return numbers
+        return np.asarray(numbers[same])
 
     def of(
         self, state: State, moves: Moves, pieces: np.ndarray, *, begins: bool
@@ -55,18 +57,19 @@ class Guesses:
 
         ``begins``: whether to ask where none is much like it.
         """
+        distinct, same = moves.distinct(state, pieces)
         due, guessed, found = list[int](), list[int](), list[int]()
-        for place, piece in enumerate(moves.pieces[i] for i in pieces.tolist()):
+        for place, piece in enumerate(moves.pieces[i] for i in distinct.tolist()):
             number = self._known(piece, state)
             if number is None:
                 number, apart = self._nearest(piece, state)
                 (due if begins and apart > APART else guessed).append(place)
             found.append(number)
-        numbers, is_guess = np.array(found, dtype=int), np.zeros(len(pieces), dtype=bool)
+        numbers, is_guess = np.array(found, dtype=int), np.zeros(len(distinct), dtype=bool)
         is_guess[guessed] = True
         if due:
-            numbers[due] = self.ask(state, moves, pieces[due])
-        return numbers, is_guess
+            numbers[due] = self.ask(state, moves, distinct[due])
+        return numbers[same], is_guess[same]
 
     def _of(self, piece: Piece, state: State) -> Mapping[Layouts, int]:
         return self._asked.get((piece.alike, piece.own(state), piece.layouts), {})

@@ -86,7 +86,10 @@ class Moves:
         self.site_starts = _starts(np.array([len(move) for move in moves], dtype=int))
         self._near = np.array([site for piece in self.pieces for site in piece.near], dtype=int)
         self._sites = 1 + max((max(piece.near) for piece in self.pieces), default=0)
-        self._near_starts = _starts(np.array([len(p.near) for p in self.pieces], dtype=int))
+        near_counts = np.array([len(piece.near) for piece in self.pieces], dtype=int)
+        self._near_starts = _starts(near_counts)
+        self._near_weights = _weights(near_counts)
+        self._codes: tuple[State, np.ndarray] = (), np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.moves)
@@ -120,6 +123,39 @@ class Moves:
         is_altered = np.zeros(self._sites, dtype=bool)
         is_altered[sites[sites < self._sites]] = True
         return np.logical_or.reduceat(is_altered[self._near], self._near_starts)
+
+    def distinct(self, state: State, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """One of ``pieces``, by index, for all that do the same in ``state`` as they are alike.
+
+        In the order of ``pieces``, for each of which the second array has the position of its own.
+        """
+        if not len(pieces):
+            return pieces, pieces
+        codes = self._codes_in(state)[pieces]
+        _, first, same = np.unique(codes, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        position = np.empty(len(order), dtype=int)
+        position[order] = np.arange(len(order))
+        return pieces[first[order]], position[same]
+
+    def _codes_in(self, state: State) -> np.ndarray:
+        """Of each piece a number for what it is and the layouts near it, shape (pieces,).
+
+        Products with random odd numbers are summed up modulo 2**64, so unlike ones have one number
+        with a chance of about 2**-60 (Dietzfelbinger 1996, Universal hashing and k-wise independent
+        random variables via integer arithmetic without primes).
+        """
+        if self._codes[0] is not state:
+            layouts = np.array(state, dtype=np.int64)[self._near] * self._near_weights
+            self._codes = state, np.add.reduceat(layouts, self._near_starts) + self._kinds
+        return self._codes[1]
+
+    @cached_property
+    def _kinds(self) -> np.ndarray:
+        """Of each piece a random number for what it is, the same for those that are alike."""
+        numbers: dict[Hashable, int] = {}
+        kinds = [numbers.setdefault((p.alike, p.layouts), len(numbers)) for p in self.pieces]
+        return np.asarray(_random(len(numbers), seed=1)[np.array(kinds, dtype=int)])
 
     def change(self, table: np.ndarray, state: State) -> np.ndarray:
         """What each move adds to a sum over sites of a ``table`` by site and layout."""
@@ -155,6 +191,18 @@ def _layouts_of(sites: Sequence[int]) -> Callable[[State], tuple[int, ...]]:
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
     return np.asarray(np.cumsum(sizes) - sizes)
+
+
+def _random(count: int, *, seed: int) -> np.ndarray:
+    """Odd numbers, the same in every process."""
+    drawn = np.random.default_rng(seed).integers(-(1 << 63), 1 << 63, size=count)
+    return np.asarray(drawn | 1)
+
+
+def _weights(counts: np.ndarray) -> np.ndarray:
+    """A random number for each position in lists of so many entries, one list after the other."""
+    ranks = np.arange(counts.sum()) - np.repeat(_starts(counts), counts)
+    return np.asarray(_random(max(counts, default=0), seed=0)[ranks])
 
 
 def _bits(numbers: Iterable[int]) -> int:

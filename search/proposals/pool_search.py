@@ -15,8 +15,9 @@ from placer.search.proposals.starts import RESTARTS
 
 # Prices of noise to search with: parts of the float model's latency for all noise that gates allow.
 PRICES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-# Of the states found, so many are looked at one by one, fewer of those in a vast landscape.
-FINALISTS, FEW_FINALISTS = 64, 16
+# Of the states found, so many are looked at one by one, fewer of those in a vast landscape, and
+# fewest where none can turn out too noisy.
+FINALISTS, FEW_FINALISTS, FEWEST_FINALISTS = 64, 16, 4
 # Predicted noise up to this part of the limit is worth a look.
 BORDER = 1.2
 # Of all changes, so many of each kind are looked at in pairs, the fewer in a vast landscape.
@@ -78,12 +79,19 @@ class PoolSearch:
             state = start
             for price in prices:
                 priced = objective if noise is None else self._priced(objective, price, noise)
-                state = descend(self._land, state, priced, moves)
+                state = descend(self._land, state, priced, moves, roughly=self.is_rough)
                 self._add(pool, state, objective)
                 if prices[0] > prices[-1] and not self.holds(state):
                     too_noisy = price  # With cheaper noise it is noisier still.
                     break
         return pool
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether descents are: a draw moves hundreds of groups of a vast landscape at once, each
+        of which is met among layouts that no other placement has.
+        """
+        return self._explores and self._noise is None and self._land.is_vast
 
     def values(self, states: Sequence[State], objective: Objective) -> Pool:
         """Those of ``states`` that may hold the gates."""
@@ -110,7 +118,8 @@ class PoolSearch:
     def _beside(self, state: State, value: float, objective: Objective, moves: Moves) -> Pool:
         """What is best of all that differs by one change."""
         near, beside = Near(self._land, state, objective, moves), Pool()
-        left = FEW_FINALISTS if self._land.is_vast else FINALISTS
+        few = FEWEST_FINALISTS if self._noise is None else FEW_FINALISTS
+        left = few if self._land.is_vast else FINALISTS
         for index, gain in near.in_order():
             other = apply(state, [moves.moves[index]])
             if self.holds(other):

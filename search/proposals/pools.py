@@ -17,6 +17,7 @@ from placer.search.proposals.pool_search import FINALISTS, LARGE, Pool, PoolSear
 PLANNED = 8
 # Where to look, by whether groups may be split.
 Plan = Mapping[bool, Sequence[State]]
+IsNew = Callable[[State], bool]
 NO_PLAN: Plan = MappingProxyType({})
 
 
@@ -46,22 +47,22 @@ class Pools:
     def _search_now(self) -> PoolSearch:
         return pool_search(self.outlook, self.gated)
 
-    def best(self, is_new: Callable[[State], bool], *, per_site: bool) -> State | None:
+    def best(self, is_new: IsNew, *, per_site: bool) -> State | None:
         """The best that ``is_new``; None if nothing that was found is."""
         pool = self._pools.get(per_site, {})
         if per_site in self._outdated:
             # Latencies are as they were: only ways on from what turned out too noisy are new.
             self._outdated.remove(per_site)
             last = self.gated.passed_over[-1]
-            self._search(pool, [self._land.state(last.choices)], per_site=per_site)
+            self._search(pool, [self._land.state(last.choices)], is_new, per_site=per_site)
         best = self._best_of(pool, is_new)
         if best is None and not pool and per_site in self.planned:
             self._pools[per_site] = pool
-            self._follow(self.planned[per_site], pool, per_site=per_site)
+            self._follow(self.planned[per_site], pool, is_new, per_site=per_site)
             best = self._best_of(pool, is_new)
         if best is None:
             self._pools[per_site] = pool
-            self._search(pool, self.outlook.starts, per_site=per_site)
+            self._search(pool, self.outlook.starts, is_new, per_site=per_site)
             best = self._best_of(pool, is_new)
         return best
 
@@ -70,23 +71,29 @@ class Pools:
         if len(self._land.all_moves) <= LARGE:
             self._outdated = set(self._pools)
 
-    def _search(self, pool: Pool, starts: Sequence[State], *, per_site: bool) -> None:
+    def _search(
+        self, pool: Pool, starts: Sequence[State], is_new: IsNew, *, per_site: bool
+    ) -> None:
         """Add what is found from ``starts`` to ``pool``."""
         moves = self._land.all_moves if per_site else self._land.group_moves
         optima = self._search_now.optima(self.outlook.objective, moves, starts)
-        self._complete(pool, optima, per_site=per_site)
+        self._complete(pool, optima, is_new, per_site=per_site)
 
-    def _follow(self, optima: Sequence[State], pool: Pool, *, per_site: bool) -> None:
+    def _follow(
+        self, optima: Sequence[State], pool: Pool, is_new: IsNew, *, per_site: bool
+    ) -> None:
         """Add to ``pool`` what is best now of ``optima`` that were planned, and near them."""
         values = self._search_now.values(optima, self.outlook.objective)
         if values:
-            self._complete(pool, values, per_site=per_site)
+            self._complete(pool, values, is_new, per_site=per_site)
 
-    def _complete(self, pool: Pool, optima: Pool, *, per_site: bool) -> None:
+    def _complete(self, pool: Pool, optima: Pool, is_new: IsNew, *, per_site: bool) -> None:
         """Add ``optima`` to ``pool``, what is around them, and the optimum of the predictions."""
         moves = self._land.all_moves if per_site else self._land.group_moves
         ends, outlook = list(optima), self.outlook
-        self._search_now.look_around(optima, outlook.objective, moves)
+        # Of a draw nobody needs the very best.
+        if not (self._search_now.is_rough and any(map(is_new, optima))):
+            self._search_now.look_around(optima, outlook.objective, moves)
         self.found[per_site] = list(dict.fromkeys((*ends, *best_states(optima, PLANNED))))
         pool.update(optima)
         if not (per_site or outlook.explores or self.gated.noise is None):
@@ -106,7 +113,7 @@ class Pools:
         if optimum.proven:
             self.optimum = optimum.state
 
-    def _best_of(self, pool: Pool, is_new: Callable[[State], bool]) -> State | None:
+    def _best_of(self, pool: Pool, is_new: IsNew) -> State | None:
         outlook, finalists = self.outlook, best_states(self._held(pool), FINALISTS)
         if not outlook.explores and outlook.is_misfit:
             # Descents know nothing of what latencies are off the sum of layers.

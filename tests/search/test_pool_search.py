@@ -26,8 +26,8 @@ def test_from_dear_noise_to_cheap_descents_end_where_their_end_is_too_noisy(
     limit, ends = 0.9 * NOISE.predict(DEFAULTS), list[State]()
     objective = Objective(Costs(LAND, world), np.zeros(NOISE.extras.shape))
 
-    def spy(*arguments: object) -> State:
-        ends.append(descend(*arguments))  # type: ignore[arg-type]
+    def spy(*arguments: object, roughly: bool) -> State:
+        ends.append(descend(*arguments, roughly=roughly))  # type: ignore[arg-type]
         return ends[-1]
 
     monkeypatch.setattr(pool_search, "descend", spy)

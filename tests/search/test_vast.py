@@ -80,6 +80,36 @@ def test_what_is_found_does_not_hang_on_what_was_asked_before(vast: Landscape):
         assert descend(vast, state, costs, vast.all_moves) == end
 
 
+def test_one_piece_is_looked_at_for_all_that_do_the_same(vast: Landscape):
+    moves = vast.all_moves
+    every = np.arange(len(moves.pieces))
+    shared = 0
+    for state in random_states(vast, 8):
+        picked, same = moves.distinct(state, every)
+        assert list(picked) == sorted(picked)
+        own = [(p.alike, p.layouts, p.context(state)) for p in moves.pieces]
+        assert [own[i] for i in picked[same]] == own
+        assert len(set(own)) == len(picked)
+        shared += len(own) - len(picked)
+    assert shared  # Else nothing was put to the test.
+
+
+def test_rough_descents_ask_less_and_find_most_of_the_gain(vast: Landscape):
+    costs = numbered(vast, random_states(vast, 12))
+    asked, gains = dict[bool, int](), dict[bool, float]()
+    for roughly in (True, False):
+        land = Landscape(vast.space, vast.layers)
+        gains[roughly] = 0.0
+        for state in random_states(vast, 12):
+            land.guesses.begin()
+            end = descend(land, state, costs, land.all_moves, roughly=roughly)
+            gains[roughly] += land.value(state, costs) - land.value(end, costs)
+        known = {id(p.known): len(p.known) for p in land.all_moves.pieces}
+        asked[roughly] = sum(known.values())
+    assert asked[True] < asked[False]
+    assert 0.5 * gains[False] < gains[True] <= gains[False]
+
+
 def test_the_way_back_does_the_opposite(vast: Landscape):
     moves, guesses = vast.all_moves, vast.guesses
     numbers = {piece.move: index for index, piece in enumerate(moves.pieces)}
