@@ -221,3 +221,39 @@ def test_plans_tell_a_relu_that_a_quantization_for_several_implies(shared, tmp_p
     predicted, actual = plans(text, pairs, tmp_path)
     assert layers(predicted) == layers(actual)
     assert (frozenset({"conv1", "relu"}), ("uint8",)) in layers(actual)
+
+
+PARTS = """
+g (SHAPE x) => (SHAPE out)
+<float two = {2}, float tiny = {0.00001}, GAIN gain = {0.5}, GAIN shift = {0.25}> {
+  [source] a = Tanh(x)
+  [mean] m = ReduceMean<axes = [AXIS]>(a)
+  [sub] d = Sub(a, m)
+  [pow] q = Pow(d, two)
+  [mean2] v = ReduceMean<axes = [AXIS]>(q)
+  [eps] e = Add(v, tiny)
+  [sqrt] r = Sqrt(e)
+  [div] y = Div(d, r)
+  [mul] z = Mul(y, gain)
+  [add] s = Add(z, shift)
+  [softmax] out = Softmax(s)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "gain", "whole"),
+    [
+        ("float[1,64,16]", "-1", "float[16]", True),
+        ("float[1,8,8,16]", "-1", "float[16]", False),
+        ("float[1,16,8,8]", "1", "float[16,1,1]", False),
+    ],
+)
+def test_a_norm_of_maps_that_is_exported_as_its_parts_is_several_layers(
+    shape, axis, gain, whole, tmp_path
+):
+    text = PARTS.replace("SHAPE", shape).replace("AXIS", axis).replace("GAIN", gain)
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    norm = {"mean", "sub", "pow", "mean2", "eps", "sqrt", "div"}
+    assert any(norm <= nodes for nodes, _ in layers(actual)) is whole

@@ -82,3 +82,33 @@ def test_convs_of_a_split_are_one_with_groups(bias, pairs, whole, tmp_path):
     assert layers(predicted) == layers(actual)
     together = {"split", "conv1", "conv2", "join", "norm", "act"}
     assert any(nodes == together for nodes, _ in layers(actual)) is whole
+
+
+EXPANDED = """
+g (float[1,2,1,24,16] x, float[1,2,4,24,16] z) => (float[1,2,4,24,16] y)
+<int64[5] shape = {1, 2, 4, 24, 16}> {
+  [tanh] a = Tanh(x)
+  [copy] b = Expand(a, shape)
+  [reader] y = READER
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("reader", "pairs", "merged"),
+    [
+        ("Softmax(b)", [], False),
+        ("Softmax(b)", [(Edge("a", "copy", 0),)], False),
+        ("Sigmoid(b)", [(Edge("a", "copy", 0),)], False),
+        ("Mul(b, z)", [], True),
+        ("Mul(b, z)", [(Edge("a", "copy", 0),)], True),
+        ("Mul(b, z)", [(Edge("b", "reader", 0),)], False),
+    ],
+)
+def test_expand_copies_unless_what_reads_it_takes_it_along(reader, pairs, merged, tmp_path):
+    predicted, actual = plans(EXPANDED.replace("READER", reader), pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    assert (
+        frozenset({"tanh", "copy", "reader"}) in {nodes for nodes, _ in layers(actual)}
+    ) is merged

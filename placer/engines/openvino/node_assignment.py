@@ -18,6 +18,14 @@ _IMPLIED = frozenset({"Relu", "Clip"})  # By a quantization from 0 on.
 _IN_QUANTIZATION = _IMPLIED | {"BatchNormalization", "Add", "Mul", "Sub"}
 _PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
 _COMPOSITES = frozenset({"Gelu", "HSwish", "HSigmoid", "Swish", "Mish", "SoftPlus"})
+# Of a norm that OpenVINO takes apart (MVN6Decomposition), by the operators that it was made of.
+_PARTS = {
+    "ReduceMean": "ReduceMean",
+    "Sub": "Subtract",
+    "Pow": "Power",
+    "Add": "Add",
+    "Sqrt": "Sqrt",
+}
 # Past these OpenVINO computes ``MOVED`` operators.
 _MOVERS = frozenset({*_VIEWS, "Transpose", "DepthToSpace", "Expand", "Gather"})
 
@@ -44,6 +52,7 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
     ]
     _find_homes_by_name(lost, homes, tags)
     unnamed = {op.name: Counter(op.unnamed) for op in operations if op.unnamed}
+    _find_homes_in_parts(lost, homes, operations, unnamed, tags)
     moved = _find_homes_before(lost, homes, operations, unnamed, tags)
     _find_homes_between(lost, homes, operations, tags, moved)
     _find_homes_in_splits(lost, homes, operations, tags)
@@ -158,6 +167,35 @@ def _is_layout(tags: Tags, number: int) -> bool:
         reached |= {tags.nodes[n].op_type for n in waiting - pairs}
         waiting = {after for n in pairs for after in tags.readers(n)}
     return tags.nodes[number].op_type == "Transpose" and bool(reached) and reached <= _OF_MAPS
+
+
+def _find_homes_in_parts(
+    lost: Sequence[int],
+    homes: dict[int, str],
+    operations: Sequence[Operation],
+    unnamed: Mapping[str, Counter[str]],
+    tags: Tags,
+) -> None:
+    """Give the nodes of a norm that OpenVINO fused and took apart again its parts, by their order.
+
+    ``unnamed``: as in ``_find_homes_before``.
+    """
+    sources = {op.name: op.sources for op in operations if op.unnamed and not op.nodes}
+    # By which the rest of a norm is called where it is a root mean square.
+    roots = [op.sources for op in operations if op.kind == "RMS"]
+    norm: dict[int, str] = {}  # As far as it is found.
+    for number in (n for n in lost if n not in homes and tags.nodes[n].op_type in _PARTS):
+        kind, producers = _PARTS[tags.nodes[number].op_type], tags.producers(number) - tags.settled
+        if norm.keys().isdisjoint(producers):
+            norm = {}
+        before = {(norm | homes).get(n, "") for n in producers}
+        fitting = (n for n in sources if unnamed[n][kind] and before <= {n, *sources[n]})
+        home = next(fitting, None) if before and (norm or kind == "ReduceMean") else None
+        if home is not None:
+            norm[number] = home
+        if kind == "Sqrt" or any(before & rms for rms in roots):
+            homes.update(norm)
+        norm = {} if home is None else norm
 
 
 def _find_homes_between(
