@@ -188,12 +188,19 @@ def _repeated(graph: Graph, tensor: str) -> tuple[Node, ...]:
         made = graph.producer.get(tensor)
         if made is None or len(readers_of(graph, tensor)) > 1:
             return ()
-        if made.op == op:
+        if made.op == op or (op == "Unsqueeze" and _unsqueezes(graph, made)):
             nodes.insert(0, made)
             tensor = made.inputs[0]
         elif op != "Transpose":
             return ()
     return tuple(nodes)
+
+
+def _unsqueezes(graph: Graph, node: Node) -> bool:
+    """Whether a Reshape only makes a dimension of 1 more."""
+    given, made = (graph.type_of(t).shape or () for t in (node.inputs[0], node.outputs[0]))
+    longer = node.op == "Reshape" and len(made) == len(given) + 1
+    return longer and any((*given[:i], 1, *given[i:]) == made for i in range(len(made)))
 
 
 def _is_of_one_head(graph: Graph, softmax: Node) -> bool:

@@ -20,6 +20,7 @@ from placer.prediction.kernels.reductions import has_heads, sums_places
 from placer.prediction.kernels.rows_of_maps import RowsOfMaps
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.units import Units
+from placer.prediction.kernels.views import is_powered
 
 
 class Kernels:
@@ -75,7 +76,8 @@ class Kernels:
             edge = unit.reads[0][0]
             depth = (self._graph.type_of(edge.tensor).shape or (0,))[-1]
             read = edge.tensor, self._form.scales.get(edge) if row else unit.integers
-            first = known.setdefault((*read, depth, row), unit)
+            powered = is_powered(self._graph, unit.node)
+            first = known.setdefault((*read, depth, row, powered), unit)
             if first is not unit:
                 self._groups.merge(first.group, unit.group)
 

@@ -21,12 +21,7 @@ class Gates:
         self.functions = {n.name: gelu for gelu in gelus(graph) for n in gelu.nodes}
 
     def are(self, product: Unit) -> bool:
-        """Whether a product is one: with a Relu, or with a GELU behind a bias.
-
-        A GELU with a Pow, which is computed in FP32, is in the next kernel, but alone there too.
-        """
-        if not _bias(product) and any(r.node.op == "Pow" for _, r in product.readers):
-            return True
+        """Whether a product is one: with a Relu, or with a GELU behind a bias."""
         return bool(self._activated(product))
 
     def end_before(self, product: Unit, unit: Unit) -> bool:

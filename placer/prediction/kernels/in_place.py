@@ -17,12 +17,12 @@ from collections.abc import Container, Iterator
 
 from placer.graph import Node
 from placer.graph.weights import weight_input
-from placer.prediction.kernels.attention import NARROW
 from placer.prediction.kernels.attention_units import AttentionUnits
 from placer.prediction.kernels.factors import number
-from placer.prediction.kernels.views import readers_of
+from placer.prediction.kernels.views import is_powered, readers_of
 from placer.prediction.kernels.wiring import UnitGraph
 
+_CUTS = frozenset({"Split", "Slice", "Gather"})
 _MOVES = frozenset({"Reshape", "Transpose", "Split", "Squeeze", "Unsqueeze"})
 
 
@@ -36,36 +36,56 @@ class InPlace:
         self._made, self._attentions, self._products = made, attentions, joint
         self._graph, self._form = made.graph, made.form
         self._joint: dict[str, bool] = {}  # By what is multiplied by weights.
-        self._known: dict[str, bool] = {}  # By name of the product.
 
     def has(self, node: Node) -> bool:
-        """Whether ``node`` is one of those, or a number that operands are multiplied by."""
+        """Whether ``node`` is one of those, or a number that operands are multiplied by.
+
+        What turns an operand that is computed with before it is multiplied is not.
+        """
         if not self._moves(node):  # Others may have no inputs.
             return False
         writer = self._made.writer.get(self._made.edges(node)[0].tensor)
         if writer is None or not self._is_joined(writer.node) or writer.role != "product":
             return False
-        product, given = writer.node.name, writer.node.inputs[0]
+        given = writer.node.inputs[0]
         if given not in self._joint:
             self._joint[given] = self._is_cut_alike(given)
-        if product not in self._known:
-            self._known[product] = all(self._operands(writer.node.outputs[0]))
-        return self._joint[given] and self._known[product]
+        shaped = node.op != "Transpose" and number(self._graph, node) is None
+        return self._joint[given] and (shaped or all(self._operands(node.outputs[0])))
 
     def _is_cut_alike(self, given: str) -> bool:
         """Whether all that products with weights make of ``given`` is only moved, and as wide."""
         widths: set[float] = set()
         for product in filter(self._is_joined, readers_of(self._graph, given)):
+            if is_powered(self._graph, product):
+                continue
             made = product.outputs[0]
             if not (self._is_turned(made) and self._is_only_moved(made)):
                 return False
-            shape = self._graph.type_of(made).shape or (0,)
-            operands = list(self._operands(made))
-            sizes = [math.prod(self._graph.type_of(t).shape or (0,)) for t in operands if t]
-            rows = max(1, math.prod(shape[:-1]))
-            widths.update(size / rows for size in sizes if all(operands))
-            widths.update(() if all(operands) else (shape[-1],))
+            rows = max(1, math.prod((self._graph.type_of(made).shape or (0,))[:-1]))
+            sizes = (math.prod(self._graph.type_of(t).shape or (0,)) for t in self._parts(made))
+            widths.update(size / rows for size in sizes)
         return len(widths) == 1
+
+    def _parts(self, tensor: str) -> Iterator[str]:
+        """The heads that are turned of ``tensor``, for which a Split or the like cuts it."""
+        for node in readers_of(self._graph, tensor):
+            if node.op == "Transpose":
+                for made in node.outputs:
+                    cut = [n for n in readers_of(self._graph, made) if self._cuts_heads(n)]
+                    yield from (t for n in cut for t in n.outputs) if cut else (made,)
+            else:
+                for made in node.outputs:
+                    yield from self._parts(made)
+
+    def _cuts_heads(self, node: Node) -> bool:
+        """Whether it takes some of what was turned, and all channels of each head."""
+        if node.op not in _CUTS:
+            return False
+        given, made = (
+            self._graph.type_of(t).shape or (0,) for t in (node.inputs[0], node.outputs[0])
+        )
+        return given[-1:] == made[-1:]
 
     def _is_turned(self, tensor: str) -> bool:
         """Whether whatever computes of heads reads them behind a Transpose (15 small graphs)."""
@@ -108,22 +128,23 @@ class InPlace:
                 yield tensor if self._multiplies(node) else ""
 
     def _multiplies(self, node: Node) -> bool:
-        """Whether it multiplies heads: an attention in one kernel, or those that are too narrow."""
+        """Whether it multiplies heads: an attention in one kernel, or a product of activations."""
         nodes = self._attentions.of.get(node.name, ())
         if self._attentions.has(node):
-            return node is nodes[-1] or node is nodes[0]
+            return node in (nodes[0], nodes[-1]) or number(self._graph, node) is not None
         if node.op != "MatMul" or any(e in self._form.scales for e in self._made.edges(node)):
             return False
-        if any(tensor in self._graph.initializers for tensor in node.inputs):
-            return False
-        width = (self._graph.type_of(node.inputs[1]).shape or (0, 0))[-2:]
-        first = self._graph.producer.get(node.inputs[0])
-        behind = first is not None and first.op == "Softmax"
-        return width[1 if behind else 0] <= NARROW
+        return not any(tensor in self._graph.initializers for tensor in node.inputs)
 
     def _moves(self, node: Node) -> bool:
         if self._attentions.has(node):
             return False
         if node.op == "Gather":
             return len(self._graph.type_of(node.inputs[1]).shape or ()) == 0
-        return node.op in _MOVES or number(self._graph, node) is not None
+        columns = node.op == "Slice" and self._cuts_columns(node)
+        return columns or node.op in _MOVES or number(self._graph, node) is not None
+
+    def _cuts_columns(self, node: Node) -> bool:
+        """Whether it is a Slice that cuts out columns of a product for queries, keys or values."""
+        product = self._graph.producer.get(node.inputs[0])
+        return product is not None and product.name in self._products

@@ -24,14 +24,18 @@ from placer.prediction.kernels.full_precision import float32_tensors
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
 from placer.prediction.kernels.order import depth_first
-from placer.prediction.kernels.parts import POOLS
+from placer.prediction.kernels.parts import CONVS, POOLS, PRODUCTS
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.wiring import is_volume
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer, type_name
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.motion import NormalForm, Passage, Scale, normal_form, scale_of
-from placer.prediction.layers.no_ops import dissolved_for_kernels, without_no_ops
+from placer.prediction.layers.no_ops import (
+    dissolved_for_kernels,
+    equal_nodes,
+    without_no_ops,
+)
 from placer.prediction.layers.paired_candidate import PairedCandidate
 from placer.prediction.layers.passages import find_links, find_passages, linked_nodes
 from placer.prediction.layers.prediction import Prediction
@@ -43,6 +47,9 @@ from placer.quantization.scheme import FLOAT8
 from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 from placer.rules.target import Target
+
+# Products of one tensor are one kernel, equal or not; pools see ``Units``.
+_APART = frozenset({*CONVS, *PRODUCTS, *POOLS})
 
 
 class KernelPredictor:
@@ -63,7 +70,8 @@ class KernelPredictor:
         stored: Mapping[str, str] | None = None,
     ) -> None:
         self._model = with_shapes_folded(graph)
-        self._left = without_no_ops(self._model, dissolved_for_kernels)
+        repeated = equal_nodes(self._model, _APART)
+        self._left = without_no_ops(self._model, dissolved_for_kernels, repeated)
         self._dissolved = dissolved(self._left.graph)
         given = self._dissolved.graph
         cast = [t for t in given.inputs if base != FLOAT and type_name(given, t) == FLOAT]
@@ -141,7 +149,9 @@ class KernelPredictor:
     def _step(self, predicted: PredictedLayer) -> Step:
         """A kernel as a step, with the nodes and edges of the model."""
         layer = predicted.layer
-        named = tuple(sorted(self._dissolved.names(layer.nodes)))
+        # Of nodes that compute the same, the builder names the last one.
+        last = {name: twins[-1] for name, twins in self._left.twins.items()}
+        named = tuple(sorted(last.get(n, n) for n in self._dissolved.names(layer.nodes)))
         known = self._model.by_name
         predicted = replace(
             predicted,

@@ -154,7 +154,7 @@ class Rows:
             return True
         if node.op == "ReduceMean":
             return not self._is_of_rows(node)
-        moved = node.op in ("Slice", "Gather", "Pad", "Concat", "Expand")
+        moved = node.op in ("Slice", "Split", "Gather", "Pad", "Concat", "Expand")
         return moved or _is_row_product(self._graph, node)
 
     def _is_of_rows(self, mean: Node) -> bool:

@@ -47,9 +47,9 @@ class Sums:
         if any(self._ends_row(u) for u in summed):
             if any(self._is_repeated(u, kernel) for u in summed):
                 return True
-            return not (
-                unit.role == "pointwise" and (self._feeds_row_product(unit) or _is_squared(unit))
-            )
+            if unit.role != "pointwise" or any(w not in kernel for _, w in unit.reads):
+                return True
+            return not (self._feeds_row_product(unit) or _is_squared(unit))
         if not summed:
             return False
         if unit.node.op == "Expand":
@@ -61,7 +61,9 @@ class Sums:
         both = [reduction(self._graph, u.node) for u in (*kernel, unit) if u.role == "reduce"]
         if any(s.is_shared for s in both) or any(self._is_outgrown(u, unit) for u in summed):
             return True
-        if any(self._is_turned_back(u, unit) or self._is_moved_behind(u, unit) for u in summed):
+        if any(self._is_turned_back(u, unit) for u in summed):
+            return True
+        if any(self._is_moved_behind(u, unit) and not self._ends_squares(u, unit) for u in summed):
             return True
         return any(s.ends_kernel for s in both) and not self._is_spread(writer, unit)
 
@@ -151,13 +153,30 @@ class Sums:
         length = reduction(self._graph, summed.node).length
         return not self._leads_to_sum(unit, length) and self._moves(unit)
 
+    def _ends_squares(self, mean: Unit, unit: Unit) -> bool:
+        """Whether a kernel that does nothing but take means of squares adds a number to them.
+
+        It is cast to the engine's type there. Where the kernel computes what it squares, it writes
+        that and the means in FP32, and the next one adds (OLMo, Qwen and MobileNetV5).
+        """
+        squares = mean.reads[0][1]
+        if mean.node.op != "ReduceMean" or squares is None or squares.node.op not in ("Pow", "Mul"):
+            return False
+        alone = all(w is None or w.group != mean.group for _, w in squares.reads)
+        return alone and unit.node.op == "Add" and [w for _, w in unit.reads] == [mean]
+
     def _moves(self, unit: Unit) -> bool:
         """Whether all that reads it in the end moves or sums elements across rows.
 
-        What it makes with moved elements, as rotated queries, is behind that (12 small graphs).
+        What it makes with moved elements, as rotated queries, and what is computed of that is
+        behind that (12 small graphs).
         """
-        behind = list(_pointwise_behind(unit))
-        before = [u for u in behind if not any(_is_behind(w, behind) for _, w in u.reads)]
+        behind = sorted(_pointwise_behind(unit), key=lambda u: u.index)
+        before: list[Unit] = []
+        for u in behind:
+            late = any(w in behind and w not in before for _, w in u.reads)
+            if not late and not any(_is_behind(w, behind) for _, w in u.reads):
+                before.append(u)
         return all(
             u.readers
             and all(r.role == "pointwise" or self._rows.are_moved(r.node) for _, r in u.readers)

@@ -94,6 +94,15 @@ def are_multiplied(graph: Graph, tensor: str) -> bool:
 
 
 @kept
+def is_powered(graph: Graph, product: Node) -> bool:
+    """Whether a power reads it, which is computed in FP32: it is not one with other products.
+
+    So it is for rows that are normed (OLMo), and for the gate of a GELU by its tanh form.
+    """
+    return any(reader.op == "Pow" for reader in readers_of(graph, product.outputs[0]))
+
+
+@kept
 def flattens_for_products(graph: Graph, node: Node) -> bool:
     """Whether it flattens a map's places, which a Transpose turns for products with weights."""
     after = only_reader(graph, node) if node.op == "Reshape" else None

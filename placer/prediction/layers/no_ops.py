@@ -7,7 +7,7 @@ and so are range and scale. So are those of nodes that compute the same, of whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placer.graph import Edge, Graph, Node
@@ -100,11 +100,14 @@ def without_no_ops(
     return WithoutNoOps(rest, dict(_moves(graph, origins, no_ops, merged)), twins)
 
 
-def equal_nodes(graph: Graph) -> Mapping[str, str]:
-    """By node that computes what one before it does, that one; past no-ops."""
+def equal_nodes(graph: Graph, apart: Container[str] = ()) -> Mapping[str, str]:
+    """By node that computes what one before it does, that one; past no-ops.
+
+    ``apart``: operators whose nodes the engine does not make one of.
+    """
     calls = [
         Call(
-            node.op,
+            node.op if node.op not in apart else f"{node.op} {node.name}",
             node.inputs,
             node.outputs,
             node.proto.attribute,

@@ -211,3 +211,17 @@ SUMMED = """
       [behind] out = Add(b, one)
     }"""
 test_running_sums_are_kernels_of_their_own = builder_test({"CumSum": SUMMED}, 17)
+REPEATED = """
+    (float[1,64] x, float[1,20,64] z) => (float[1,20,64] out)
+    <float[64,64] w1 = {1}, float[64,64] w2 = {1}, float[64] b = {1}> {
+      [gate1] s1 = Sigmoid(x)
+      [silu1] a1 = Mul(x, s1)
+      [product1] p1 = Gemm(a1, w1, b)
+      [gate2] s2 = Sigmoid(x)
+      [silu2] a2 = Mul(x, s2)
+      [product2] p2 = Gemm(a2, w2, b)
+      [scale] c = Mul(z, p1)
+      [shift] d = Add(c, p2)
+      [product3] out = MatMul(d, w1)
+    }"""
+test_nodes_that_compute_the_same_are_one = builder_test({"SiLU of a row": REPEATED}, 17)

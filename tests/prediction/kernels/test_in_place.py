@@ -69,7 +69,14 @@ def scaled(before: str) -> str:
     )
 
 
+TANH = "[scores] s0 = MatMul(q, k)\n[tanh] s1 = Tanh(s0)"
 GRAPHS = {
+    "products that are no attention read so, too": attention(
+        "[product] a = MatMul(x, w3)" + SPLIT, TANH
+    ),
+    "of products side by side, what is computed with is turned and the others are read so": (
+        separate(False, False, False).replace("[turnv] v =", "[turnv] v4 =")
+    ).replace("[scores] s1 = MatMul(q, k)", f"[relu] v = Relu(v4)\n{TANH}"),
     "what a joint product writes is split and turned for nothing": attention(
         "[product] a = MatMul(x, w3)" + SPLIT
     ),

@@ -68,7 +68,16 @@ QUERIES = """
       [flat] z = Reshape(y, rows)
       [project4] out = MatMul(z, wo)
     }"""
+NORMED_ROWS = (
+    QUERIES.replace("      [heads1] q1 = Reshape(q0, heads)\n", "")
+    .replace("Pow(q1, two)", "Pow(q0, two)")
+    .replace("Mul(q1, i)", "Mul(q0, i)")
+    .replace("float[16] gain", "float[64] gain")
+    .replace("[turn1]", "[heads1] q1 = Reshape(g, heads)\n      [turn1]")
+    .replace("[0, 2, 1, 3]>(g)", "[0, 2, 1, 3]>(q1)")
+)
 GRAPHS = {
+    "what is squared is a product of its own; the kernel of the means adds to them": NORMED_ROWS,
     "lengths that are expanded end their kernel; what limits them is in both": NORMALIZED,
     "without an Expand one kernel sums and divides": NORMALIZED.replace(
         "[repeat] e = Expand(m, shape)", "[repeat] e = Identity(m)"
