@@ -35,6 +35,7 @@ EXPORTED = (
     "further_deployed",
     "lot",
     "newer",
+    "ninth_lot",
     "openvino_lot",
     "ort_lot",
     "paired",

@@ -102,6 +102,17 @@ def is_gated(graph: Graph, fan: FanOut) -> bool:
 
 
 @kept
+def is_sorted(graph: Graph, fan: FanOut) -> bool:
+    """Whether a kernel sorts the columns of an INT8 weight by the parts.
+
+    Not for parts that are computed with as they are, nor if some are wider, as queries of more
+    heads than keys are (Phi-3): one kernel then scales the sums and takes them apart.
+    """
+    parts = {graph.type_of(tensor).shape for tail in fan.tails for tensor in tail.outputs}
+    return len(parts) == 1 and not is_gated(graph, fan)
+
+
+@kept
 def has_gelu(graph: Graph, fan: FanOut) -> bool:
     """Whether the product of such parts is two: a biased half with a GELU, and its factor."""
     parts = [tensor for tail in fan.tails for tensor in tail.outputs]

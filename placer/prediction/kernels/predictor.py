@@ -24,7 +24,7 @@ from placer.prediction.kernels.full_precision import float32_tensors
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
 from placer.prediction.kernels.order import depth_first
-from placer.prediction.kernels.parts import CONVS, POOLS, PRODUCTS
+from placer.prediction.kernels.parts import POOLS, PRODUCTS
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.wiring import is_volume
 from placer.prediction.layers.claims import FLOAT
@@ -49,7 +49,7 @@ from placer.rules.schema import Rule
 from placer.rules.target import Target
 
 # Products of one tensor are one kernel, equal or not; pools see ``Units``.
-_APART = frozenset({*CONVS, *PRODUCTS, *POOLS})
+_APART = frozenset({*PRODUCTS, *POOLS})
 
 
 class KernelPredictor:

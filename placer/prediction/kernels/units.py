@@ -11,7 +11,7 @@ from placer.graph.kept import kept
 from placer.prediction.kernels.attention import scale_behind
 from placer.prediction.kernels.attention_units import AttentionUnits
 from placer.prediction.kernels.factors import factors
-from placer.prediction.kernels.fan_outs import FanOut, fan_outs, has_gelu, is_gated
+from placer.prediction.kernels.fan_outs import FanOut, fan_outs, has_gelu, is_sorted
 from placer.prediction.kernels.in_place import InPlace
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import (
@@ -64,7 +64,7 @@ class Units(UnitGraph):
         fans = {
             name: fan
             for name, fan in fan_outs(graph).items()
-            if not (is_gated(graph, fan) and self.reads_integers(graph.by_name[name]))
+            if not (self.reads_integers(graph.by_name[name]) and not is_sorted(graph, fan))
         }
         self._pools: dict[object, Unit] = {}  # By what they are computed of.
         self._halved = {name for name, fan in fans.items() if has_gelu(graph, fan)}

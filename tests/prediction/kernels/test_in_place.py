@@ -142,3 +142,27 @@ def test_what_is_made_of_constants_alone_is_no_layer():
         nodes = {node for layer in layers for node in layer.nodes}
         assert "turn" not in nodes
         assert nodes >= {"look", "product", "head"}
+
+
+def apart(name: str, heads: int) -> str:
+    """A part of a joint product, which is computed with."""
+    return f"""
+      [view{name}] {name}1 = Reshape({name}0, heads{heads})
+      [turn{name}] {name}2 = Transpose<perm = [0, 2, 1, 3]>({name}1)
+      [tanh{name}] {name} = Tanh({name}2)"""
+
+
+UNEVEN = f"""
+    (float[1,16,64] x)
+    => (float[1,4,16,16] q, float[1,2,16,16] k, float[1,2,16,16] v)
+    <float[64,128] w = {{1}}> {{
+      sizes = Constant<value = int64[3] {{64, 32, 32}}>()
+      heads4 = Constant<value = int64[4] {{1, 16, 4, 16}}>()
+      heads2 = Constant<value = int64[4] {{1, 16, 2, 16}}>()
+      [product] a = MatMul(x, w)
+      [split] q0, k0, v0 = Split<axis = -1>(a, sizes)
+      {apart("q", 4)}{apart("k", 2)}{apart("v", 2)}
+    }}"""
+test_integers_of_uneven_parts_are_scaled_once = builder_test(
+    {"queries of more heads": ("x->product w->product", UNEVEN)}, 18
+)
