@@ -10,12 +10,14 @@ faster beyond the error. So the default placement is never estimated to be slowe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 
 from placer.graph import Node
 from placer.plan.dtypes import is_quantized
+from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.steps import Step
 from placer.prediction.select import AnyPredictor, make_predictor
@@ -35,8 +37,10 @@ from placer.rules.worthwhile import worthwhile
 
 _SWEEPS = 4  # Few networks take more than three.
 _LEAST_US = 0.1  # Less is no gain.
-State = tuple[int, ...]  # Of each site the number of its layout.
-Move = Mapping[int, int]  # The same of those that change.
+# Where every kernel is predicted anew for each change: of that many nodes in a sweep, which takes
+# some seconds. The largest changes are looked at first.
+_PREDICTED_NODES = 20_000
+Layouts = dict[int, int]  # By the number of a site that of its layout.
 
 
 def with_defaults(
@@ -54,7 +58,7 @@ def with_defaults(
     """
     if gains is not None or isinstance(estimator, NoTimes):
         return worthwhile(matches, sites, rules, gains)
-    return _by_estimates(sites, predictor, estimator)
+    return _by_estimates(matches, sites, predictor, estimator)
 
 
 def estimated_defaults(
@@ -73,26 +77,29 @@ def estimated_defaults(
     if gains is not None or device is None:
         return worthwhile(matches, sites, pack.rules, gains)
     predictor = make_predictor(matches.graph, pack, target, base, matches)
-    return _by_estimates(sites, predictor, make_estimator(matches.graph, device))
+    return _by_estimates(matches, sites, predictor, make_estimator(matches.graph, device))
 
 
 def _by_estimates(
-    sites: Sequence[Site], predictor: AnyPredictor, estimator: Estimator
+    matches: Matches, sites: Sequence[Site], predictor: AnyPredictor, estimator: Estimator
 ) -> tuple[Site, ...]:
     """``sites``, with less quantized by default where that is estimated to be faster.
 
     Sites of equal structure keep one default.
     """
-    defaults: State = tuple([*site.layouts].index(site.default) for site in sites)
+    defaults = {n: [*site.layouts].index(site.default) for n, site in enumerate(sites)}
     moves = list(_moves(sites, defaults))
+    if isinstance(predictor, KernelPredictor):
+        moves = moves[::-1][: _PREDICTED_NODES // len(matches.graph.nodes)]
     descent = _Descent(sites, predictor, estimator)
     descent.begin(defaults)
     descent.go_on(moves)
     if descent.total_us > estimator.total_us(predictor.predict(EMPTY)):
-        descent.begin(tuple(map(_least, sites, defaults)))
+        descent.begin({n: _least(site, defaults[n]) for n, site in enumerate(sites)})
         descent.go_on(moves)
-    chosen = zip(sites, descent.state, strict=True)
-    return tuple(replace(site, default=[*site.layouts][layout]) for site, layout in chosen)
+    return tuple(
+        replace(site, default=[*site.layouts][descent.layouts[n]]) for n, site in enumerate(sites)
+    )
 
 
 def can_quantize(site: Site) -> bool:
@@ -100,7 +107,7 @@ def can_quantize(site: Site) -> bool:
     return any(layout.quantize for name, layout in site.layouts.items() if name not in site.barred)
 
 
-def _moves(sites: Sequence[Site], defaults: State) -> Iterator[Move]:
+def _moves(sites: Sequence[Site], defaults: Layouts) -> Iterator[Layouts]:
     """Sites of equal structure to a layout that quantizes less, or back; rows of them all the way.
 
     Only sites whose default may quantize less are moved.
@@ -159,33 +166,33 @@ class _Descent:
         self._placer = IncrementalPlacer(sites)
         self._predictor = predictor
         self._estimator = estimator
-        self.state: State = ()
+        self.layouts: Layouts = {}
         self._prediction = predictor.predict(EMPTY)
 
-    def begin(self, state: State) -> None:
-        """Go on from ``state``."""
-        self.state = state
-        self._prediction = self._predictor.predict(self._placer.place(state), self._prediction)
+    def begin(self, layouts: Layouts) -> None:
+        """Go on from ``layouts``."""
+        self.layouts = layouts
+        placement = self._placer.place(tuple(layouts[n] for n in range(len(layouts))))
+        self._prediction = self._predictor.predict(placement, self._prediction)
 
     @property
     def total_us(self) -> float:
-        """What the layers of ``state`` take."""
+        """What the layers of ``layouts`` take."""
         return self._estimator.total_us(self._prediction)
 
-    def go_on(self, moves: Sequence[Move]) -> None:
+    def go_on(self, moves: Sequence[Layouts]) -> None:
         """Make the moves that are worth it until none is."""
         for _ in range(_SWEEPS):
-            before = self.state
+            before = self.layouts
             for move in moves:
                 self._try(move)
-            if self.state == before:
+            if self.layouts == before:
                 return
 
-    def _try(self, move: Move) -> None:
-        if all(self.state[site] == layout for site, layout in move.items()):
-            return
-        after = tuple(move.get(site, layout) for site, layout in enumerate(self.state))
-        change = self._placer.change(self.state, after)
+    def _try(self, move: Layouts) -> None:
+        differing = [site for site, layout in move.items() if self.layouts[site] != layout]
+        after = ChainMap({site: move[site] for site in differing}, self.layouts)
+        change = self._placer.change_at(differing, self.layouts, after)
         if not (change.gone or change.come):
             return
         old, new = self._built(change)
@@ -193,7 +200,7 @@ class _Descent:
             return
         placement = self._prediction.placement.changed(change)
         self._prediction = self._predictor.predict(placement, self._prediction)
-        self.state = after
+        self.layouts = dict(after)
 
     def _built(self, change: Change) -> tuple[_Built, _Built]:
         """The layers that ``change`` takes away and those that come instead."""
