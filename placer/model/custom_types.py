@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.defs
 import onnxruntime as ort
-from onnx import GraphProto, ModelProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
 from placer.common.custom_ops import custom_op_libraries
 from placer.common.ort_session import create_session, run_once
@@ -25,6 +25,17 @@ from placer.model.normalize import infer_values
 from placer.model.validate import STANDARD
 
 log = logging.getLogger(__name__)
+
+MICROSOFT = "com.microsoft"
+# By how ONNX Runtime writes types.
+_ELEMENTS = {
+    f"tensor({name})": getattr(TensorProto, element)
+    for name, element in {
+        "float": "FLOAT", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "double": "DOUBLE",
+        "uint8": "UINT8", "int8": "INT8", "uint16": "UINT16", "int16": "INT16", "int32": "INT32",
+        "int64": "INT64", "bool": "BOOL",
+    }.items()
+}  # fmt: skip
 
 
 def infer_all_values(
@@ -41,8 +52,10 @@ def infer_all_values(
     """
     seen = list(declared)
     values = infer_values(proto, shapes, path, seen)
-    if custom_op_libraries() and (observed := _observed_types(proto, base_dir, shapes, values)):
-        seen += observed
+    seen += types_of_onnxruntime(proto, shapes, values)
+    if custom_op_libraries():
+        seen += _observed_types(proto, base_dir, shapes, {*values, *(v.name for v in seen)})
+    if len(seen) > len(declared):
         values = infer_values(proto, shapes, path, seen)
     if not _is_incomplete(proto, values):
         return values
@@ -54,6 +67,40 @@ def infer_all_values(
     while fold_constants(copy, values):
         values = {**values, **infer_values(copy, shapes, path, seen)}
     return values
+
+
+def types_of_onnxruntime(
+    proto: ModelProto, shapes: Mapping[str, tuple[int, ...]], known: Container[str]
+) -> list[ValueInfoProto]:
+    """Types and shapes, of tensors not ``known``, behind operators of ONNX Runtime's own domain.
+
+    QLinearAdd, MatMulNBits and their like, which ONNX's inference does not know. None where ONNX
+    Runtime refuses the model without its weights: what is behind them is then not known.
+    """
+    wanted = [
+        tensor
+        for node in proto.graph.node
+        if node.domain == MICROSOFT
+        for tensor in node.output
+        if tensor and tensor not in known
+    ]
+    if not wanted:
+        return []
+    stub = without_large_tensors(proto)
+    fix_input_shapes(stub, shapes)
+    del stub.graph.output[:]
+    stub.graph.output.extend(ValueInfoProto(name=tensor) for tensor in wanted)
+    level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = create_session(stub.SerializeToString(), Path(), threads=1, level=level)
+    except RunError as error:
+        log.info("types behind ONNX Runtime's operators are not known: %s", error)
+        return []
+    return [
+        helper.make_tensor_value_info(output.name, _ELEMENTS[output.type], output.shape)
+        for output in session.own.get_outputs()
+        if output.type in _ELEMENTS
+    ]
 
 
 def infer_flat_values(

@@ -23,6 +23,7 @@ _LEVELS: Mapping[int, tuple[int, int]] = {
     TensorProto.INT8: (-128, 127),
 }
 
+_OF_SHAPES = frozenset({"Shape", "Size"})  # Constants, which read nothing.
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 # A format of its own: no layer reads it beside the scheme's.
 _UNREAD = cast(Format, "int8")
@@ -80,7 +81,8 @@ def signed_apart(model: ExtractedModel, pairs: OwnPairs) -> tuple[Placement, Own
     constants: products read int8 weights, but no sum takes operands of two types. 16 and 4 bits
     are in ``MOVED_FORMATS``.
     """
-    read = Counter(_integers(pair) for pair in model.pairs.values())
+    shapes = {node.name for node in model.nodes if node.op in _OF_SHAPES}
+    read = Counter(_integers(pair) for edge, pair in model.pairs.items() if edge.node not in shapes)
     outputs = {value.name for value in model.proto.graph.output}
     written = {n.output[0] for n in model.proto.graph.node if n.op_type == "QuantizeLinear"}
     products = {node.name for node in model.nodes if node.op in _PRODUCTS}

@@ -1,16 +1,25 @@
 """Files of ONNX Runtime's quantizer in types that its kernels do not read, explained as built."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_static,
+)
 
 from placer.engines.explanation import explain
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.graph.text import parse_model
+from placer.plan import Plan
+from placer.plan.diff import diff_plans
 from tests.prediction.test_onnxruntime_plans import varied
 from tests.prediction.test_openvino_plans import layers
 
@@ -63,3 +72,61 @@ def test_what_kernels_do_not_read_is_read_in_float(
     for dtype, nodes in integers.items():
         found = [x.nodes for x in predicted.of_kind("compute") if x.output_types == (dtype,)]
         assert {name for names in found for name in names} == nodes
+
+
+# Products without a bias, and a Relu in front of which a pair may be kept.
+SPOKEN = """
+<ir_version: 10, opset_import: ["": 21]>
+g (float[1,8,16] x) => (float[1,8,8] y)
+<float[16,16] w = {1}, float[16,8] v = {1}, float[1,8,16] k = {1}> {
+  [first] m = MatMul(x, w)
+  [sum] a = Add(m, k)
+  [act] r = Relu(a)
+  [last] y = MatMul(r, v)
+}
+"""
+
+
+class _Tokens(_Images):
+    def __init__(self) -> None:
+        draw = np.random.default_rng(0)
+        self._left = iter([{"x": draw.normal(size=(1, 8, 16)).astype(np.float32)}])
+
+
+def conversions(plan: Plan) -> Counter[str]:
+    """How many there are of each kind."""
+    return Counter(x.kind for x in plan.layers if x.kind in ("quantize", "dequantize"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**WIDE, "op_types_to_quantize": ["MatMul"]},
+        {"activation_type": QuantType.QUInt16, "weight_type": QuantType.QInt4},
+        {
+            "activation_type": QuantType.QUInt8,
+            "extra_options": {"QDQKeepRemovableActivations": True},
+        },
+    ],
+    ids=["products of 16 bits", "weights of 4 bits", "a pair before a Relu"],
+)
+def test_conversions_of_other_files_are_predicted(options: Mapping[str, Any], tmp_path: Path):
+    path = tmp_path / "model.onnx"
+    onnx.save(varied(parse_model(SPOKEN)), tmp_path / "float.onnx")
+    quantize_static(tmp_path / "float.onnx", path, _Tokens(), **options)
+    built = OnnxRuntimeEngine().compile(onnx.load(path), tmp_path).plan()
+    predicted = explain(path, pack="onnxruntime").explanation.plan
+    assert diff_plans(predicted, built).exact.f1 == 1
+    assert conversions(predicted) == conversions(built)
+
+
+def test_types_behind_onnx_runtimes_own_operators_are_known(tmp_path: Path):
+    path = tmp_path / "model.onnx"
+    onnx.save(varied(parse_model(SPOKEN)), tmp_path / "float.onnx")
+    quantize_static(
+        tmp_path / "float.onnx", path, _Tokens(), quant_format=QuantFormat.QOperator,
+        activation_type=QuantType.QUInt8,
+    )  # fmt: skip
+    predicted = explain(path, pack="onnxruntime").explanation.plan
+    types = {x.nodes: x.output_types for x in predicted.of_kind("compute")}
+    assert types[("sum_quant",)] == ("uint8",)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 
@@ -123,3 +124,10 @@ def test_weights_in_blocks_lose_their_scales_with_a_note(tmp_path: Path):
     assert model.array(weight).tolist() == [[1, 20], [3, 40], [10, 120], [14, 160]]
     expected = f"scale of constant '{weight}' dropped: it has one per block of 2 values"
     assert expected in notes_of(model)
+
+
+def test_a_constant_that_rounding_takes_beyond_all_numbers_is_the_largest(save: Save):
+    body = "[dq] v = DequantizeLinear(m_quantized, s, z) [mul] y = Mul(x, v)"
+    constants = "uint8 m_quantized = {0}, float s = {2.6793887e36}, uint8 z = {127}"
+    model = load_model(save(f"{HEAD} g (float[4] x) => (float[4] y) <{constants}> {{ {body} }}"))
+    assert model.array(model.graph.by_name["mul"].inputs[1]) == np.finfo(np.float32).min

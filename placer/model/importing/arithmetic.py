@@ -47,11 +47,15 @@ def dequantize(
 ) -> np.ndarray:
     """Float values, of the type of ``scale``, that ``integers`` stand for.
 
+    What the scale's rounding takes beyond the largest number, as in masks, is that number.
     Raises ValueError as ``along`` does.
     """
     wide = integers.astype(np.float64)
     steps = wide - along(zero_point.astype(np.float64), wide, axis, block)
     floats: np.ndarray = steps * along(scale.astype(np.float64), wide, axis, block)
+    if scale.dtype.kind == "f":
+        limits = np.finfo(scale.dtype)
+        floats = floats.clip(limits.min, limits.max)
     return floats.astype(scale.dtype)
 
 

@@ -17,6 +17,7 @@ _MOVING = frozenset(
     "DepthToSpace Expand Flatten Gather Reshape Slice Split Squeeze Tile Transpose "
     "Unsqueeze".split()
 )
+_PACKED = frozenset({"int4", "uint4"})  # What products read that take their weight alone as stored.
 _KEYWORDS = (FLOAT, "readers", "each", "same")
 # The scales that a tensor is written in, what is taken first by those who need none; None: float.
 Written = tuple[Scale | None, ...]
@@ -142,6 +143,8 @@ class LayerCandidate:
         formats = self._formats(claim, form)
         stored = (form.scales.get(edge) for edge in self._constants)
         known = formats.union(scale.format for scale in stored if scale is not None)
+        if known <= {None, *_PACKED} and all(edge in self._constants for edge in claim.demanded):
+            return True
         if not known.isdisjoint(MOVED_FORMATS) and any(n.op not in _MOVING for n in claim.nodes):
             return False
         if formats <= {None}:

@@ -126,8 +126,13 @@ def test_a_pack_cannot_read_outside_its_folder(tmp_path: Path):
 
 
 def test_the_built_in_packs():
-    names = ("onnxruntime", "onnxruntime-arm", "openvino", "tensorrt", "tensorrt-rtx")
-    assert builtin_pack_names() == names
+    assert builtin_pack_names() == (
+        "onnxruntime",
+        "onnxruntime-arm",
+        "openvino",
+        "tensorrt",
+        "tensorrt-rtx",
+    )
 
 
 def test_an_alternative_scheme_is_for_targets_that_have_it():
