@@ -76,3 +76,33 @@ def test_views_are_one_where_the_model_fixes_what_they_make(
     predicted = predictor.predict(Placement(frozenset())).plan
     assert len(actual.layers) == len(predicted.layers) == layers
     assert diff_plans(predicted, actual).exact.f1 == 1.0
+
+
+# A bias before a Gelu, whose product is one with it only if the model fixes its shape.
+BIASED_GELU = """<ir_version: 9, opset_import: ["": 17]>
+g (float[{batch},8,16] x) => (float[{batch},8,16] out)
+<float[16,16] w = {{1}}, float[16] b = {{1}}, float root = {{1.4142135}}, float one = {{1}},
+ float half = {{0.5}}> {{
+  [product] m = MatMul(x, w)
+  [bias] a = Add(m, b)
+  [div] d = Div(a, root)
+  [erf] e = Erf(d)
+  [add] f = Add(e, one)
+  [mul] g = Mul(a, f)
+  [halve] h = Mul(g, half)
+  [last] out = Softmax(h)
+}}"""
+
+
+@pytest.mark.parametrize(("batch", "op"), [("N", "BiasGelu"), ("2", "Gemm")])
+def test_a_gelu_takes_the_bias_of_a_product_of_an_open_shape(
+    save: Save, batch: str, op: str
+) -> None:
+    model = load_model(save(BIASED_GELU.format(batch=batch)), {"x": (2, 8, 16)})
+    engine = OnnxRuntimeEngine()
+    actual = engine.compile(model.proto, model.base_dir).plan()
+    pack = load_pack("onnxruntime")
+    predictor = make_predictor(model.graph, pack, engine.target, "float")
+    predicted = predictor.predict(Placement(frozenset())).plan
+    assert [layer.op for layer in actual.layers if "bias" in layer.nodes] == [op]
+    assert diff_plans(predicted, actual).exact.f1 == 1.0
