@@ -100,7 +100,7 @@ def fit_of(*costs: Cost, memory: Memory = FAST_MEMORY) -> Fit:
         training_ratio=0.02,
     )
     found = Fit(
-        format="placer-fit/8",
+        format="placer-fit/9",
         name="a CPU",
         engine=engine,
         versions={},
@@ -205,15 +205,15 @@ def test_a_recurrent_layer_multiplies_its_matrices_at_each_step():
 
 CONV = """
 <ir_version: 9, opset_import: ["": 17]>
-g (float[2,6,8,8] x) => (float[2,20,6,6] out) <float[20,{channels},3,3] w = {{1}}> {{
+g (float[2,6,8,8] x) => (float[2,{out},6,6] out) <float[{out},{channels},3,3] w = {{1}}> {{
   [conv] y = Conv<group = {group}>(x, w)
   [relu] out = Relu(y)
 }}
 """
 
 
-def _conv_parts(quantized: str, group: int = 1) -> tuple[Part, ...]:
-    graph = graph_of_text(CONV.format(channels=6 // group, group=group))
+def _conv_parts(quantized: str, group: int = 1, outputs: int = 20) -> tuple[Part, ...]:
+    graph = graph_of_text(CONV.format(channels=6 // group, group=group, out=outputs))
     placement = Placement.of(edge for t in quantized.split() for edge in graph.edges_of(t))
     layers = Predictor(graph, PACK.rules, ANY_TARGET, "float", "uint8").predict(placement).layers
     return layer_parts(next(layer for layer in layers if layer.nodes), graph)
@@ -233,14 +233,24 @@ def test_a_window_is_gathered_for_each_pixel_of_an_integer_convolution_that_is_d
     windows = 2 * 6 * 6 * 9 / 1e6
     assert part == Part(CostKey("gathered", "uint8"), 0, windows, pytest.approx(6 * windows), 0)
     assert not gathered(_conv_parts(""))
-    assert not gathered(_conv_parts("x w", group=2))
+
+
+def test_a_grouped_convolution_gathers_windows_and_multiplies_rows_of_each_group():
+    parts = {part.key.name: part for part in _conv_parts("x w", group=2)}
+    pixels = 2 * 6 * 6 / 1e6
+    gathered = parts["gathered in groups"]
+    assert (gathered.mops, gathered.read_mb) == pytest.approx((2 * 9 * pixels, 6 * 9 * pixels))
+    assert parts["rows of grouped conv to float"].mops == pytest.approx(2 * pixels)
+    depthwise = {part.key.name for part in _conv_parts("x w", group=6, outputs=6)}
+    assert "rows of depthwise conv" in depthwise and "gathered in groups" not in depthwise
 
 
 def test_a_grouped_convolution_is_a_kind_of_its_own():
     kind = _conv_parts("x w", group=2)[0].key
     assert kind == CostKey("grouped conv to float", "uint8")
     assert ancestors(kind)[0] == CostKey("conv", "uint8")
-    assert _conv_parts("", group=6)[0].key == CostKey("depthwise conv", "float")
+    assert _conv_parts("", group=6, outputs=6)[0].key == CostKey("depthwise conv", "float")
+    assert _conv_parts("", group=6, outputs=12)[0].key == CostKey("grouped conv", "float")
 
 
 def test_a_layer_that_computes_maps_of_an_output_has_a_part_for_it():
@@ -328,7 +338,7 @@ def test_an_edited_file_is_refused(fit_file: Path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("placer-fit/8", "placer-fit/7", "format 'placer-fit/7' is not placer-fit/8"),
+        ("placer-fit/9", "placer-fit/7", "format 'placer-fit/7' is not placer-fit/9"),
         ('"fixed_us": 2.0', '"fixed_us": -2.0', "field 'costs.1.fixed_us'"),
         ('"noise"', '"nois"', "field 'noise': Field required"),
         ("}", "", "not valid JSON"),

@@ -166,6 +166,10 @@ def _name(main: Node, work: Work, graph: Graph) -> str:
     shape = graph.type_of(main.inputs[1]).shape or ()
     point = len(shape) > 2 and math.prod(shape[2:]) == 1
     name = "transposed conv" if main.op == "ConvTranspose" else work.name
+    if name == "depthwise conv" and shape[:1] != (main.attributes.get("group"),):
+        name = (
+            "conv"  # Kernels for depthwise ones compute an output from each channel, not several.
+        )
     if name.startswith("conv") and main.attributes.get("group", 1) != 1:
         name = f"grouped {name}"
     return f"{name} 1x1" if point else name
@@ -200,18 +204,21 @@ def _weights(work: Work) -> Iterator[Part]:
 def _gathered(main: Node, kind: CostKey, copies: int, graph: Graph) -> Iterator[Part]:
     """What an integer convolution collects before its matrix product: a window for each pixel.
 
-    Operations are the window's pixels, each some consecutive channels (ONNX Runtime's im2col).
+    Operations are the window's pixels, each some consecutive channels of each group (ONNX
+    Runtime's im2col).
     """
-    shapes = _dense_conv(main, graph)
-    if shapes is None or not is_quantized(kind.dtype):
+    shapes = _conv_shapes(main, graph)
+    if shapes is None or not is_quantized(kind.dtype) or kind.name.startswith("depthwise"):
         return
+    groups = main.attributes.get("group", 1)
     (_, channels, *window), (batch, _, *image) = shapes
     strides = main.attributes.get("strides")
     if math.prod(window) == 1 and (not isinstance(strides, list | tuple) or max(strides) == 1):
         return  # The tensor is the matrix.
-    pixels = batch * math.prod(image) * math.prod(window) / copies / _MILLION
+    pixels = groups * batch * math.prod(image) * math.prod(window) / copies / _MILLION
     read_mb = pixels * channels * type_bytes(kind.dtype)
-    yield Part(CostKey("gathered", kind.dtype), 0.0, pixels, read_mb, 0.0)
+    name = "gathered" if groups == 1 else "gathered in groups"
+    yield Part(CostKey(name, kind.dtype), 0.0, pixels, read_mb, 0.0)
 
 
 def _rows(
@@ -243,8 +250,13 @@ def _given_out(layer: Layer, kind: CostKey, graph: Graph) -> Iterator[Part]:
 
 
 def _dense_conv(node: Node, graph: Graph) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The shapes of a Conv's weights and output; None of any other node and of grouped ones."""
-    if node.op != "Conv" or node.attributes.get("group", 1) != 1:
+    """``_conv_shapes``; None of grouped ones."""
+    return _conv_shapes(node, graph) if node.attributes.get("group", 1) == 1 else None
+
+
+def _conv_shapes(node: Node, graph: Graph) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shapes of a Conv's weights and output; None of any other node."""
+    if node.op != "Conv":
         return None
     weights, written = (graph.type_of(t).shape for t in (node.inputs[1], node.outputs[0]))
     if weights is None or written is None or len(weights) < 3:

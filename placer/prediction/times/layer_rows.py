@@ -35,10 +35,13 @@ def _of_pixels(main: Node, _layer: Layer, graph: Graph, _last: bool) -> float:
 
 
 def _of_convs(main: Node, layer: Layer, graph: Graph, last: bool) -> float:
-    """Pixels; of grouped convolutions products of the channels that no vector takes."""
+    """Pixels, in each group; of depthwise ones products of the channels that no vector takes."""
     pixels = _of_pixels(main, layer, graph, last)
-    if main.attributes.get("group", 1) == 1 or not pixels:
+    groups = main.attributes.get("group", 1)
+    if not isinstance(groups, int) or not pixels:
         return pixels
+    if groups == 1 or _shape(main.inputs[1], graph)[:2] != (groups, 1):
+        return pixels * groups
     window = math.prod(_shape(main.inputs[1], graph)[2:])
     return pixels * window * (_shape(main.outputs[0], graph)[1] % _AT_ONCE)
 
