@@ -126,7 +126,8 @@ def test_a_built_in_pack_can_be_extended(tmp_path: Path, store: Store):
             manifest("child", "nobody@>=2"),
             {},
             "pack child 1.0.0 extends nobody@>=2, which is neither built in nor installed; "
-            "built in: onnxruntime, onnxruntime-arm, openvino, tensorrt, tensorrt-rtx; installed: mine 1.0.0",
+            "built in: onnxruntime, onnxruntime-arm, openvino, tensorrt, tensorrt-rtx; "
+            "installed: mine 1.0.0",
         ),
         (manifest("child", "mine@>=3"), {}, "extends mine@>=3, which is neither built in nor"),
         (manifest("child", "child"), {}, "pack 'child' extends itself (child -> child); drop one"),
