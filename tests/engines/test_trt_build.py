@@ -188,6 +188,18 @@ def test_an_attribute_that_is_refused_names_the_operator(library: Library):
     assert str(report.refusals[0]) == "a ScatterElements: Unsupported reduction type"
 
 
+def test_an_error_without_a_node_names_the_one_that_was_parsed_last(library: Library):
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[4,4] x, int64[1] starts, int64[1] ends) => (float[N,M] y) <int64[1] axes = {5}> {
+          r = Relu(x)
+          [cut] y = Slice(r, starts, ends, axes)
+        }
+    """)
+    report = build(library, proto.SerializeToString(), BuildSettings(gpu="sm89"))
+    assert str(report.refusals[0]).startswith("node 'cut' (Slice): Assertion failed")
+
+
 def test_the_timing_cache_is_kept_and_survives_damage(
     library: Library,
     save: Callable[..., Path],

@@ -9,6 +9,7 @@ import onnx
 import pytest
 import yaml
 
+from placer.engines.explanation import explain as explain_file
 from placer.graph import Edge, Graph
 from placer.model import load_model
 from placer.prediction.explanation.decision_tree import decision_tree
@@ -462,3 +463,16 @@ def test_predicted_against_built_per_site(
     assert "other.json names no node of" in refused.err
     text = placer("explain", save(RESIDUAL), *flags).out
     assert f"{len(outcomes) - 1} of {len(outcomes)} sites as predicted" in " ".join(text.split())
+
+
+def test_a_layer_that_clears_memory_is_no_conversion(save: Callable[..., Path]):
+    path = save("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,65536] x) => (float[1,1] y) {
+          [relu] r = Relu(x)
+          [sum] y = ReduceMean<axes = [1]>(r)
+        }
+    """)
+    found = explain_file(path, pack="tensorrt-rtx").explanation
+    assert found.plan.layers[0].name == "clear x/counts"
+    assert [conversion.name for conversion in found.conversions] == ["reformat y"]

@@ -109,7 +109,7 @@ def build(library: Library, source: Path | bytes, settings: BuildSettings) -> Bu
     parser = library.module.OnnxParser(network, logger)
     is_file = isinstance(source, Path)
     parsed = parser.parse_from_file(str(source)) if is_file else parser.parse(source)
-    engine, refusals = b"", tuple(_refusals(parser)) if not parsed else ()
+    engine, refusals = b"", tuple(_refusals(parser, log)) if not parsed else ()
     missing = missing_values(network, settings.shape_values) if parsed else None
     if missing is not None:
         refusals = (Refusal("", "", missing),)
@@ -197,6 +197,9 @@ def _capability(library: Library, gpu: str) -> Any:
     return members[gpu.upper()]
 
 
+_PARSING = re.compile(r"Parsing node: (.*) \[(\w+)\]")
+
+
 def _assumed(network: Any, given: Mapping[str, ShapeRange]) -> Iterator[str]:
     for index in range(network.num_inputs):
         tensor = network.get_input(index)
@@ -206,12 +209,16 @@ def _assumed(network: Any, given: Mapping[str, ShapeRange]) -> Iterator[str]:
             yield f"{tensor.name}={'x'.join(map(str, sizes))}"
 
 
-def _refusals(parser: Any) -> Iterator[Refusal]:
+def _refusals(parser: Any, log: BuildLog) -> Iterator[Refusal]:
     for index in range(parser.num_errors):
         error = parser.get_error(index)
-        # Attributes are refused in importOPERATOR, of a node that the error does not name.
-        op = error.node_operator() or (re.findall(r"^import([A-Z]\w+)$", error.func()) or [""])[0]
-        yield Refusal(error.node_name(), op, _told(BuildLog([error.desc()]).reason()))
+        name, op = error.node_name(), error.node_operator()
+        if not op:  # Attributes are refused in importOPERATOR, of a node that the error lacks.
+            op = (re.findall(r"^import([A-Z]\w+)$", error.func()) or [""])[0]
+        if not (name or op):  # Axes, in a function of all operators; the last node is logged.
+            parsing = (_PARSING.fullmatch(line) for line in reversed(log.lines))
+            name, op = next((match.groups() for match in parsing if match), ("", ""))
+        yield Refusal(name, op, _told(BuildLog([error.desc()]).reason()))
 
 
 def _told(reason: str) -> str:

@@ -37,8 +37,8 @@ class PredictedLayer:
 
     @property
     def is_conversion(self) -> bool:
-        """Whether the layer does nothing but convert a tensor."""
-        return self.layer.kind != "compute" and not self.nodes
+        """Whether the layer does nothing but convert a tensor; one that clears memory reads none."""
+        return self.layer.kind != "compute" and not self.nodes and bool(self.layer.inputs)
 
     @property
     def copies(self) -> int:
