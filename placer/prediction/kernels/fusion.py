@@ -76,7 +76,7 @@ class Kernels:
             edge = unit.reads[0][0]
             depth = (self._graph.type_of(edge.tensor).shape or (0,))[-1]
             read = edge.tensor, self._form.scales.get(edge) if row else unit.integers
-            powered = is_powered(self._graph, unit.node)
+            powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
             first = known.setdefault((*read, depth, row, powered), unit)
             if first is not unit:
                 self._groups.merge(first.group, unit.group)

@@ -65,10 +65,11 @@ class Generated:
         left = set[int]()
         for unit in reversed(self._groups.units):
             readers = {reader.group for _, reader in unit.readers}
-            moves = unit.node.op in ("Transpose", "Gather") or self._is_of_row(unit)
+            moves = unit.node.op in ("Transpose", "Gather", *VIEWS) or self._is_of_row(unit)
             if len(readers) == 1 and unit.works and (moves or unit.role == "pointwise"):
                 (later,) = readers
-                if self._may_wait(unit, self._groups.by_number[later]):
+                kernel = self._groups.by_number[later]
+                if self._ends_with_view(unit, kernel) or self._may_wait(unit, kernel):
                     left.add(unit.group)
                     self._groups.move(unit, later)
         for number in sorted(left):
@@ -77,6 +78,14 @@ class Generated:
             product = self._biased(unit)
             if product is not None and len({reader.group for _, reader in unit.readers}) > 1:
                 self._groups.move(unit, product.group)
+
+    def _ends_with_view(self, unit: Unit, later: Sequence[Unit]) -> bool:
+        """Whether a kernel would end with a view, which is part of the one that reads it."""
+        if unit.node.op not in VIEWS or unit in later or len(self._groups.of(unit)) == 1:
+            return False
+        read = {edge for edge, _ in (*unit.reads, *unit.readers)}
+        quantized = any(edge in self._form.scales for edge in read)
+        return not quantized and all(u.generated for u in (*self._groups.of(unit), *later))
 
     def _is_of_row(self, unit: Unit) -> bool:
         """Whether it cuts a part out of a row that a product writes, or is a view of one."""

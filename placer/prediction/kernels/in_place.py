@@ -57,7 +57,7 @@ class InPlace:
         """Whether all that products with weights make of ``given`` is only moved, and as wide."""
         widths: set[float] = set()
         for product in filter(self._is_joined, readers_of(self._graph, given)):
-            if is_powered(self._graph, product):
+            if is_powered(self._graph, product) and not self._made.reads_integers(product):
                 continue
             made = product.outputs[0]
             if not (self._is_turned(made) and self._is_only_moved(made)):

@@ -95,7 +95,7 @@ def are_multiplied(graph: Graph, tensor: str) -> bool:
 
 @kept
 def is_powered(graph: Graph, product: Node) -> bool:
-    """Whether a power reads it, which is computed in FP32: it is not one with other products.
+    """Whether a power reads it, which is computed in FP32: in float it is not one with others.
 
     So it is for rows that are normed (OLMo), and for the gate of a GELU by its tanh form.
     """

@@ -108,3 +108,15 @@ def test_what_two_kernels_read_is_computed_before_them(tmp_path: Path):
 
 
 test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=18)
+VIEWED = """
+    (float[1,20,64] x) => (float[1,4,5,64] out, float[1,20,64] p) <float[64,64] w = {1}> {
+      shape = Constant<value = int64[4] {1, 4, 5, 64}>()
+      [tanh1] a = Tanh(x)
+      [product1] p = MatMul(a, w)
+      [sin1] s = Sin(p)
+      [view1] v = Reshape(s, shape)
+      [view2] r = Reshape(a, shape)
+      [mul1] m = Mul(r, v)
+      [soft1] out = Softmax<axis = -1>(m)
+    }"""
+test_views_are_part_of_the_kernel_that_reads_them = builder_test({"of rows": VIEWED}, 17)
