@@ -27,8 +27,8 @@ from tests.conftest import with_random_weights
 
 MODEL = """
 <ir_version: 9, opset_import: ["": 17]>
-g (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,1,1] w = {0.5}> {
-  [conv1] c = Conv(x, w)
+g (float[1,256,8,8] x) => (float[1,256,8,8] y) <float[256,256,3,3] w = {0.5}> {
+  [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w)
   [relu1] y = Relu(c)
 }
 """
@@ -37,7 +37,7 @@ g (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,1,1] w = {0.5}> {
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path, proto = tmp_path / "model.onnx", onnx.parser.parse_model(MODEL)
-    values = np.random.default_rng(0).normal(0, 0.1, (16, 16, 1, 1)).astype(np.float32)
+    values = np.random.default_rng(0).normal(0, 0.1, (256, 256, 3, 3)).astype(np.float32)
     proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, "w"))
     onnx.save(proto, path)
     return path
@@ -62,7 +62,7 @@ def test_a_placement_and_the_model_made_of_it_are_explained_by_their_own_pack(
     placement = placement_of(model, "onnxruntime")
     assert pack_of(model, placement) == "onnxruntime"
     data = tmp_path / "data.npz"
-    np.savez(data, x=np.random.default_rng(1).normal(0, 1, (4, 16, 8, 8)).astype(np.float32))
+    np.savez(data, x=np.random.default_rng(1).normal(0, 1, (4, 256, 8, 8)).astype(np.float32))
     applied = placer.apply_placement(
         placement, model, data=data, calibration="minmax", output=tmp_path / "out", cache=False
     )

@@ -27,11 +27,12 @@ def default_layouts(
 
     Where a GPU's estimates decide, they are of the one that is named, else of the engine's.
     """
-    target, base = target_of(engine), request.base
+    target = target_of(engine)
     if request.gpu is not None:
         device: Device | None = load_device(request.gpu)
     else:
         device = device_like(engine.device.partition(" (")[0], target, pack)
+    base: str | None = request.base
     if base is None or base == AUTO:
         base = engine.default_base if isinstance(engine, HasDefaultBase) else "float16"
     decided = estimated_defaults(matches, sites, pack, target, base, device)
