@@ -43,6 +43,7 @@ EXPORTED = (
     "second_lot",
     "seventh_lot",
     "sixth_lot",
+    "tensorrt_lot",
     "third_lot",
 )
 _OCR = Path(rapidocr_onnxruntime.__file__).parent / "models"

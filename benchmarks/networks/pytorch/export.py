@@ -17,18 +17,24 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Network:
-    """A module, what it reads, and which of PyTorch's exporters writes it."""
+    """A module, what it reads, and which of PyTorch's exporters writes it.
+
+    ``open_batch``: the batch of the file is left open, by the older exporter only.
+    """
 
     make: Callable[[], nn.Module]
     inputs: tuple[Tensor, ...]
     dynamo: bool
+    open_batch: bool = False
 
 
-def timm_network(name: str, size: int, dynamo: bool, **options: object) -> Network:
+def timm_network(
+    name: str, size: int, dynamo: bool, classes: int = 10, **options: object
+) -> Network:
     """A network of timm by name, for images of ``size``."""
 
     def make() -> nn.Module:
-        return timm.create_model(name, pretrained=False, num_classes=10, **options)
+        return timm.create_model(name, pretrained=False, num_classes=classes, **options)
 
     return Network(make, (torch.zeros(1, 3, size, size),), dynamo)
 
@@ -38,15 +44,16 @@ def export(network: Network, path: Path) -> None:
     torch.manual_seed(0)
     module = network.make().eval()
     _vary(module)
-    count = len(network.inputs)
+    names = [f"input{index}" for index in range(len(network.inputs))]
+    axes = {name: {0: "batch"} for name in names} if network.open_batch else None
     torch.onnx.export(
         module,
         network.inputs,
         str(path),
-        input_names=[f"input{index}" for index in range(count)],
+        input_names=names,
         dynamo=network.dynamo,
         external_data=False,
-        **({} if network.dynamo else {"opset_version": 17}),
+        **({} if network.dynamo else {"opset_version": 17, "dynamic_axes": axes}),
     )
 
 
