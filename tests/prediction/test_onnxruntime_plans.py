@@ -190,6 +190,21 @@ g (float[1,16,8,8] x) => (float[1,32,8,8] y) <float[16,16,1,1] w = {1}, float[16
   [last] y = Tanh(j)
 }
 """
+# A norm over the channels of maps, which are not last, stays in nodes.
+CHANNELS = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+<float two = {2}, float eps = {1e-6}, float[16,1,1] w = {1}, float[16,1,1] b = {1}> {
+  [mean] m = ReduceMean<axes = [1]>(x)
+  [sub] d = Sub(x, m)
+  [pow] p = Pow(d, two)
+  [var] v = ReduceMean<axes = [1]>(p)
+  [eps] e = Add(v, eps)
+  [root] r = Sqrt(e)
+  [div] n = Div(d, r)
+  [scale] o = Mul(n, w)
+  [shift] y = Add(o, b)
+}
+"""
 # What leads to a Conv leaves the graph, too: the channels are moved in front of it.
 LEAVING = """
 g (float[1,16,8,8] x) => (float[1,16,8,8] a, float[1,16,8,8] y)
@@ -245,6 +260,7 @@ SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last",
         (TURNED_BACK, [], {}),
         (CLIPPED, [], {}),
         (POOLED, [], {}),
+        (CHANNELS, [], {}),
         (
             SHARED,
             [(X,), (W,), (Edge("r", "join", 0), Edge("n", "join", 1)), (Edge("j", "last", 0),)],
