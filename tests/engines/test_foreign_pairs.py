@@ -101,6 +101,7 @@ def conversions(plan: Plan) -> Counter[str]:
 @pytest.mark.parametrize(
     "options",
     [
+        {},
         {**WIDE, "op_types_to_quantize": ["MatMul"]},
         {"activation_type": QuantType.QUInt16, "weight_type": QuantType.QInt4},
         {
@@ -108,7 +109,7 @@ def conversions(plan: Plan) -> Counter[str]:
             "extra_options": {"QDQKeepRemovableActivations": True},
         },
     ],
-    ids=["products of 16 bits", "weights of 4 bits", "a pair before a Relu"],
+    ids=["int8", "products of 16 bits", "weights of 4 bits", "a pair before a Relu"],
 )
 def test_conversions_of_other_files_are_predicted(options: Mapping[str, Any], tmp_path: Path):
     path = tmp_path / "model.onnx"

@@ -18,6 +18,7 @@ _MOVING = frozenset(
     "Unsqueeze".split()
 )
 _PACKED = frozenset({"int4", "uint4"})  # What products read that take their weight alone as stored.
+_WIDE = frozenset({"int16", "uint16"})
 _KEYWORDS = (FLOAT, "readers", "each", "same")
 # The scales that a tensor is written in, what is taken first by those who need none; None: float.
 Written = tuple[Scale | None, ...]
@@ -130,7 +131,19 @@ class LayerCandidate:
             is_given = edge.tensor in scales[edge].tensors
             if is_given and all(scales.get(other) != scales[edge] for other in others):
                 return False
-        return all(edge not in scales for edge in claim.bare) and self._fits_formats(claim, form)
+        return self._fits_bare(claim, form) and self._fits_formats(claim, form)
+
+    def _fits_bare(self, claim: Claim, form: NormalForm) -> bool:
+        """Whether no pair is where none may be.
+
+        To a product that takes its weight alone as stored, 16 bits, which none reads, are none.
+        """
+        paired = [form.scales[edge] for edge in claim.bare if edge in form.scales]
+        alone = len(claim.nodes) == 1 and self._reads_constants_alone(claim)
+        return not paired or (alone and all(scale.format in _WIDE for scale in paired))
+
+    def _reads_constants_alone(self, claim: Claim) -> bool:
+        return bool(claim.demanded) and all(edge in self._constants for edge in claim.demanded)
 
     def _fits_formats(self, claim: Claim, form: NormalForm) -> bool:
         """Whether all that is read as integers has one format, and the layout has that.
@@ -143,7 +156,7 @@ class LayerCandidate:
         formats = self._formats(claim, form)
         stored = (form.scales.get(edge) for edge in self._constants)
         known = formats.union(scale.format for scale in stored if scale is not None)
-        if known <= {None, *_PACKED} and all(edge in self._constants for edge in claim.demanded):
+        if known <= {None, *_PACKED} and self._reads_constants_alone(claim):
             return True
         if not known.isdisjoint(MOVED_FORMATS) and any(n.op not in _MOVING for n in claim.nodes):
             return False
