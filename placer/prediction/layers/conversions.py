@@ -37,7 +37,7 @@ class PredictedLayer:
 
     @property
     def is_conversion(self) -> bool:
-        """Whether the layer does nothing but convert a tensor; one that clears memory reads none."""
+        """Whether the layer only converts a tensor; one that clears memory reads none."""
         return self.layer.kind != "compute" and not self.nodes and bool(self.layer.inputs)
 
     @property
