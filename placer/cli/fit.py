@@ -37,7 +37,9 @@ def fit_command(
     threads: Threads = 1,
     base: Annotated[str | None, option("base")] = None,
     engine_option: EngineOptions = None,
-    networks: Annotated[int, typer.Option(help="Generated networks to measure.")] = 296,
+    networks: Annotated[
+        int, typer.Option(help="Networks to measure, a fifth of known architectures.")
+    ] = 296,
     placements: Annotated[
         int, typer.Option(help="Random placements of each, beside float and the default.")
     ] = 4,

@@ -73,7 +73,7 @@ def fit(
     names: bool = False,
     on_network: Callable[[str], None] = lambda _: None,
 ) -> Fit:
-    """Measure generated networks, and the ONNX files in ``models``, and fit the costs of layers.
+    """Measure known and generated networks and the ONNX files in ``models``; fit layer costs.
 
     Each is built in float, by the pack's default and with ``placements`` random placements, which
     are measured in turn in ``rounds``. What was measured is kept in ``OUTPUT.builds``, where a run
