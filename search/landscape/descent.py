@@ -101,6 +101,14 @@ class Near:
                 left[first] = False
                 yield from ((i, float(gains[i])) for i in first[alters[first]].tolist())
 
+    def known_in_order(self) -> Iterator[tuple[int, float]]:
+        """The same of those that are known, without asking about others."""
+        gains = self.gains()
+        alters = self._moves.any_part(self._pieces != Deltas.NOTHING)
+        known = np.flatnonzero(alters & ~self._moves.any_part(self._is_old))
+        order = known[np.argsort(gains[known], kind="stable")]
+        yield from ((i, float(gains[i])) for i in order.tolist())
+
     def asks(self, moves: np.ndarray) -> bool:
         """Ask what ``moves``, by index, do, as far as that is guessed; whether it is of any."""
         wanted = np.zeros(len(self._moves), dtype=bool)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from placer.search.proposals.starts import RESTARTS
 # Prices of noise to search with: parts of the float model's latency for all noise that gates allow.
 PRICES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 # Of the states found, so many are looked at one by one, fewer of those in a vast landscape, and
-# fewest where none can turn out too noisy.
-FINALISTS, FEW_FINALISTS, FEWEST_FINALISTS = 64, 16, 4
+# where none can turn out too noisy there, so many that are new.
+FINALISTS, FEW_FINALISTS, FEWEST_FINALISTS = 64, 16, 2
 # Predicted noise up to this part of the limit is worth a look.
 BORDER = 1.2
 # Of all changes, so many of each kind are looked at in pairs, the fewer in a vast landscape.
@@ -32,6 +32,7 @@ MAX_EXCHANGES = 40
 DESCENTS, DEARER = 4, 1.5
 
 Pool = dict[State, float]
+IsNew = Callable[[State], bool]
 
 
 class PoolSearch:
@@ -58,12 +59,6 @@ class PoolSearch:
         self._turn = turn
         self._is_large = len(landscape.all_moves) > LARGE
 
-    def search(self, objective: Objective, moves: Moves, starts: Sequence[State]) -> Pool:
-        """Local optima from ``starts``, the best known first, and what is around them."""
-        pool = self.optima(objective, moves, starts)
-        self.look_around(pool, objective, moves)
-        return pool
-
     def optima(self, objective: Objective, moves: Moves, starts: Sequence[State]) -> Pool:
         """Local optima from ``starts``, the best known first."""
         pool: Pool = {}
@@ -79,7 +74,7 @@ class PoolSearch:
             state = start
             for price in prices:
                 priced = objective if noise is None else self._priced(objective, price, noise)
-                state = descend(self._land, state, priced, moves, roughly=self.is_rough)
+                state = descend(self._land, state, priced, moves, roughly=self._is_rough)
                 self._add(pool, state, objective)
                 if prices[0] > prices[-1] and not self.holds(state):
                     too_noisy = price  # With cheaper noise it is noisier still.
@@ -87,11 +82,16 @@ class PoolSearch:
         return pool
 
     @property
-    def is_rough(self) -> bool:
+    def _is_vast_and_free(self) -> bool:
+        """Whether gates do not bind in a vast landscape."""
+        return self._noise is None and self._land.is_vast
+
+    @property
+    def _is_rough(self) -> bool:
         """Whether descents are: a draw moves hundreds of groups of a vast landscape at once, each
         of which is met among layouts that no other placement has.
         """
-        return self._explores and self._noise is None and self._land.is_vast
+        return self._explores and self._is_vast_and_free
 
     def values(self, states: Sequence[State], objective: Objective) -> Pool:
         """Those of ``states`` that may hold the gates."""
@@ -100,9 +100,15 @@ class PoolSearch:
             self._add(pool, state, objective)
         return pool
 
-    def look_around(self, pool: Pool, objective: Objective, moves: Moves) -> None:
-        """Add what is better or little worse than the best of ``pool``."""
+    def look_around(self, pool: Pool, objective: Objective, moves: Moves, is_new: IsNew) -> None:
+        """Add what is better or little worse than the best of ``pool``.
+
+        ``is_new``: whether a state is untried. In a vast landscape without gates nothing is looked
+        for that is worse than what is; of a draw nobody needs the very best either.
+        """
         noise = self._noise
+        if self._is_rough and any(map(is_new, pool)):
+            return
         for state in best_states(pool, 2):
             if noise is None:
                 better = descend(self._land, state, objective, moves, pairs=True)
@@ -111,15 +117,36 @@ class PoolSearch:
             else:
                 better = self._exchange(state, objective, moves, noise)
             self._add(pool, better, objective)
+        if self._is_vast_and_free:
+            if not any(map(is_new, pool)):
+                state = best_states(pool, 1)[0]
+                pool.update(self._new_beside(state, pool[state], objective, moves, is_new))
+            return
         for state in best_states(pool, 2):
             for other, value in self._beside(state, pool[state], objective, moves).items():
                 pool.setdefault(other, value)
 
+    def _new_beside(
+        self, state: State, value: float, objective: Objective, moves: Moves, is_new: IsNew
+    ) -> Pool:
+        """Some new ones that differ by one change; the best of those whose effect is known.
+
+        Else the best of all. Next to an optimum nearly all changes are losses or nothing, which
+        their guesses do not tell: thousands would be asked about.
+        """
+        near, beside = Near(self._land, state, objective, moves), Pool()
+        for index, gain in chain(near.known_in_order(), near.in_order()):
+            other = apply(state, [moves.moves[index]])
+            if other not in beside and is_new(other):
+                beside[other] = value + gain
+            if len(beside) == FEWEST_FINALISTS:
+                break
+        return beside
+
     def _beside(self, state: State, value: float, objective: Objective, moves: Moves) -> Pool:
         """What is best of all that differs by one change."""
         near, beside = Near(self._land, state, objective, moves), Pool()
-        few = FEWEST_FINALISTS if self._noise is None else FEW_FINALISTS
-        left = few if self._land.is_vast else FINALISTS
+        left = FEW_FINALISTS if self._land.is_vast else FINALISTS
         for index, gain in near.in_order():
             other = apply(state, [moves.moves[index]])
             if self.holds(other):

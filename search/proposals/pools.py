@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -11,13 +11,19 @@ from placer.search.models.noise_model import NoiseModel
 from placer.search.proposals.exact import solve
 from placer.search.proposals.gated import Gated
 from placer.search.proposals.outlook import Outlook
-from placer.search.proposals.pool_search import FINALISTS, LARGE, Pool, PoolSearch, best_states
+from placer.search.proposals.pool_search import (
+    FINALISTS,
+    LARGE,
+    IsNew,
+    Pool,
+    PoolSearch,
+    best_states,
+)
 
 # Of what is best around planned states, so many are planned, too.
 PLANNED = 8
 # Where to look, by whether groups may be split.
 Plan = Mapping[bool, Sequence[State]]
-IsNew = Callable[[State], bool]
 NO_PLAN: Plan = MappingProxyType({})
 
 
@@ -91,9 +97,7 @@ class Pools:
         """Add ``optima`` to ``pool``, what is around them, and the optimum of the predictions."""
         moves = self._land.all_moves if per_site else self._land.group_moves
         ends, outlook = list(optima), self.outlook
-        # Of a draw nobody needs the very best.
-        if not (self._search_now.is_rough and any(map(is_new, optima))):
-            self._search_now.look_around(optima, outlook.objective, moves)
+        self._search_now.look_around(optima, outlook.objective, moves, is_new)
         self.found[per_site] = list(dict.fromkeys((*ends, *best_states(optima, PLANNED))))
         pool.update(optima)
         if not (per_site or outlook.explores or self.gated.noise is None):

@@ -1,10 +1,15 @@
 """Where there are very many changes, only what may be of use is asked."""
 
+import math
+from functools import partial
+from operator import ne
+
 import numpy as np
 import pytest
 
 from placer.search.landscape.descent import Near, descend
 from placer.search.landscape.landscape import Landscape, Objective, State, apply
+from placer.search.proposals.pool_search import FEWEST_FINALISTS, PoolSearch
 from tests.search.test_alike import chain
 from tests.search.test_landscape import landscape
 
@@ -47,6 +52,35 @@ def test_what_comes_first_is_what_changes_do(vast: Landscape):
         assert [gain for _, gain in first] == [exact[index] for index, _ in first]
         guessed += int((before != exact).sum())
     assert guessed  # Else nothing was put to the test.
+
+
+def test_what_is_known_comes_in_order_without_asking(vast: Landscape):
+    states = random_states(vast, 12)
+    costs = numbered(vast, states)
+    seen = 0
+    for state in states:
+        near = Near(vast, state, costs, vast.all_moves)
+        asked = sum(len(piece.known) for piece in vast.all_moves.pieces)
+        found = list(near.known_in_order())
+        assert asked == sum(len(piece.known) for piece in vast.all_moves.pieces)
+        other = Landscape(vast.space, vast.layers)
+        exact, _ = other.gains(state, costs, other.all_moves)
+        assert [gain for _, gain in found] == sorted(exact[index] for index, _ in found)
+        seen += len(found)
+    assert seen
+
+
+def test_beside_an_optimum_is_looked_at_only_if_it_was_tried(vast: Landscape):
+    search = PoolSearch(vast, None, math.inf, explores=False, turn=0)
+    costs = numbered(vast, random_states(vast, 12))
+    for state in random_states(vast, 6):
+        end = descend(vast, state, costs, vast.all_moves, pairs=True)
+        pool = search.values([end], costs)
+        search.look_around(pool, costs, vast.all_moves, lambda _: True)
+        assert list(pool) == [end]
+        search.look_around(pool, costs, vast.all_moves, partial(ne, end))
+        assert len(pool) == 1 + FEWEST_FINALISTS
+        assert min(pool, key=pool.__getitem__) == end
 
 
 def test_descents_ask_less_and_end_where_nothing_known_improves(vast: Landscape):
