@@ -100,14 +100,17 @@ class PoolSearch:
             self._add(pool, state, objective)
         return pool
 
-    def look_around(self, pool: Pool, objective: Objective, moves: Moves, is_new: IsNew) -> None:
+    def look_around(
+        self, pool: Pool, objective: Objective, moves: Moves, is_new: IsNew | None = None
+    ) -> None:
         """Add what is better or little worse than the best of ``pool``.
 
-        ``is_new``: whether a state is untried. In a vast landscape without gates nothing is looked
-        for that is worse than what is; of a draw nobody needs the very best either.
+        ``is_new``: whether a state is untried, given where the first such state will be proposed.
+        Then nothing is looked for in a vast landscape without gates that is worse than what is; of
+        a draw nobody needs the very best either.
         """
         noise = self._noise
-        if self._is_rough and any(map(is_new, pool)):
+        if is_new is not None and self._is_rough and any(map(is_new, pool)):
             return
         for state in best_states(pool, 2):
             if noise is None:
@@ -117,7 +120,7 @@ class PoolSearch:
             else:
                 better = self._exchange(state, objective, moves, noise)
             self._add(pool, better, objective)
-        if self._is_vast_and_free:
+        if is_new is not None and self._is_vast_and_free:
             if not any(map(is_new, pool)):
                 state = best_states(pool, 1)[0]
                 pool.update(self._new_beside(state, pool[state], objective, moves, is_new))

@@ -97,7 +97,9 @@ class Pools:
         """Add ``optima`` to ``pool``, what is around them, and the optimum of the predictions."""
         moves = self._land.all_moves if per_site else self._land.group_moves
         ends, outlook = list(optima), self.outlook
-        self._search_now.look_around(optima, outlook.objective, moves, is_new)
+        # Where latencies are off the sum of layers, what is best by it may not be proposed.
+        first = None if outlook.is_misfit and not outlook.explores else is_new
+        self._search_now.look_around(optima, outlook.objective, moves, first)
         self.found[per_site] = list(dict.fromkeys((*ends, *best_states(optima, PLANNED))))
         pool.update(optima)
         if not (per_site or outlook.explores or self.gated.noise is None):
