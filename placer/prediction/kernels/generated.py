@@ -80,8 +80,13 @@ class Generated:
                 self._groups.move(unit, product.group)
 
     def _ends_with_view(self, unit: Unit, later: Sequence[Unit]) -> bool:
-        """Whether a kernel would end with a view, which is part of the one that reads it."""
+        """Whether a kernel would end with a view, which is part of the one that reads it.
+
+        But it stays if sums are taken of it, as groups of channels are normed.
+        """
         if unit.node.op not in VIEWS or unit in later or len(self._groups.of(unit)) == 1:
+            return False
+        if any(reader.role == "reduce" for _, reader in unit.readers):
             return False
         read = {edge for edge, _ in (*unit.reads, *unit.readers)}
         quantized = any(edge in self._form.scales for edge in read)
