@@ -14,7 +14,7 @@ from placer.search.proposals.starts import starts
 from placer.search.proposals.tried import Tried
 
 # What random numbers are drawn for.
-DRAW, START, NOISE = 1, 2, 3
+DRAW, START, NOISE, CHECK = 1, 2, 3, 4
 
 
 class Outlook:

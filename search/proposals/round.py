@@ -10,8 +10,9 @@ from placer.search.landscape.landscape import State
 from placer.search.pareto import FLOAT_MODEL
 from placer.search.proposals.around_best import AroundBest
 from placer.search.proposals.gated import Gated
+from placer.search.proposals.halves import halves
 from placer.search.proposals.knowledge import Knowledge
-from placer.search.proposals.outlook import NOISE, Outlook, seed_for
+from placer.search.proposals.outlook import CHECK, NOISE, Outlook, seed_for
 from placer.search.proposals.pools import NO_PLAN, Plan, Pools
 from placer.search.proposals.progress import Progress
 from placer.search.proposals.repair import pruned, repaired
@@ -19,6 +20,8 @@ from placer.search.proposals.tried import Tried
 from placer.search.records import Skip, TrialRecord
 from placer.search.samplers import Proposal
 
+# By costs that are drawn from what is possible, or to check predictions.
+EXPLORE = "explore"
 # A change of the best placement, where latencies are off the model.
 NEAR = "near the best"
 # What is the best under the gates, if predictions are right and changes act in pairs at most.
@@ -99,6 +102,20 @@ class Round:
             return None
         return self._first_held(self._around.unsure)
 
+    def check(self) -> Proposal | None:
+        """What predictions are checked by before the search ends: a half of what the best has.
+
+        Where all trials are near the best, its latency does not tell what is wrong about others.
+        """
+        if not self._tried.held() or not self._progress.holds_best:
+            return None
+        least = self._land.state(self._land.space.least)
+        seed = seed_for(self._knowledge, 0, CHECK)
+        for state in halves(self._land, self._tried.best_held(), least, self._tried.states, seed):
+            if self._tried.is_new(state) and self._gated.hopeless(state) is None:
+                return self._proposal(EXPLORE, state)
+        return None
+
     def _is_far_better(self) -> bool:
         """Whether it is the turn of what layers predict to be best, and that is predicted to be a
         gain with what latencies are off them, too. After changes in vain, whether it may be one:
@@ -137,7 +154,7 @@ class Round:
             state = candidate[0]
             skip = self._gated.hopeless(state)
             if skip is None:
-                kind = "explore" if self._explores else "surrogate"
+                kind = EXPLORE if self._explores else "surrogate"
                 kind = OPTIMUM if state == self._pools.optimum else kind
                 return self._repaired(state) or self._proposal(kind, state)
             self._pass_over(skip)

@@ -274,7 +274,8 @@ class SurrogateProposer:
             if proposal is not None:
                 return proposal
         between = self._between(trials, cycle, turn) or self._hoped(trials, turn)
-        return between or Round(self._known, trials, math.inf, turn, explores=False).unsure()
+        last = Round(self._known, trials, math.inf, turn, explores=False)
+        return between or last.unsure() or last.check()
 
     def _hoped(self, trials: Sequence[TrialRecord], turn: int) -> Proposal | None:
         """A gain if layouts are quieter than expected, before a search ends where gates bind.

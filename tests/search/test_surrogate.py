@@ -326,6 +326,22 @@ def test_before_the_search_ends_what_is_little_too_noisy_by_the_sum_is_measured(
     assert land.state(proposal.choices) == only(quiet)
 
 
+def test_before_the_search_ends_both_halves_of_the_best_are_tried_unless_such_were():
+    """All trials are near the best or float: what is between is only predicted."""
+    land = landscape(*NETS["branches"])
+    engine = Engine(land, salt=2)
+    known = Knowledge(land, 0, engine.noise, {}, per_site=False, noise_limit=None, levels=0)
+    records = [engine.trial(i, seed) for i, seed in enumerate(seed_proposals(land.space))]
+    least, best = records[0].choices, by_latency(records)[0].choices
+    checks = []
+    while proposal := Round(known, records, math.inf, 99, explores=False).check():
+        checks.append(proposal.choices)
+        records.append(engine.trial(len(records), proposal))
+    assert len(checks) == 2
+    for name in best.keys() | least.keys():
+        assert {own[name] for own in checks} == {best[name], least[name]}
+
+
 def test_how_likely_gates_hold_hangs_on_what_is_known_of_the_changes():
     """All sites are as loud, as is known; or their noise is not known at all."""
     land = landscape(*NETS["branches"])
