@@ -24,6 +24,7 @@ SEEN: Mapping[str, Network] = {
     "coat_tiny": _network("coat_tiny", 224),
     "convit_small": _network("convit_small", 224),
     "convnext_pico_ols": _network("convnext_pico_ols", 224),
+    "dla60_res2next": _network("dla60_res2next", 224),
     "edgenext_x_small": _network("edgenext_x_small", 256),
     "efficientvit_b2": _network("efficientvit_b2", 224),
     "fasternet_t2": _network("fasternet_t2", 224),
