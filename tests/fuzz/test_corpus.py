@@ -223,7 +223,7 @@ def test_an_interval_without_two_ends(ends: list[float]):
 
 
 def test_a_model_that_takes_no_time_has_no_speedup():
-    nothing = Explanation((), {}, (), Plan(()), (), 0.0, 0.0, 0.0, EMPTY, 0.0, 0.1, 0.1)
+    nothing = Explanation((), {}, (), Plan(()), (), 0.0, 0.0, 0.0, False, EMPTY, 0.0, 0.1, 0.1)
     assert nothing.speedup == 1.0
 
 

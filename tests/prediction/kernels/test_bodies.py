@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import onnx
 import pytest
 
-import placer
 from placer.prediction.rule_tests import layer_line
-from tests.conftest import with_random_weights
+from tests.prediction.kernels.building import model_of, placement_of, predicted
 
 
 # TensorRT-RTX 1.7.1 builds the Conv, bias included, and a kernel for each branch (placer check).
@@ -24,9 +22,8 @@ def test_a_convolution_that_only_bodies_read_is_predicted(tmp_path: Path, bias: 
           >
         }}
     """
-    path = tmp_path / "model.onnx"
-    onnx.save(with_random_weights(text), path)
-    plan = placer.explain(path, pack="tensorrt-rtx").explanation.plan
+    graph = model_of(text, tmp_path).graph
+    plan = predicted(graph, placement_of(graph, ("x->conv", "w->conv")))
     assert [layer_line(layer) for layer in plan.layers] == [
         "quantize x: float -> int8",
         "conv: int8 -> float",
