@@ -9,7 +9,7 @@ from placer.prediction.explanation.conversion_text import MOST_EDGES
 from placer.prediction.explanation.explain import DecisionCost, Explanation, decision_costs
 from placer.rules.schema import Rule
 
-_BY_TIMES = "float by default: by the pack's times, integers save less than conversions take here"
+_BY_TIMES = "by default: more integers are expected to save less than conversions take here"
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class LayoutBranch:
         split = f"split by the pairs on {', '.join(inside[:MOST_EDGES])}{more}"
         saves = f"the default here saves est. {self.saves_us:.1f} us"
         site = self.costs[0].decision.site
-        is_float_by_times = site.default != site.match.rule.default_layout
-        notes = ((_BY_TIMES, is_float_by_times), (split, inside), (saves, self.saves_us))
+        by_times = site.default != site.match.rule.default_layout
+        notes = ((f"{site.default} {_BY_TIMES}", by_times), (split, inside), (saves, self.saves_us))
         return tuple(note for note, applies in notes if applies)
 
 
