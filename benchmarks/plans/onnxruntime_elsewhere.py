@@ -87,7 +87,7 @@ class ElsewhereEngine(OnnxRuntimeEngine):
 
 
 if __name__ == "__main__":
-    if "ORT_PYTHON" not in os.environ:
+    if "ORT_PYTHON" not in os.environ and not {"-h", "--help"} & {*sys.argv}:
         sys.exit("set ORT_PYTHON to a command that starts a Python; see --help of this script")
     title = "the graph that ONNX Runtime of ORT_PYTHON optimizes"
     main(CpuEngine("onnxruntime", title, lambda _: ElsewhereEngine()), __doc__)

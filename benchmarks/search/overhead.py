@@ -449,7 +449,7 @@ def proposer_alone(
         if proposal is None:
             break
         records.append(engine.record(len(records), proposal))
-    learned = proposer.cpu[3:]  # The first proposals are given.
+    learned = proposer.cpu[3:]  # Two are given, and the third looks at all for the first time.
     return {
         **_sizes(space, model.graph),
         "gate_binds": bound,

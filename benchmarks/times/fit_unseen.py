@@ -1,10 +1,10 @@
 """How far estimates of ``placer fit`` are off for networks that it has not seen.
 
 The ONNX files of a folder and the networks that ``placer fit`` measures are built on a real engine,
-in float, by the pack's default and with random placements. Each of the former is then estimated by
-a fit to the latter, and by one to the latter and all others of the folder. What counts are the
-ratios between the placements of one network, and whether two placements that differ by more than
-noise are put in the right order.
+in float, by the rules' default layouts and with random placements. Each of the former is then
+estimated by a fit to the latter, and by one to the latter and all others of the folder. What counts
+are the ratios between the placements of one network, and whether two placements that differ by more
+than noise are put in the right order.
 
     python -m benchmarks.networks.write fit_lot --folder networks
     python -m benchmarks.times.fit_unseen --engine openvino --builds builds \\
@@ -65,7 +65,7 @@ from placer.prediction.select import make_predictor
 from placer.prediction.times.intervals import NetworkErrors, errors_of_size
 from placer.results.result import versions
 
-_KNOWN_BUILDS = 2  # In float, and by the pack's default.
+_KNOWN_BUILDS = 2  # In float, and by the rules' default layouts.
 Makers = Mapping[str, Callable[[], onnx.ModelProto]]
 Networks = Sequence[PredictedNetwork]
 
@@ -240,7 +240,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     """Options of ``measured``."""
     parser.add_argument("--engine", default="openvino")
     parser.add_argument("--builds", type=Path, required=True)
-    parser.add_argument("--generated", type=int, default=296, help="generated networks")
+    parser.add_argument("--generated", type=int, default=296, help="networks of `placer fit`")
     parser.add_argument("--placements", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--only-fit", action="store_true")
@@ -265,7 +265,7 @@ def main() -> None:
     own = architectures_left_out(left, known)
     Console().print(table_of(f"{arguments.engine}, architectures left out", known, own))
     document["architectures left out"] = figures([pair for one in own.values() for pair in one])
-    for title, generated_only in (("all others", False), ("generated networks only", True)):
+    for title, generated_only in (("all others", False), ("networks of `placer fit` only", True)):
         estimates = estimates_left_out(networks, chosen, generated_only)
         pairs = {network.record.network: pairs_of(network, own) for network, own in estimates}
         Console().print(table_of(f"{arguments.engine}, fitted to {title}", networks, pairs))

@@ -75,10 +75,10 @@ def fit(
 ) -> Fit:
     """Measure known and generated networks and the ONNX files in ``models``; fit layer costs.
 
-    Each is built in float, by the pack's default and with ``placements`` random placements, which
-    are measured in turn in ``rounds``. What was measured is kept in ``OUTPUT.builds``, where a run
-    that was interrupted goes on. ``output`` holds no weights and, without ``names``, no name of a
-    model. ``on_network`` is told of each network that is ready, in a sentence.
+    Each is built in float, by the rules' default layouts and with ``placements`` random placements,
+    which are measured in turn in ``rounds``. What was measured is kept in ``OUTPUT.builds``, where
+    a run that was interrupted goes on. ``output`` holds no weights and, without ``names``, no name
+    of a model. ``on_network`` is told of each network that is ready, in a sentence.
 
     Raises InputError for wrong options or files, RunError if the engine cannot run here or too
     little was measured to tell how far off the costs are.

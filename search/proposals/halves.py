@@ -22,7 +22,7 @@ def halves(
 ) -> list[State]:
     """``best`` with a random half of its groups as in ``least``, and with the other half.
 
-    None where enough of ``tried`` is as far from both, or where they differ in too few groups.
+    Empty where enough of ``tried`` is as far from both, or where they differ in too few groups.
     """
     groups = [m for m in landscape.members if _differ(best, least, m)]
     far = FAR * len(groups)

@@ -106,8 +106,8 @@ class PoolSearch:
         """Add what is better or little worse than the best of ``pool``.
 
         ``is_new``: whether a state is untried, given where the first such state will be proposed.
-        Then nothing is looked for in a vast landscape without gates that is worse than what is; of
-        a draw nobody needs the very best either.
+        In a vast landscape without gates, worse states are then added only if none of ``pool`` is
+        new; for a draw nothing is looked for once one is.
         """
         noise = self._noise
         if is_new is not None and self._is_rough and any(map(is_new, pool)):

@@ -112,8 +112,12 @@ class Round:
         least = self._land.state(self._land.space.least)
         seed = seed_for(self._knowledge, 0, CHECK)
         for state in halves(self._land, self._tried.best_held(), least, self._tried.states, seed):
-            if self._tried.is_new(state) and self._gated.hopeless(state) is None:
+            if not self._tried.is_new(state):
+                continue
+            skip = self._gated.hopeless(state)
+            if skip is None:
                 return self._proposal(EXPLORE, state)
+            self._pass_over(skip)
         return None
 
     def _is_far_better(self) -> bool:

@@ -1,6 +1,6 @@
 """Networks of kinds that no earlier lot has, drawn by lot, of which only figures were read.
 
-Two to four of each of eight lists of eleven or more (timm, torchvision, texts, images and audio of
+One to four of each of eight lists of eleven or more (timm, torchvision, texts, images and audio of
 transformers, diffusers, ultralytics, networks without a library), in the order of the lot, without
 those that other sets have, those of more than a thousand layers and those that no exporter of
 PyTorch writes. Random weights.
