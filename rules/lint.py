@@ -43,7 +43,10 @@ def _unknown_operators(rule: Rule) -> Iterator[str]:
     known = {schema.name for schema in schemas if not schema.domain}
     for name, node in rule.pattern.items():
         for op in (node.op,) if isinstance(node.op, str) else node.op:
-            if "::" not in op and op not in known:
+            domain, separator, _ = op.rpartition("::")
+            if separator and domain in ("", "ai.onnx"):
+                yield f"node '{name}': '{op}' never matches; ONNX's own operators have no domain"
+            elif not separator and op not in known:
                 yield f"node '{name}': ONNX has no operator '{op}'{near(op, known)}"
 
 

@@ -89,21 +89,21 @@ def predict(
 
     ``moves``: see ``plan_parts`` and ``counts_moves``. ``weight``: what it counts for in a fit.
     """
-    builds = []
+    builds, parts = [], []
     for build in record.builds:
-        layers = predictor.predict(build.placement).layers
-        builds.append(PredictedBuild(build, layers, build.plan))
+        prediction = predictor.predict(build.placement)
+        builds.append(PredictedBuild(build, prediction.layers, build.plan))
+        parts.append(plan_parts(prediction, graph, moves))
     times = _microseconds(record, "best round")
     costs = Network(
         record.network,
-        tuple(_costs(build, time, graph, moves) for build, time in zip(builds, times, strict=True)),
+        tuple(map(_costs, builds, times, parts)),
         weight,
     )
     return PredictedNetwork(record, tuple(builds), costs)
 
 
-def _costs(build: PredictedBuild, us: float, graph: Graph, moves: bool) -> Build:
-    parts = plan_parts(build.layers, graph, moves)
+def _costs(build: PredictedBuild, us: float, parts: Sequence[tuple[Part, ...]]) -> Build:
     return Build(build.record.label, us, tuple(parts), tuple(_profiled(build, parts)))
 
 

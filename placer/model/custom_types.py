@@ -54,7 +54,10 @@ def infer_all_values(
     values = infer_values(proto, shapes, path, seen)
     seen += types_of_onnxruntime(proto, shapes, values)
     if custom_op_libraries():
-        seen += _observed_types(proto, base_dir, shapes, {*values, *(v.name for v in seen)})
+        told = {value.name for value in seen if tensor_type(value).shape is not None}
+        observed = _observed_types(proto, base_dir, shapes, {*values, *told})
+        names = {value.name for value in observed}
+        seen = [*(value for value in seen if value.name not in names), *observed]
     if len(seen) > len(declared):
         values = infer_values(proto, shapes, path, seen)
     if not _is_incomplete(proto, values):
@@ -96,8 +99,9 @@ def types_of_onnxruntime(
     except RunError as error:
         log.info("types behind ONNX Runtime's operators are not known: %s", error)
         return []
+    # No dimensions are those of a number, or not known: ONNX Runtime does not tell which.
     return [
-        helper.make_tensor_value_info(output.name, _ELEMENTS[output.type], output.shape)
+        helper.make_tensor_value_info(output.name, _ELEMENTS[output.type], output.shape or None)
         for output in session.own.get_outputs()
         if output.type in _ELEMENTS
     ]

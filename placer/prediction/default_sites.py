@@ -5,7 +5,8 @@ times, ``placer.rules.worthwhile`` decides. Where a GPU's roofline or a fit esti
 rules' own layouts stand but where other ones are faster beyond the error of the estimate, or are
 rid of conversions for which no product was computed in integers. If float is estimated to be
 faster than what comes of that, it is the other way round: float stands but where integers are
-faster beyond the error. So the default placement is never estimated to be slower than float.
+faster beyond the error. So the default placement is never estimated to be slower than float, unless
+sites are forced.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from placer.rules.incremental_placement import IncrementalPlacer
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.schema import Rule
-from placer.rules.sites import Site
+from placer.rules.sites import Site, place
 from placer.rules.target import Target
 from placer.rules.worthwhile import worthwhile
 
@@ -94,17 +95,25 @@ def _by_estimates(
     descent = _Descent(sites, predictor, estimator)
     descent.begin(defaults)
     descent.go_on(moves)
-    if descent.total_us > estimator.total_us(predictor.predict(EMPTY)):
-        descent.begin({n: _least(site, defaults[n]) for n, site in enumerate(sites)})
+    float_us = estimator.total_us(predictor.predict(EMPTY))
+    if descent.total_us > float_us:
+        least = {n: _least(site, defaults[n]) for n, site in enumerate(sites)}
+        descent.begin(least)
         descent.go_on(moves)
+        if descent.total_us > float_us:  # The whole may take longer than its layers one by one.
+            descent.begin(least)
     return tuple(
         replace(site, default=[*site.layouts][descent.layouts[n]]) for n, site in enumerate(sites)
     )
 
 
-def can_quantize(site: Site) -> bool:
-    """Whether some layout that may be proposed quantizes anything."""
-    return any(layout.quantize for name, layout in site.layouts.items() if name not in site.barred)
+def are_left_float(sites: Sequence[Site]) -> bool:
+    """Whether nothing is quantized by default, though by the rules' own layouts something is."""
+    own = ((site, site.match.rule.default_layout) for site in sites)
+    quantize = (
+        name in s.layouts and name not in s.barred and s.layouts[name].quantize for s, name in own
+    )
+    return any(quantize) and not place(sites, {}).edges
 
 
 def _moves(sites: Sequence[Site], defaults: Layouts) -> Iterator[Layouts]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnxruntime.quantization import (
     CalibrationDataReader,
@@ -18,6 +19,7 @@ from onnxruntime.quantization import (
 from placer.engines.explanation import explain
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.graph.text import parse_model
+from placer.model import load_model
 from placer.plan import Plan
 from placer.plan.diff import diff_plans
 from tests.prediction.test_onnxruntime_plans import varied
@@ -131,3 +133,18 @@ def test_types_behind_onnx_runtimes_own_operators_are_known(tmp_path: Path):
     predicted = explain(path, pack="onnxruntime").explanation.plan
     types = {x.nodes: x.output_types for x in predicted.of_kind("compute")}
     assert types[("sum_quant",)] == ("uint8",)
+
+
+def test_where_onnx_runtime_knows_no_shape_none_is_told(tmp_path: Path):
+    """Its shape inference lacks this operator; a number would have no dimensions, either."""
+    text = """
+        <ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
+        g (float[8,3] x, float[4,3] z) => (float[8,4] y) {
+          [far] d = com.microsoft.CDist<metric = "euclidean">(x, z)
+          [act] y = Relu(d)
+        }
+    """
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    graph = load_model(path).graph
+    assert graph.type_of("d").shape is None

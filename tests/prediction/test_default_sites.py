@@ -14,6 +14,7 @@ from placer.prediction.times.estimator import NoTimes
 from placer.prediction.times.gpus import load_gpu
 from placer.quantization import EMPTY, Placement
 from placer.rules.matcher import Matches
+from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
 
@@ -39,19 +40,28 @@ SMALL = """
       [conv1] a = Conv(x, w1) [sin1] b = Sin(a) [conv2] c = Conv(b, w2) [sin2] y = Sin(c)
     }
 """
+# The same several times, and a product that is faster in integers.
+MIXED = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[8,16,14,14] x, float[1,512,14,14] z) => (float[8,16,14,14] y, float[1,512,14,14] v)
+    <float[16,16,1,1] w1 = {0.1}, float[16,16,1,1] w2 = {0.1}, float[512,512,3,3] w3 = {0.1}> {
+      [conv1] a = Conv(x, w1) [sin1] b = Sin(a) [conv2] c = Conv(b, w2) [sin2] y = Sin(c)
+      [large] d = Conv<pads = [1, 1, 1, 1]>(z, w3) [relu] v = Relu(d)
+    }
+"""
 RESIDUAL = Edge("s", "add2", 1)
 
 
-def default(graph: Graph, gpu: str) -> Placement:
+def default(graph: Graph, gpu: str, pack: Pack = PACK) -> Placement:
     device = load_gpu(gpu)
     target, matches = target_on(device), Matches(graph)
-    sites = find_sites(graph, PACK.rules, target)
-    return place(estimated_defaults(matches, sites, PACK, target, "float16", device), {})
+    sites = find_sites(graph, pack.rules, target)
+    return place(estimated_defaults(matches, sites, pack, target, "float16", device), {})
 
 
-def estimate_us(graph: Graph, placement: Placement, gpu: str) -> float:
+def estimate_us(graph: Graph, placement: Placement, gpu: str, pack: Pack = PACK) -> float:
     device = load_gpu(gpu)
-    predictor = make_predictor(graph, PACK, target_on(device), "float16")
+    predictor = make_predictor(graph, pack, target_on(device), "float16")
     return make_estimator(graph, device).total_us(predictor.predict(placement))
 
 
@@ -68,13 +78,26 @@ def test_a_residual_has_a_pair_only_where_the_sum_is_read_in_integers(
     assert Edge("c", "conv2", 0) in found
 
 
+@pytest.mark.parametrize("name", ["tensorrt", "tensorrt-rtx"])
+@pytest.mark.parametrize("text", [SMALL, BLOCKS.replace("READER", "Sin"), MIXED])
 @pytest.mark.parametrize("gpu", ["a100", "t4"])
-def test_the_default_is_not_estimated_to_be_slower_than_float(save: Callable[..., Path], gpu: str):
-    graph = load_model(save(SMALL)).graph
+def test_the_default_is_not_estimated_to_be_slower_than_float(
+    save: Callable[..., Path], gpu: str, text: str, name: str
+):
+    graph, pack = load_model(save(text)).graph, load_pack(name)
+    found = default(graph, gpu, pack)
+    assert estimate_us(graph, found, gpu, pack) <= estimate_us(graph, EMPTY, gpu, pack)
+    by_layouts = place(find_sites(graph, pack.rules, target_on(load_gpu(gpu))), {})
+    assert estimate_us(graph, found, gpu, pack) <= estimate_us(graph, by_layouts, gpu, pack)
+
+
+def test_what_is_faster_in_integers_is_quantized_though_the_rest_is_not(save: Callable[..., Path]):
+    graph = load_model(save(MIXED)).graph
     by_layouts = place(find_sites(graph, PACK.rules), {})
-    float_us = estimate_us(graph, EMPTY, gpu)
-    assert estimate_us(graph, by_layouts, gpu) > float_us
-    assert default(graph, gpu) == EMPTY
+    assert estimate_us(graph, by_layouts, "t4") > estimate_us(graph, EMPTY, "t4")
+    read = {edge.node for edge in default(graph, "t4").edges}
+    assert "large" in read
+    assert not {"conv1", "conv2"} & read
 
 
 def test_without_times_the_layouts_of_the_rules_stand(save: Callable[..., Path]):

@@ -174,7 +174,9 @@ def test_a_default_that_is_float_by_the_packs_times_says_so(
     finished = placer("explain", save(GATED), "--pack", "onnxruntime")
     assert finished.code == 0, finished.err
     text = finished.out[: finished.out.index("layers are predicted")]
-    told = "float by default: more integers are expected to save less than conversions take here"
+    told = (
+        "float by default: with what they convert, more integers are not expected to save time here"
+    )
     words = " ".join(text.replace("│", " ").replace("└", " ").replace("─", " ").split())
     assert words.count(told) == 1
     assert "conv-act: 1 site" in words

@@ -4,6 +4,7 @@ import pytest
 
 from placer.graph.text import graph_of_text
 from placer.prediction.layers.predictor import Predictor
+from placer.prediction.select import make_predictor
 from placer.prediction.times.layer_parts import CostKey, Part, ancestors, layer_parts
 from placer.prediction.times.plan_parts import plan_parts
 from placer.quantization import EMPTY
@@ -86,7 +87,7 @@ def test_float_convolutions_that_do_not_run_in_blocks_are_kinds_of_their_own(siz
       [conv] y = Conv(x, w)
     }}
     """)
-    layers = Predictor(graph, PACK.rules, ANY_TARGET, "float", "uint8").predict(EMPTY).layers
-    names = [part.key.name for parts in plan_parts(layers, graph, True) for part in parts]
+    prediction = make_predictor(graph, load_pack("onnxruntime"), ANY_TARGET, "float").predict(EMPTY)
+    names = [part.key.name for parts in plan_parts(prediction, graph, True) for part in parts]
     assert names[0] == kind
     assert ancestors(CostKey(kind, "float"))[-1] == CostKey("conv", "")

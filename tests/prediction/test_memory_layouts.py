@@ -14,11 +14,13 @@ from placer.common.ort_session import create_session
 from placer.model import Model, load_model
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.memory_layouts import BLOCKED, LAST, ROW_MAJOR, lay_out
+from placer.prediction.layers.prediction import Prediction
 from placer.prediction.select import make_predictor
 from placer.prediction.times.devices import make_estimator
 from placer.prediction.times.plan_parts import plan_parts
 from placer.qdq import Inserter
 from placer.quantization import Placement
+from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import ANY_TARGET
 from tests.prediction.test_fitted import cost, fit_of
@@ -65,8 +67,12 @@ def built(model: Model, placement: Placement, folder: Path) -> Counter[str]:
     return Counter({op: ops[op] for op in (*MOVES, *OWN_KERNELS) if ops[op]})
 
 
+def prediction_of(model: Model, placement: Placement, pack: Pack = PACK) -> Prediction:
+    return make_predictor(model.graph, pack, ANY_TARGET, "float").predict(placement)
+
+
 def layers_of(model: Model, placement: Placement) -> tuple[PredictedLayer, ...]:
-    return make_predictor(model.graph, PACK, ANY_TARGET, "float").predict(placement).layers
+    return prediction_of(model, placement).layers
 
 
 def predicted(model: Model, placement: Placement) -> Counter[str]:
@@ -170,18 +176,26 @@ def test_onnx_runtime_moves_what_is_predicted(
 
 def test_kernels_that_differ_by_layout_are_kinds_of_their_own(save: Save):
     model = model_of(save, f"p = {POOL}(x) c = {CONV}(p, w, b) q = {POOL}(c) y = {CONV}(q, v, b)")
-    layers = layers_of(model, placement_of(model, "x=p c=q w v y"))
-    names = [part.key.name for own in plan_parts(layers, model.graph, True) for part in own]
+    prediction = prediction_of(model, placement_of(model, "x=p c=q w v y"))
+    names = [part.key.name for own in plan_parts(prediction, model.graph, True) for part in own]
     assert names.count("row-major MaxPool") == names.count("MaxPool") == 1
-    moved = [part for own in plan_parts(layers, model.graph, True) for part in own][-1]
+    moved = [part for own in plan_parts(prediction, model.graph, True) for part in own][-1]
     assert (moved.key.name, moved.key.dtype) == ("moved by Transpose", "uint8")
     assert moved.read_mb == moved.written_mb == pytest.approx(32 * 4 * 4 / 1e6)
 
 
+def test_no_kernel_on_arm_has_blocks_of_channels(save: Save):
+    model = model_of(save, f"p = {POOL}(x) c = {CONV}(p, w, b) y = Relu(c)")
+    for name, count in (("onnxruntime", 1), ("onnxruntime-arm", 0)):
+        prediction = prediction_of(model, Placement.of([]), load_pack(name))
+        parts = [part for own in plan_parts(prediction, model.graph, True) for part in own]
+        assert len([part for part in parts if part.key.name == "moved by Reorder"]) == count
+
+
 def test_without_moves_parts_are_those_of_each_layer(save: Save):
     model = model_of(save, f"p = {POOL}(x) y = {CONV}(p, w, b)")
-    layers = layers_of(model, placement_of(model, "x=p w y"))
-    names = [part.key.name for own in plan_parts(layers, model.graph, False) for part in own]
+    prediction = prediction_of(model, placement_of(model, "x=p w y"))
+    names = [part.key.name for own in plan_parts(prediction, model.graph, False) for part in own]
     assert not [name for name in names if "moved" in name or "row-major" in name]
     assert PACK.follows_memory_layouts
     assert not load_pack("openvino").follows_memory_layouts

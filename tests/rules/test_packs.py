@@ -85,6 +85,14 @@ def test_an_operator_that_onnx_has_not_is_told(tmp_path):
     assert "relu: node 'act': ONNX has no operator 'ReLU'; did you mean 'Relu'?" in found
 
 
+@pytest.mark.parametrize("op", ["ai.onnx::Relu", "::Relu"])
+def test_a_domain_of_onnxs_own_operators_is_told(tmp_path, op: str):
+    text = GOOD.replace("op: Relu", f'op: "{op}"')
+    assert text != GOOD
+    (found,) = (f for f in lint(load_pack(pack(tmp_path / "mine", relu=text))) if "never" in f)
+    assert f"'{op}' never matches" in found
+
+
 def test_a_misspelt_field_is_told_rather_than_the_one_that_is_missing():
     with pytest.raises(InputError, match=r"'layout': Extra inputs .*; did you mean 'layouts'?"):
         parse_text(GOOD.replace("layouts:", "layout:"), "relu.yaml", Rule)

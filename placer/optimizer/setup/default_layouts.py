@@ -8,11 +8,11 @@ from placer.engines.abilities import HasDefaultBase, target_of
 from placer.engines.base import Engine
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import AUTO, Request
-from placer.prediction.default_sites import can_quantize, estimated_defaults
+from placer.prediction.default_sites import are_left_float, estimated_defaults
 from placer.prediction.times.devices import Device, device_like, load_device
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
-from placer.rules.sites import Site, place
+from placer.rules.sites import Site
 
 
 def default_layouts(
@@ -36,9 +36,10 @@ def default_layouts(
     if base is None or base == AUTO:
         base = engine.default_base if isinstance(engine, HasDefaultBase) else "float16"
     decided = estimated_defaults(matches, sites, pack, target, base, device)
-    if any(map(can_quantize, decided)) and not place(decided, {}).edges:
+    if are_left_float(decided):
+        estimated = device is not None and pack.manifest.behaviour.gains is None
         observer.stage(
             "by default nothing is quantized: the float model is estimated to be faster"
-            + (f" on {device.name}" if device else "")
+            + (f" on {device.name}" if device and estimated else "")
         )
     return decided

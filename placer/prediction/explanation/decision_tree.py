@@ -9,7 +9,7 @@ from placer.prediction.explanation.conversion_text import MOST_EDGES
 from placer.prediction.explanation.explain import DecisionCost, Explanation, decision_costs
 from placer.rules.schema import Rule
 
-_BY_TIMES = "by default: more integers are expected to save less than conversions take here"
+_BY_TIMES = "by default: with what they convert, more integers are not expected to save time here"
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LayoutBranch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why the default is float, which pairs split the layout, and what the default saves."""
+        """Why the default is not the rule's own, what splits the layout, what the default saves."""
         inside = [str(edge) for cost in self.costs for edge in cost.decision.inside]
         more = f" and {len(inside) - MOST_EDGES} more" if len(inside) > MOST_EDGES else ""
         split = f"split by the pairs on {', '.join(inside[:MOST_EDGES])}{more}"

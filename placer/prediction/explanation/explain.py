@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from placer.graph import Edge, Graph
 from placer.plan import Plan
-from placer.prediction.default_sites import can_quantize, with_defaults
+from placer.prediction.default_sites import are_left_float, with_defaults
 from placer.prediction.explanation.default_gains import Decision, decide, default_gains
 from placer.prediction.explanation.remedies import MAX_REMEDIES, Remedies, Remedy
 from placer.prediction.layers.conversions import PredictedLayer
@@ -132,7 +132,7 @@ class Explainer:
             total_us=self._estimator.total_us(prediction),
             float_us=self._estimator.total_us(self._predictor.predict(EMPTY, prediction)),
             default_us=self._estimator.total_us(self._predictor.predict(default, prediction)),
-            float_by_default=not default.edges and any(map(can_quantize, self.sites)),
+            float_by_default=are_left_float(self.sites),
             improved=improved.placement,
             improved_us=self._estimator.total_us(improved),
             latency_error=self._estimator.latency_error,

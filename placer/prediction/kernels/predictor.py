@@ -72,6 +72,8 @@ class KernelPredictor:
         self._model = with_shapes_folded(graph)
         repeated = equal_nodes(self._model, _APART)
         self._left = without_no_ops(self._model, dissolved_for_kernels, repeated)
+        # Of nodes that compute the same, the builder names the last one.
+        self._last = {name: twins[-1] for name, twins in self._left.twins.items()}
         self._dissolved = dissolved(self._left.graph)
         given = self._dissolved.graph
         cast = [t for t in given.inputs if base != FLOAT and type_name(given, t) == FLOAT]
@@ -149,9 +151,7 @@ class KernelPredictor:
     def _step(self, predicted: PredictedLayer) -> Step:
         """A kernel as a step, with the nodes and edges of the model."""
         layer = predicted.layer
-        # Of nodes that compute the same, the builder names the last one.
-        last = {name: twins[-1] for name, twins in self._left.twins.items()}
-        named = tuple(sorted(last.get(n, n) for n in self._dissolved.names(layer.nodes)))
+        named = tuple(sorted(self._last.get(n, n) for n in self._dissolved.names(layer.nodes)))
         known = self._model.by_name
         predicted = replace(
             predicted,

@@ -228,4 +228,4 @@ class FittedEstimator(Estimator):
         return self._costs.layer_us(layer_parts(predicted, self._graph))
 
     def _times(self, prediction: Prediction) -> Iterator[float]:
-        return iter(self._costs.plan_us(plan_parts(prediction.layers, self._graph, self._moves)))
+        return iter(self._costs.plan_us(plan_parts(prediction, self._graph, self._moves)))

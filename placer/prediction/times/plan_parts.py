@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from placer.graph import Graph
 from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.memory_layouts import BLOCKED, LAST, ROW_MAJOR, LaidOut, Move, lay_out
+from placer.prediction.layers.prediction import Prediction
 from placer.prediction.times.layer_parts import (
     BLOCKED_KIND,
     ROW_MAJOR_KIND,
@@ -22,17 +22,16 @@ from placer.prediction.times.work import type_bytes
 _BY_LAYOUT = frozenset({"AveragePool", "GlobalAveragePool", "MaxPool", "Resize"})
 
 
-def plan_parts(
-    layers: Sequence[PredictedLayer], graph: Graph, moves: bool
-) -> list[tuple[Part, ...]]:
-    """The parts of each of ``layers``, a whole plan in order.
+def plan_parts(prediction: Prediction, graph: Graph, moves: bool) -> list[tuple[Part, ...]]:
+    """The parts of each layer of ``prediction``, in order.
 
     ``moves``: whether the engine moves tensors between memory layouts as ONNX Runtime does; a
     layer has parts for those that are moved for it, too.
     """
+    layers = prediction.layers
     if not moves:
         return [layer_parts(layer, graph) for layer in layers]
-    laid = lay_out(layers, graph)
+    laid = lay_out(layers, graph, prediction.views, prediction.blocks)
     return [_parts(layer, laid_out, graph) for layer, laid_out in zip(layers, laid, strict=True)]
 
 

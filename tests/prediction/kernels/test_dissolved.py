@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import onnx
+import onnx.parser
+
+import placer
 from placer.quantization import EMPTY
 from tests.prediction.kernels.building import (
     builder_test,
@@ -225,3 +229,24 @@ REPEATED = """
       [product3] out = MatMul(d, w1)
     }"""
 test_nodes_that_compute_the_same_are_one = builder_test({"SiLU of a row": REPEATED}, 17)
+
+
+def test_operators_of_other_domains_are_not_taken_for_equal(tmp_path: Path):
+    """Two calls of what nobody knows may give different results."""
+    path = tmp_path / "model.onnx"
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 17, "my.ops": 1]>
+        g (float[4,64] x) => (float[4,64] out) <float[4,64] b, float[4,64] c, float[4,64] d> {
+          [one] a = Sigmoid(x)
+          [other] b = my.ops.Sigmoid(x)
+          [noise1] c = my.ops.Noise(x)
+          [noise2] d = my.ops.Noise(x)
+          [add1] s = Add(a, b)
+          [add2] t = Add(c, d)
+          [add3] out = Add(s, t)
+        }
+    """)
+    onnx.save(proto, path)
+    plan = placer.explain(path, pack="tensorrt-rtx").explanation.plan
+    named = {name for layer in plan.layers for name in layer.nodes}
+    assert {"one", "other", "noise1", "noise2"} <= named
