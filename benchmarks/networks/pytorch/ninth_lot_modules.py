@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.networks.pytorch.seventh_lot_modules import Residual
+
 
 def _conv(inputs: int, outputs: int, stride: int = 1, size: int = 3) -> nn.Sequential:
     return nn.Sequential(
@@ -152,19 +154,6 @@ class FlowNet(nn.Module):
         return [*flows, self.last(given)]
 
 
-class _Residual(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.ReflectionPad2d(1), nn.Conv2d(width, width, 3), nn.InstanceNorm2d(width), nn.ReLU(),
-            nn.ReflectionPad2d(1), nn.Conv2d(width, width, 3), nn.InstanceNorm2d(width),
-        )  # fmt: skip
-
-    def forward(self, given: Tensor) -> Tensor:
-        """The sum."""
-        return given + self.body(given)
-
-
 class CycleGan(nn.Module):
     """The generator of CycleGAN (Zhu et al. 2017): reflected borders, norms of each map."""
 
@@ -174,7 +163,7 @@ class CycleGan(nn.Module):
             nn.ReflectionPad2d(3), nn.Conv2d(3, 16, 7), nn.InstanceNorm2d(16), nn.ReLU(),
             nn.Conv2d(16, 32, 3, 2, 1), nn.InstanceNorm2d(32), nn.ReLU(),
             nn.Conv2d(32, 64, 3, 2, 1), nn.InstanceNorm2d(64), nn.ReLU(),
-            _Residual(64), _Residual(64), _Residual(64),
+            Residual(64), Residual(64), Residual(64),
             nn.ConvTranspose2d(64, 32, 3, 2, 1, 1), nn.InstanceNorm2d(32), nn.ReLU(),
             nn.ConvTranspose2d(32, 16, 3, 2, 1, 1), nn.InstanceNorm2d(16), nn.ReLU(),
             nn.ReflectionPad2d(3), nn.Conv2d(16, 3, 7), nn.Tanh(),

@@ -58,7 +58,9 @@ class ENet(nn.Module):
         return self.body(self.start(joined))
 
 
-class _Residual(nn.Module):
+class Residual(nn.Module):
+    """Two convolutions with reflected borders and norms of each map, added to what they read."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
@@ -80,7 +82,7 @@ class DeblurGenerator(nn.Module):
             nn.ReflectionPad2d(3), nn.Conv2d(3, width, 7), nn.InstanceNorm2d(width), nn.ReLU(),
             nn.Conv2d(width, 2 * width, 3, 2, 1), nn.InstanceNorm2d(2 * width), nn.ReLU(),
             nn.Conv2d(2 * width, 4 * width, 3, 2, 1), nn.InstanceNorm2d(4 * width), nn.ReLU(),
-            *(_Residual(4 * width) for _ in range(blocks)),
+            *(Residual(4 * width) for _ in range(blocks)),
             nn.ConvTranspose2d(4 * width, 2 * width, 3, 2, 1, 1), nn.InstanceNorm2d(2 * width),
             nn.ReLU(), nn.ConvTranspose2d(2 * width, width, 3, 2, 1, 1),
             nn.InstanceNorm2d(width), nn.ReLU(), nn.ReflectionPad2d(3), nn.Conv2d(width, 3, 7),
