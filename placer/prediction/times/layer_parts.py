@@ -167,9 +167,8 @@ def _name(main: Node, work: Work, graph: Graph) -> str:
     point = len(shape) > 2 and math.prod(shape[2:]) == 1
     name = "transposed conv" if main.op == "ConvTranspose" else work.name
     if name == "depthwise conv" and shape[:1] != (main.attributes.get("group"),):
-        name = (
-            "conv"  # Kernels for depthwise ones compute an output from each channel, not several.
-        )
+        # Kernels for depthwise ones compute one output from each channel, not several.
+        name = "conv"
     if name.startswith("conv") and main.attributes.get("group", 1) != 1:
         name = f"grouped {name}"
     return f"{name} 1x1" if point else name
