@@ -37,9 +37,9 @@ from placer.model import Model, save_model
 from placer.qdq import Inserter
 from placer.quantization import EMPTY
 from placer.results.result import versions
+from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
-from placer.rules.worthwhile import default_sites
 
 FLOAT, AGAIN, STATIC, ALL, DEFAULT = "float", "float again", "quantize_static", "all", "default"
 ENOUGH_S = 0.02  # A model that takes longer has fewer rounds, so that none takes minutes.
@@ -51,7 +51,7 @@ def variants(model: Model, engine: OnnxRuntimeEngine) -> Iterator[tuple[str, onn
     target = engine.target
     chosen = {
         ALL: place(find_sites(model.graph, pack.rules, target), {}),
-        DEFAULT: place(default_sites(model.graph, pack, target), {}),
+        DEFAULT: place(sites_with_defaults(model.graph, pack, target), {}),
     }
     tensors = {edge.tensor for placement in chosen.values() for edge in placement.edges}
     tensors -= model.graph.initializers.keys()

@@ -26,10 +26,8 @@ from placer.calibration.dataset import synthetic_dataset
 from placer.model import Model
 from placer.qdq import Inserter
 from placer.quantization import Placement
+from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.packaging.load import load_pack
-from placer.rules.sites import find_sites
-from placer.rules.target import Target
-from placer.rules.worthwhile import worthwhile
 from placer.search.space import build_space
 
 COPIES, SETTINGS = 3, {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
@@ -39,8 +37,7 @@ FLOAT, NEW, OLD = "float", "default", "other default"
 def default_of(model: Model, name: str) -> Placement:
     """The default placement of the pack ``name``."""
     pack = load_pack(name)
-    sites = find_sites(model.graph, pack.rules, Target())
-    space = build_space(model.graph, worthwhile(model.graph, sites, pack.manifest.behaviour.gains))
+    space = build_space(model.graph, sites_with_defaults(model.graph, pack))
     return space.placement(space.defaults)
 
 

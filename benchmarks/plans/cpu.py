@@ -28,8 +28,8 @@ from placer.plan.diff import diff_plans
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
 from placer.quantization import Placement
+from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.packaging.load import load_pack
-from placer.rules.worthwhile import default_sites
 from placer.search.space import build_space
 
 CONVERSIONS = ("quantize", "dequantize", "requantize")
@@ -65,7 +65,7 @@ class CpuEngine:
         target = target_of(engine)
         pack = pack if options.scheme is None else pack.with_scheme(options.scheme)
         scheme = pack.manifest.scheme
-        space = build_space(model.graph, default_sites(model.graph, pack, target))
+        space = build_space(model.graph, sites_with_defaults(model.graph, pack, target))
         rng = np.random.default_rng(options.seed)
         chosen = {"float": space.floats, "default": space.defaults}
         for number in range(options.placements):

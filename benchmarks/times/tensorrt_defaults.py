@@ -20,7 +20,7 @@ from rich.table import Table
 from benchmarks.command_line import parser_of, write_json
 from benchmarks.networks.sets import Subject, subjects
 from placer.model import Model, load_model
-from placer.prediction.default_sites import with_defaults
+from placer.prediction.defaults_by_estimates import with_defaults
 from placer.prediction.select import make_predictor
 from placer.prediction.times.devices import make_estimator, target_on
 from placer.prediction.times.gpus import Gpu, load_gpu

@@ -24,10 +24,10 @@ from placer.graph import Edge
 from placer.model import Model, load_model, save_model
 from placer.model.importing import Imported, Loss
 from placer.quantization.placement_file import placement_text
+from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import place
-from placer.rules.worthwhile import default_sites
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def _placement_text(imported: Imported, pack: Pack, written: Model) -> str:
 
 
 def _compare(model: Model, imported: Imported, pack: Pack) -> PackComparison:
-    chosen = place(default_sites(model.graph, pack), {}).edges
+    chosen = place(sites_with_defaults(model.graph, pack), {}).edges
     source = imported.placement.edges
     known = {*imported.activations, *model.graph.initializers}
     uncalibrated = sorted({edge.tensor for edge in chosen} - known)

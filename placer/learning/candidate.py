@@ -23,10 +23,10 @@ from placer.model import load_model
 from placer.plan import Plan
 from placer.prediction.times.gpus import load_gpu
 from placer.quantization.placement_file import load_placement
+from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.pack import Pack
 from placer.rules.sites import place
 from placer.rules.target import Target
-from placer.rules.worthwhile import default_sites
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def candidate_case(asked: LearningRequest, target: Target) -> Case:
     elif model.imported is not None:
         placement = within(model.imported.placement, model.graph)
     else:
-        placement = place(default_sites(model.graph, asked.pack, target), {})
+        placement = place(sites_with_defaults(model.graph, asked.pack, target), {})
     dynamic = ModelProto()
     dynamic.CopyFrom(model.proto)
     fix_input_shapes(dynamic, model.input_shapes)

@@ -16,9 +16,9 @@ from placer.optimizer.options.request import Request
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.trial_setup import set_up
 from placer.quantization.placement_file import load_placement
+from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
-from placer.rules.worthwhile import default_sites
 from tests.conftest import Finished
 from tests.model.test_normalize import outputs
 
@@ -78,7 +78,7 @@ def test_pairs_are_compared_with_the_default_placement_that_other_commands_take(
     given = (ARTEFACTS / "torch_qat.onnx", "--pack", "onnxruntime", "--json")
     document = json.loads(placer("import", *given).out)
     graph, pack = load_model(ARTEFACTS / "torch_qat.onnx").graph, load_pack("onnxruntime")
-    default = {str(edge) for edge in place(default_sites(graph, pack), {}).edges}
+    default = {str(edge) for edge in place(sites_with_defaults(graph, pack), {}).edges}
     assert {*document["pairs"]["kept"], *document["pairs"]["added"]} == default
     assert default < {str(edge) for edge in place(find_sites(graph, pack.rules), {}).edges}
 

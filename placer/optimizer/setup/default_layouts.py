@@ -8,7 +8,7 @@ from placer.engines.abilities import HasDefaultBase, target_of
 from placer.engines.base import Engine
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import AUTO, Request
-from placer.prediction.default_sites import are_left_float, estimated_defaults
+from placer.prediction.defaults_by_estimates import are_left_float, with_defaults_on_device
 from placer.prediction.times.devices import Device, device_like, load_device
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
@@ -35,7 +35,7 @@ def default_layouts(
     base: str | None = request.base
     if base is None or base == AUTO:
         base = engine.default_base if isinstance(engine, HasDefaultBase) else "float16"
-    decided = estimated_defaults(matches, sites, pack, target, base, device)
+    decided = with_defaults_on_device(matches, sites, pack, target, base, device)
     if are_left_float(decided):
         estimated = device is not None and pack.manifest.behaviour.gains is None
         observer.stage(

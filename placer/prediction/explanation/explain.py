@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from placer.graph import Edge, Graph
 from placer.plan import Plan
-from placer.prediction.default_sites import are_left_float, with_defaults
+from placer.prediction.defaults_by_estimates import are_left_float, with_defaults
 from placer.prediction.explanation.default_gains import Decision, decide, default_gains
 from placer.prediction.explanation.remedies import MAX_REMEDIES, Remedies, Remedy
 from placer.prediction.layers.conversions import PredictedLayer

@@ -20,7 +20,6 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from placer.graph import Edge, Graph, Node
-from placer.quantization import Format
 from placer.rules.fusion_schema import Fusion
 from placer.rules.gains import Gain, Gains
 from placer.rules.match import Match
@@ -36,16 +35,14 @@ _NEVER = 10**9  # and this is more than all of them.
 _INTEGERS, _FLOATS = "integers", "floats"  # The source and the sink.
 
 
-def default_sites(
-    graph: Graph, pack: Pack, target: Target = ANY_TARGET, formats: Sequence[Format] = ()
-) -> tuple[Site, ...]:
+def sites_with_defaults(graph: Graph, pack: Pack, target: Target = ANY_TARGET) -> tuple[Site, ...]:
     """``find_sites``, with the defaults that make the pack's default placement."""
     matches = Matches(graph)
-    sites, _ = find_sites_with_overlaps(matches, pack.rules, target, formats)
-    return worthwhile(matches, sites, pack.rules, pack.manifest.behaviour.gains)
+    sites, _ = find_sites_with_overlaps(matches, pack.rules, target)
+    return defaults_by_gains(matches, sites, pack.rules, pack.manifest.behaviour.gains)
 
 
-def worthwhile(
+def defaults_by_gains(
     matches: Matches, sites: Sequence[Site], rules: Iterable[Rule], gains: Gains | None
 ) -> tuple[Site, ...]:
     """``sites``, with float as the default where integers would not pay for their conversions.

@@ -1,7 +1,7 @@
 """Which layouts the default placement has: by the times that a pack states, or by estimates.
 
 A rule sees one site, and whether integers pay hangs on what stands around it. Where the pack states
-times, ``placer.rules.worthwhile`` decides. Where a GPU's roofline or a fit estimates layers, the
+times, ``placer.rules.defaults_by_gains`` decides. Where a roofline or a fit estimates layers, the
 rules' own layouts stand but where other ones are faster beyond the error of the estimate, or are
 rid of conversions for which no product was computed in integers. If float is estimated to be
 faster than what comes of that, it is the other way round: float stands but where integers are
@@ -27,6 +27,7 @@ from placer.prediction.times.estimator import Estimator, NoTimes
 from placer.prediction.times.work import WEIGHTED
 from placer.quantization import EMPTY
 from placer.quantization.placement import Change
+from placer.rules.defaults_by_gains import defaults_by_gains
 from placer.rules.gains import Gains
 from placer.rules.incremental_placement import IncrementalPlacer
 from placer.rules.matcher import Matches
@@ -34,7 +35,6 @@ from placer.rules.pack import Pack
 from placer.rules.schema import Rule
 from placer.rules.sites import Site, place
 from placer.rules.target import Target
-from placer.rules.worthwhile import worthwhile
 
 _SWEEPS = 4  # Few networks take more than three.
 _LEAST_US = 0.1  # Less is no gain.
@@ -58,11 +58,11 @@ def with_defaults(
     ``matches``.
     """
     if gains is not None or isinstance(estimator, NoTimes):
-        return worthwhile(matches, sites, rules, gains)
+        return defaults_by_gains(matches, sites, rules, gains)
     return _by_estimates(matches, sites, predictor, estimator)
 
 
-def estimated_defaults(
+def with_defaults_on_device(
     matches: Matches,
     sites: Sequence[Site],
     pack: Pack,
@@ -76,7 +76,7 @@ def estimated_defaults(
     """
     gains = pack.manifest.behaviour.gains
     if gains is not None or device is None:
-        return worthwhile(matches, sites, pack.rules, gains)
+        return defaults_by_gains(matches, sites, pack.rules, gains)
     predictor = make_predictor(matches.graph, pack, target, base, matches)
     return _by_estimates(matches, sites, predictor, make_estimator(matches.graph, device))
 

@@ -7,12 +7,12 @@ import pytest
 
 from placer.graph import Graph
 from placer.graph.text import graph_of_text
+from placer.rules.defaults_by_gains import defaults_by_gains
 from placer.rules.gains import Conversion, Gain, Gains
 from placer.rules.matcher import Matches
 from placer.rules.packaging.load import load_pack
 from placer.rules.schema import Rule
 from placer.rules.sites import Site, find_sites
-from placer.rules.worthwhile import worthwhile
 
 RULES = load_pack("onnxruntime").rules
 CHAIN = """
@@ -40,7 +40,7 @@ def gains(each: dict[str, float], conversion: float) -> Gains:
 
 def integers(graph: Graph, given: Gains | None, rules: Sequence[Rule] = RULES) -> set[str]:
     """The anchors of sites whose default quantizes."""
-    sites = worthwhile(Matches(graph), find_sites(graph, rules), rules, given)
+    sites = defaults_by_gains(Matches(graph), find_sites(graph, rules), rules, given)
     return {s.match.anchor.name for s in sites if s.layouts[s.default].quantize}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from placer.graph import Edge, Graph
 from placer.model import load_model
-from placer.prediction.default_sites import estimated_defaults, with_defaults
+from placer.prediction.defaults_by_estimates import with_defaults, with_defaults_on_device
 from placer.prediction.select import make_predictor
 from placer.prediction.times.devices import make_estimator, target_on
 from placer.prediction.times.estimator import NoTimes
@@ -56,7 +56,7 @@ def default(graph: Graph, gpu: str, pack: Pack = PACK) -> Placement:
     device = load_gpu(gpu)
     target, matches = target_on(device), Matches(graph)
     sites = find_sites(graph, pack.rules, target)
-    return place(estimated_defaults(matches, sites, pack, target, "float16", device), {})
+    return place(with_defaults_on_device(matches, sites, pack, target, "float16", device), {})
 
 
 def estimate_us(graph: Graph, placement: Placement, gpu: str, pack: Pack = PACK) -> float:
@@ -106,13 +106,15 @@ def test_without_times_the_layouts_of_the_rules_stand(save: Callable[..., Path])
     target = target_on(None)
     predictor = make_predictor(graph, PACK, target, "float16")
     assert with_defaults(Matches(graph), sites, PACK.rules, None, predictor, NoTimes()) == sites
-    assert estimated_defaults(Matches(graph), sites, PACK, target, "float16", None) == sites
+    assert with_defaults_on_device(Matches(graph), sites, PACK, target, "float16", None) == sites
 
 
 def test_sites_of_equal_structure_keep_one_default(save: Callable[..., Path]):
     graph = load_model(save(BLOCKS.replace("READER", "Sin"))).graph
     device = load_gpu("t4")
     sites = find_sites(graph, PACK.rules, target_on(device))
-    decided = estimated_defaults(Matches(graph), sites, PACK, target_on(device), "float16", device)
+    decided = with_defaults_on_device(
+        Matches(graph), sites, PACK, target_on(device), "float16", device
+    )
     default_of = {(site.signature, site.default) for site in decided}
     assert len(default_of) == len({site.signature for site in sites})
