@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from placer.common.custom_ops import custom_ops
     from placer.engines.bench import BenchResult, bench
     from placer.engines.doctor import diagnose
-    from placer.engines.explanation import ModelExplanation, explain
-    from placer.engines.import_model import ImportedModel, import_model
     from placer.engines.tensorrt.check import CheckReport, check
     from placer.errors import GateError, InputError, PlacerError, RunError
     from placer.evaluation.evaluate import EvalResult, evaluate
+    from placer.explaining.api import ModelExplanation, explain
     from placer.fitting.run import fit
     from placer.graph.shapes import ShapeRange
+    from placer.importing.api import ImportedModel, import_model
     from placer.model.fixed_inputs import FixedModel, fix_inputs
     from placer.onboarding.api import onboard, plan_onboarding
     from placer.optimizer.api import function_gate, optimize, work
@@ -92,9 +92,9 @@ _MODULES = {
     "EvalResult": "placer.evaluation.evaluate",
     "FixedModel": "placer.model.fixed_inputs",
     "GateError": "placer.errors",
-    "ImportedModel": "placer.engines.import_model",
+    "ImportedModel": "placer.importing.api",
     "InputError": "placer.errors",
-    "ModelExplanation": "placer.engines.explanation",
+    "ModelExplanation": "placer.explaining.api",
     "Observer": "placer.optimizer.observer",
     "PlacerError": "placer.errors",
     "QuietObserver": "placer.optimizer.observer",
@@ -112,13 +112,13 @@ _MODULES = {
     "diagnose": "placer.engines.doctor",
     "diff_plans": "placer.plan.diff_files",
     "evaluate": "placer.evaluation.evaluate",
-    "explain": "placer.engines.explanation",
+    "explain": "placer.explaining.api",
     "export_qat": "placer.apply.training",
     "extract_region": "placer.calibration.region",
     "fit": "placer.fitting.run",
     "fix_inputs": "placer.model.fixed_inputs",
     "function_gate": "placer.optimizer.api",
-    "import_model": "placer.engines.import_model",
+    "import_model": "placer.importing.api",
     "init_project": "placer.optimizer.options.project_draft",
     "onboard": "placer.onboarding.api",
     "optimize": "placer.optimizer.api",

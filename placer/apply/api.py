@@ -23,8 +23,8 @@ from placer.common.files import check_output_folder, make_output_folder, write_t
 from placer.common.folder_lock import locked
 from placer.common.names import unknown
 from placer.common.shapes import GivenShape, given_ranges, optima
-from placer.engines.source_model import recovered, samples_of
 from placer.errors import InputError
+from placer.importing.source_model import recovered, samples_of
 from placer.model import Model, load_model, save_model
 from placer.optimizer.options.presets import load_preset
 from placer.qdq.base_property import name_base

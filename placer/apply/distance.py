@@ -7,8 +7,8 @@ import onnx
 from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.calibration.dataset import Dataset
 from placer.engines.half_precision import HalfPrecisionModel
-from placer.engines.source_model import Source, inputs_of, scaled_to
 from placer.errors import InputError, LimitError, RunError
+from placer.importing.source_model import Source, inputs_of, scaled_to
 from placer.model import Model
 from placer.model.judged import add_outputs
 from placer.quantization import Ranges

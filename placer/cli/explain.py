@@ -15,7 +15,7 @@ from placer.cli.explain_output import no_times, print_actual, print_explanation
 from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
-    from placer.engines.explanation import ModelExplanation
+    from placer.explaining.api import ModelExplanation
 
 EXAMPLES = (
     "placer explain model.onnx --gpu l4",

@@ -13,7 +13,7 @@ from rich.tree import Tree
 from placer.common.display import with_short_names
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
-    from placer.engines.explanation import ModelExplanation
+    from placer.explaining.api import ModelExplanation
     from placer.plan import Layer, Plan
     from placer.prediction.explanation.explain import DecisionCost, Explanation
     from placer.prediction.explanation.site_outcomes import SiteOutcome

@@ -16,8 +16,8 @@ import placer
 from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
-    from placer.engines.import_model import PackComparison
-    from placer.engines.openvino.ir_matching import Matched
+    from placer.importing.api import PackComparison
+    from placer.importing.ir_matching import Matched
     from placer.model.importing import Imported, Loss
     from placer.rules.pack import Pack
 

@@ -9,7 +9,7 @@ import pytest
 
 from placer.accuracy.metrics import GroupSums
 from placer.engines.onnxruntime import OnnxRuntimeModel
-from placer.engines.source_model import Comparison
+from placer.importing.source_model import Comparison
 from placer.model import load_model
 from placer.model.judged import with_outputs
 from placer.qdq import Inserter

@@ -37,7 +37,7 @@ PACK = load_pack("onnxruntime")
 FUSING = [
     pytest.param(rule, layout, index, id=f"{rule.id}-{layout}-{index}")
     for rule in PACK.rules
-    # Loading takes integer products apart: tests/engines/test_explanation.py builds these as files.
+    # Loading takes integer products apart: tests/explaining/test_explain.py builds these as files.
     if not any("MatMulInteger" in node.op for node in rule.pattern.values())
     for layout in rule.layouts
     for index in range(len(rule.layouts[layout].fuses))

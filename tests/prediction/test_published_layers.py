@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from benchmarks.networks import topologies
-from placer.engines.explanation import explain
+from placer.explaining.api import explain
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.model import load_model

@@ -14,10 +14,10 @@ import yaml
 from pydantic import ValidationError
 
 from placer.apply.apply import apply_placement
-from placer.engines.import_model import import_model
 from placer.engines.tensorrt.offline_builder import check_model
 from placer.errors import InputError
 from placer.graph import Edge
+from placer.importing.api import import_model
 from placer.model import load_model
 from placer.qdq import Inserter
 from placer.qdq.extract import extract_placement

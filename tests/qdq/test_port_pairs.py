@@ -12,9 +12,9 @@ import pytest
 from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.gates import Gate
 from placer.engines.onnxruntime import OnnxRuntimeEngine
-from placer.engines.source_model import Source
 from placer.graph.port_arithmetic import integer_ports
 from placer.graph.text import parse_model
+from placer.importing.source_model import Source
 from placer.model import Model, load_model
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Placement, Range, Scheme

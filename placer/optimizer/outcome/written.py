@@ -11,8 +11,8 @@ from placer.accuracy.gates import AnyGateValue, Gate, GateValue
 from placer.accuracy.metrics import decibels, finite
 from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.common.files import write_text
-from placer.engines.source_model import Source, inputs_of
 from placer.errors import RunError
+from placer.importing.source_model import Source, inputs_of
 from placer.model import save_model
 from placer.optimizer.observer import Observer
 from placer.optimizer.outcome.end_costs import recovery_ends

@@ -19,12 +19,12 @@ from placer.calibration.dataset import (
 )
 from placer.engines.abilities import range_note, target_of
 from placer.engines.base import Engine, Tensors
-from placer.engines.source_model import distance_sentence, recovered
 from placer.errors import InputError
 from placer.graph.bodies import bodies_of
 from placer.graph.port_arithmetic import numeric_outputs
 from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.graph.training import told_of_training
+from placer.importing.source_model import distance_sentence, recovered
 from placer.model import Model, load_model
 from placer.model.judged import judged_by
 from placer.optimizer.observer import Observer

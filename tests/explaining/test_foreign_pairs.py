@@ -16,8 +16,8 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
-from placer.engines.explanation import explain
 from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.explaining.api import explain
 from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.plan import Plan

@@ -9,7 +9,7 @@ import onnx
 import pytest
 import yaml
 
-from placer.engines.explanation import explain as explain_file
+from placer.explaining.api import explain as explain_file
 from placer.graph import Edge, Graph
 from placer.model import load_model
 from placer.prediction.explanation.decision_tree import decision_tree

@@ -15,9 +15,9 @@ import pytest
 from onnx import numpy_helper
 
 import placer
-from placer.engines.import_model import ImportedModel
 from placer.errors import InputError
 from placer.graph import Edge
+from placer.importing.api import ImportedModel
 from placer.model import load_model
 from tests.conftest import Finished, with_random_weights
 

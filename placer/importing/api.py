@@ -15,12 +15,12 @@ from placer.calibration.dataset import Dataset
 from placer.common.file_groups import written_together
 from placer.common.files import write_text
 from placer.common.shapes import GivenShape, given_ranges, optima
-from placer.engines.openvino.ir_import import SUFFIX as IR_SUFFIX
-from placer.engines.openvino.ir_import import carried_over, distance
-from placer.engines.openvino.ir_matching import Matched
-from placer.engines.source_model import distance_sentence, inputs_of, recovered, samples_of
 from placer.errors import InputError
 from placer.graph import Edge
+from placer.importing.ir_matching import Matched
+from placer.importing.openvino_ir import SUFFIX as IR_SUFFIX
+from placer.importing.openvino_ir import carried_over, distance
+from placer.importing.source_model import distance_sentence, inputs_of, recovered, samples_of
 from placer.model import Model, load_model, save_model
 from placer.model.importing import Imported, Loss
 from placer.quantization.placement_file import placement_text

@@ -21,9 +21,9 @@ from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.calibration.dataset import Dataset, load_dataset, synthetic_dataset
 from placer.engines.base import Tensors
 from placer.engines.half_precision import HalfPrecisionModel
-from placer.engines.source_pairs import SourcePair, source_pairs, without_pair
 from placer.errors import InputError, LimitError, RunError
 from placer.graph.port_arithmetic import IntegerPort, as_numbers, integer_ports
+from placer.importing.source_pairs import SourcePair, source_pairs, without_pair
 from placer.model import Model, load_as_is, load_model
 from placer.model.judged import Judged, add_outputs, has_tensors, judged_by
 

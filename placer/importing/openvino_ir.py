@@ -13,11 +13,11 @@ from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.engines.base import Tensors
 from placer.engines.openvino.export import with_further_outputs
 from placer.engines.openvino.factory import OpenVinoFactory
-from placer.engines.openvino.fake_quantize import read_ir
-from placer.engines.openvino.ir_matching import Matched, match_ir
 from placer.engines.registry import EngineOptions
-from placer.engines.source_model import Comparison, output_sums
 from placer.errors import InputError
+from placer.importing.fake_quantize import read_ir
+from placer.importing.ir_matching import Matched, match_ir
+from placer.importing.source_model import Comparison, output_sums
 from placer.model import Model, load_model
 from placer.model.judged import add_outputs, has_tensors, judged_by
 from placer.qdq import Inserter

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 from onnx import numpy_helper
 
-from placer.engines.openvino.fake_quantize import (
+from placer.graph import Edge, Node
+from placer.graph.weights import WEIGHTED_OPS, WeightInput, weight_input
+from placer.importing.fake_quantize import (
     Quantized,
     QuantizedActivation,
     QuantizedWeight,
     Reader,
     with_256_levels,
 )
-from placer.graph import Edge, Node
-from placer.graph.weights import WEIGHTED_OPS, WeightInput, weight_input
 from placer.model import Model
 from placer.model.importing import ActivationScale, Imported, WeightScale
 from placer.model.importing.imported import digest

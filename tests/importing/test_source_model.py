@@ -11,8 +11,8 @@ import pytest
 from onnxruntime.quantization import quantize_dynamic
 
 from placer.calibration.dataset import load_dataset, synthetic_dataset
-from placer.engines.source_model import recovered
 from placer.errors import InputError
+from placer.importing.source_model import recovered
 from placer.model import Model, load_model
 from placer.results.result import Result
 from tests.conftest import Finished
@@ -255,6 +255,6 @@ def test_an_import_that_is_refused_leaves_nothing(
     def refuse(model: Model, *_: object) -> None:
         raise InputError(f"{model.path} is another function")
 
-    monkeypatch.setattr("placer.engines.import_model.recovered", refuse)
+    monkeypatch.setattr("placer.importing.api.recovered", refuse)
     assert placer("import", save(ORDINARY), "-o", "made/float.onnx").code == 2
     assert not Path("made").exists()

@@ -1,0 +1,132 @@
+"""The model that is explained: its float graph, the placement on it, and where that comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from placer.engines.tensorrt.pairs import kept_in_float, refused_pairs
+from placer.errors import InputError
+from placer.graph import Graph
+from placer.graph.bodies import Bodies, bodies_of
+from placer.graph.flat import flatten
+from placer.graph.scopes import Scopes
+from placer.model import is_quantized_file, load_model, load_quantized, quantizes_at_run_time
+from placer.prediction.layers.norms import without_norms
+from placer.qdq.extract import extract_placement
+from placer.qdq.integer_ports import with_float_ports
+from placer.qdq.moved_weights import move_weights
+from placer.qdq.own_pairs import OwnPairs, own_pairs, signed_apart
+from placer.quantization import Placement, Range
+from placer.quantization.placement_file import Pin, PlacementFile, load_placement, read_placement
+from placer.rules.pack import Pack
+
+_RUN_TIME = (
+    "this file quantizes at run time (DynamicQuantizeLinear): its own layers are not predicted; "
+    "what is shown is the pack's default placement of its float model"
+)
+
+
+@dataclass(frozen=True)
+class PlacedModel:
+    """A float graph and a placement on it (None: the pack's default).
+
+    ``source``: where the placement comes from. ``fingerprint``: of the float model; empty where the
+    file has pairs. ``bodies``: what is in bodies that are not part of ``graph``. ``pinned``: a
+    sentence for each tensor that the user pinned; ``pins``: how, with the range, by tensor.
+    ``refused``: a sentence on what of the file is not predicted. ``stored``: types of graph inputs
+    and outputs that are integers. ``own``: what the pairs of a quantized file say.
+    """
+
+    graph: Graph
+    placement: Placement | None
+    source: str
+    fingerprint: str
+    bodies: Bodies
+    pinned: tuple[str, ...] = ()
+    pins: Mapping[str, tuple[Pin, Range]] = field(default_factory=dict)
+    scopes: Scopes = field(default_factory=dict)
+    refused: str = ""
+    stored: Mapping[str, str] = field(default_factory=dict)
+    own: OwnPairs | None = None
+
+
+def placed_model(
+    path: Path, placement: Path | None, shapes: Mapping[str, tuple[int, ...]], pack: Pack
+) -> PlacedModel:
+    """The model at ``path`` with its own pairs, with those of ``placement``, or without any.
+
+    Raises InputError for files that cannot be read, and for a placement on a quantized file.
+    """
+    at_run_time = quantizes_at_run_time(path)
+    known = pack.manifest.behaviour.run_time_scales == "predicted"
+    if is_quantized_file(path) or (at_run_time and known):
+        if placement is not None:
+            raise InputError(f"{path} has Q/DQ pairs already; give the float model or no placement")
+        return _with_own_pairs(path, shapes, pack)
+    plugins = pack.manifest.behaviour.foreign == "plugins"
+    model = load_model(path, shapes, bodies=pack.enters_bodies, plugins=plugins).as_written()
+    graph, scopes = model.graph, model.graph.scopes
+    bodies = bodies_of(model.flat(), scopes)
+    if placement is None:
+        return PlacedModel(
+            graph,
+            None,
+            "the pack's default placement",
+            model.fingerprint,
+            bodies,
+            scopes=scopes,
+            refused=_RUN_TIME if at_run_time else "",
+        )
+    file = read_placement(placement)
+    return PlacedModel(
+        graph,
+        load_placement(placement, graph).translated(file.scheme, pack.manifest.scheme),
+        f"placement {placement}",
+        model.fingerprint,
+        bodies,
+        tuple(file.pinned),
+        _pins(file, graph),
+        scopes,
+    )
+
+
+def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pack) -> PlacedModel:
+    behaviour = pack.manifest.behaviour
+    quantized = load_quantized(path)
+    flat_scopes = flatten(quantized.graph) if pack.enters_bodies else {}
+    move_weights(quantized.graph)
+    extracted = extract_placement(quantized, pack.manifest.scheme)
+    graph, stored = with_float_ports(extracted, extracted.graph(shapes, path))
+    scopes: Scopes = {name: scope for name, scope in flat_scopes.items() if name in graph.by_name}
+    placement, pairs, refused = extracted.placement, own_pairs(extracted), ""
+    if pack.manifest.engine == "tensorrt":
+        placement = placement.without(kept_in_float(extracted, graph))
+        if behaviour.kernels != "generated":  # Those compute what others fold.
+            graph = without_norms(graph, placement)
+        refused = refused_pairs(load_quantized(path), path)
+    if behaviour.signed == "converted":
+        placement, pairs = signed_apart(extracted, pairs)
+    return PlacedModel(
+        graph,
+        placement,
+        "the model's own Q/DQ pairs",
+        "",
+        bodies_of(extracted.proto, scopes),
+        scopes=scopes,
+        refused=refused,
+        stored=stored,
+        own=pairs,
+    )
+
+
+def _pins(file: PlacementFile, graph: Graph) -> dict[str, tuple[Pin, Range]]:
+    """What ``file``, of which ``graph`` has all edges, pins of activations."""
+    pins: dict[str, tuple[Pin, Range]] = {}
+    for group in file.groups:
+        if group.pinned is not None and group.range is not None:
+            for edge in group.edges:
+                reads = graph.by_name[edge.node].inputs if edge.node else graph.outputs
+                pins[reads[edge.input_index]] = group.pinned, group.range
+    return pins

@@ -1,0 +1,1 @@
+"""Quantized files: the float model behind one, held against it, and `placer import`."""
