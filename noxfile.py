@@ -37,7 +37,7 @@ def installed_copy(session: nox.Session) -> Path:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """ruff, its formatter, and the floors of the packages (import-linter)."""
+    """ruff, its formatter, and the levels of the packages (import-linter)."""
     session.install("ruff>=0.12", "import-linter>=2.11")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")

@@ -20,13 +20,13 @@ from placer.qdq import Inserter
 from placer.rules.packaging.load import load_pack
 from placer.rules.packaging.reference import PAGE, SCHEMAS, reference, schema_text
 from tests.conftest import Finished, with_random_weights
-from tests.prediction.test_stories import STORIES, Story, quantized
+from tests.prediction.test_recipes import RECIPES, Recipe, quantized
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# The recipes' models, in the order of the stories.
+# Names of the recipes' models, in the order of RECIPES.
 NAMES = ("stem", "concat", "scales", "upsample", "swish", "residual", "eager")
 COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -134,12 +134,12 @@ def test_the_rule_reference_and_the_schemas_are_current():
         assert (ROOT / path).read_text(encoding="utf-8") == schema_text(model)
 
 
-def quantized_as_told(story: Story, name: str) -> None:
-    """Write ``name.onnx`` and ``name-qdq.onnx``, with the pairs that the story's user had."""
+def quantized_as_told(recipe: Recipe, name: str) -> None:
+    """Write ``name.onnx`` and ``name-qdq.onnx``, with the pairs that the recipe's user had."""
     pack, path = load_pack("tensorrt"), Path(f"{name}.onnx")
-    onnx.save(with_random_weights(story.model), path)
+    onnx.save(with_random_weights(recipe.model), path)
     model = load_model(path)
-    placement = quantized(model.graph, story.pairs)
+    placement = quantized(model.graph, recipe.pairs)
     tensors = {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()
     calibration = calibrate(model, tensors, synthetic_dataset(model, 2, 0))
     ranges = calibration.ranges("minmax", pack.manifest.scheme)
@@ -161,8 +161,8 @@ def test_the_recipes_print_what_they_show(
     placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("COLUMNS", "96")
-    for story, name in zip(STORIES, NAMES, strict=True):
-        quantized_as_told(story, name)
+    for recipe, name in zip(RECIPES, NAMES, strict=True):
+        quantized_as_told(recipe, name)
     artefact = ROOT / "tests" / "artefacts" / "torch_eager.onnx"
     Path("torch_eager.onnx").write_bytes(artefact.read_bytes())
     made = {"nncf.xml": "nncf.xml", "nncf.bin": "nncf.bin", "float.onnx": "model.onnx"}

@@ -141,13 +141,13 @@ class LatencyValue:
     of the ratio lies above 1.
     """
 
-    rival: str
+    baseline: str
     ratio: Ratio
 
     @property
     def gate(self) -> Gate:
         """The condition, e.g. ``implicit<=1``."""
-        return Gate(self.rival, "<=", 1.0)
+        return Gate(self.baseline, "<=", 1.0)
 
     @property
     def violation(self) -> float:
@@ -162,7 +162,7 @@ class LatencyValue:
     def result(self) -> GateResult:
         """What is kept of it."""
         low, high = self.ratio.low, self.ratio.high
-        where = f"latency over that of {self.rival}, 95% interval {low:.3f} to {high:.3f}"
+        where = f"latency over that of {self.baseline}, 95% interval {low:.3f} to {high:.3f}"
         return GateResult(self.gate.text(), self.ratio.median, where, self.violation)
 
 

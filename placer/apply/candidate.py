@@ -121,6 +121,6 @@ def quantized_model(
         proto = Inserter(model, scheme).insert(placement, scales.ranges)
     else:
         inserter = Inserter(model, scheme)
-        remainder = MixedPrecision.of(inserter, base, io_type, scales.ranges, placement.edges)
-        proto = remainder.insert(placement)
+        mixed = MixedPrecision.of(inserter, base, io_type, scales.ranges, placement.edges)
+        proto = mixed.insert(placement)
     return proto

@@ -39,7 +39,7 @@ def summary_in(output: Path) -> dict[str, ModelSummary]:
     return {model.name: model for model in summary.models}
 
 
-STORY = """
+MANIFEST = """
 defaults:
   {preset: quick, budget: 2, calibration: minmax, cache: false, engine: fusion-model, gpu: a100}
 jobs: 2

@@ -15,7 +15,7 @@ from placer.results.onboarding import summary_schema
 from tests.conftest import DIGITS, Finished
 from tests.onboarding.nets import (
     ESTIMATE,
-    STORY,
+    MANIFEST,
 )
 
 Placer = Callable[..., Finished]
@@ -26,7 +26,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 def test_the_published_schemas_are_current():
     manifests = json.loads((CONFIGS / "onboarding.schema.json").read_text())
     assert manifests == manifest_schema()
-    jsonschema.validate(yaml.safe_load(STORY), manifests)
+    jsonschema.validate(yaml.safe_load(MANIFEST), manifests)
     jsonschema.validate(yaml.safe_load((CONFIGS / "onboarding.yaml").read_text()), manifests)
     with pytest.raises(jsonschema.ValidationError, match="'buget' was unexpected"):
         jsonschema.validate({"models": [{"model": "a.onnx", "buget": 3}]}, manifests)

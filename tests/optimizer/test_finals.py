@@ -136,12 +136,12 @@ def test_a_tiny_estimated_gain_leaves_the_float_model(seconds: float, faster: bo
 
 def test_several_are_confirmed_in_the_same_rounds():
     engine = ExactEngine()
-    field, rival = [finalist("one", 0.8, 0.8), finalist("other", 0.6, 0.6)], Runner(2.0)
-    found = confirm_all(engine, field, [Runner(1.0), Runner(1.0)], {}, 40, [rival])
+    field, baseline = [finalist("one", 0.8, 0.8), finalist("other", 0.6, 0.6)], Runner(2.0)
+    found = confirm_all(engine, field, [Runner(1.0), Runner(1.0)], {}, 40, [baseline])
     assert engine.measured == [7]
     assert [final.entry for final in found] == ["one", "other"]
     for final, seconds in zip(found, (0.8, 0.6), strict=True):
-        # Columns: the float model, the finalist, the rival.
+        # Columns: the float model, the finalist, the baseline.
         assert final.seconds.shape == (40, 3)
         assert abs(final.ratio.median - seconds) < 0.01
         assert abs(np.median(final.seconds[:, 2] / final.seconds[:, 0]) - 2) < 0.05

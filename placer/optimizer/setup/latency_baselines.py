@@ -14,7 +14,7 @@ from placer.engines.base import Compiled, Engine
 from placer.engines.tensorrt.library import NO_IMPLICIT
 from placer.errors import InputError
 
-# Columns of all measurements that LatencyBaselines judges; those of other latency_baselines follow.
+# Columns of all measurements that LatencyBaselines judges; those of other baselines follow.
 FLOAT, CANDIDATE, IMPLICIT = 0, 1, 2
 
 
@@ -46,5 +46,5 @@ class LatencyBaselines:
 
 
 def _ratio(seconds: np.ndarray, column: int, beat: Beat) -> Ratio:
-    rival = FLOAT if beat == "float" else IMPLICIT
-    return paired_ratio(seconds[:, column], seconds[:, rival])
+    baseline = FLOAT if beat == "float" else IMPLICIT
+    return paired_ratio(seconds[:, column], seconds[:, baseline])

@@ -95,7 +95,7 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
         evaluator=evaluator,
         noise=NoiseMeter(task.space, candidates, few),
         calibrated=calibrated,
-        latency_baselines=_rivals(task, observer),
+        latency_baselines=_latency_baselines(task, observer),
         float_build_s=float_build.build_s,
         float_run_s=float_build.run_s,
     )
@@ -147,7 +147,7 @@ class _Inputs:
         return (sample.inputs for sample in self.data)
 
 
-def _rivals(task: Task, observer: Observer) -> LatencyBaselines:
+def _latency_baselines(task: Task, observer: Observer) -> LatencyBaselines:
     """Build what is to be beaten; the float model is built anyway."""
     if "implicit" not in task.beats:
         return LatencyBaselines(task.beats)

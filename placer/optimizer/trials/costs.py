@@ -43,9 +43,9 @@ class TrialCosts:
         recent = [r for r in records if r.measurement is not None and r.seconds > 0][-RECENT:]
         if not recent:
             return TrialCosts.of_float(setup, task)
-        rivals = 2 + len(setup.latency_baselines.measured)
+        models = 2 + len(setup.latency_baselines.measured)
         measured = (
-            median(r.measurement.seconds for r in recent if r.measurement is not None) / rivals
+            median(r.measurement.seconds for r in recent if r.measurement is not None) / models
         )
         warm_up = min(_WARM_UP_S, measured)
         judged = [r.judgement.seconds for r in recent if r.judgement is not None]

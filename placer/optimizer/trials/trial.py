@@ -64,7 +64,7 @@ class TrialRunner:
         self._baseline = baseline
         self._inputs = inputs
         self._rounds = rounds
-        self._rivals = latency_baselines or LatencyBaselines()
+        self._latency_baselines = latency_baselines or LatencyBaselines()
         self._layers = layers
         self._judge_all = judge_all
         self._recoverable = recoverable
@@ -137,7 +137,7 @@ class TrialRunner:
 
     def _measure(self, placement: Placement, compiled: Compiled) -> Measurement:
         engine, start = self._candidates.engine, time.monotonic()
-        models = [self._baseline, compiled, *self._rivals.measured]
+        models = [self._baseline, compiled, *self._latency_baselines.measured]
         seconds = engine.measure(models, self._inputs, self._rounds)
         self._costs.measuring = time.monotonic() - start
         layers: Mapping[str, float] = {}
@@ -146,7 +146,7 @@ class TrialRunner:
         return Measurement(
             ratio=paired_ratio(seconds[:, 1], seconds[:, 0]),
             latency=latency(seconds[:, 1]),
-            gates=tuple(value.result() for value in self._rivals.gates(seconds)),
+            gates=tuple(value.result() for value in self._latency_baselines.gates(seconds)),
             layers=layers,
             conditions=conditions_part(conditions_of(engine)),
             seconds=self._costs.measuring,

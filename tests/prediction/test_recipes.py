@@ -1,8 +1,8 @@
-"""The users' stories the project exists for: the bad placement's plan, and what optimize proposes.
+"""The models of docs/recipes.md: the plan of a bad placement, and what optimize proposes instead.
 
-Each names the layers that the story complains of, as the tensorrt pack predicts them for the
-placement that the user had, and the layer that the proposed placement must have instead. The
-latencies behind the proposals are estimates.
+Each recipe names the layers that users complain of, as the tensorrt pack predicts them for the
+placement that they had, and the layer that the proposed placement must have instead. The latencies
+behind the proposals are estimates.
 """
 
 import json
@@ -26,7 +26,7 @@ PACK = load_pack("tensorrt")
 
 
 @dataclass(frozen=True)
-class Story:
+class Recipe:
     """``pairs``: what the user quantized, ``node.index`` or a tensor for all its readers."""
 
     name: str
@@ -49,8 +49,8 @@ RESIDUAL = """
               [conv3] out = Conv<pads = [1, 1, 1, 1]>(t, w3)
             }"""
 
-STORIES = [
-    Story(
+RECIPES = [
+    Recipe(
         name="conv and maxpool no longer fuse (ResNet50 in explicit mode, 15% slower)",
         model="""
             <ir_version: 9, opset_import: ["": 17]>
@@ -69,7 +69,7 @@ STORIES = [
         bad=("stem+relu0: int8 -> float16", "pool: float16 -> float16", "quantize p"),
         good=("stem+relu0+pool: int8 -> int8",),
     ),
-    Story(
+    Recipe(
         name="the branches of a concat are requantized one by one (30% slower)",
         model="""
             <ir_version: 9, opset_import: ["": 17]>
@@ -91,7 +91,7 @@ STORIES = [
             "concat: int8, int8 -> int8",
         ),
     ),
-    Story(
+    Recipe(
         name="concat branches with scales of their own",
         model="""
             <ir_version: 9, opset_import: ["": 17]>
@@ -107,7 +107,7 @@ STORIES = [
         bad=("requantize b", "requantize d"),
         good=("conv1: int8 -> int8", "conv2: int8 -> int8", "concat: int8, int8 -> int8"),
     ),
-    Story(
+    Recipe(
         name="ConvTranspose and its activation do not fuse behind the activation",
         model="""
             <ir_version: 9, opset_import: ["": 17]>
@@ -121,7 +121,7 @@ STORIES = [
         bad=("up: int8 -> float16", "relu: float16 -> float16", "quantize r"),
         good=("up: int8 -> int8",),
     ),
-    Story(
+    Recipe(
         name="a pair between Conv and Swish splits what would be one kernel",
         model="""
             <ir_version: 9, opset_import: ["": 17]>
@@ -136,7 +136,7 @@ STORIES = [
         bad=("conv1: int8 -> int8", "sigmoid+mul: int8, int8 -> int8"),
         good=("conv1+sigmoid+mul: int8 -> int8",),
     ),
-    Story(
+    Recipe(
         name="a residual Add stays in float and Conv and ReLU before it write float",
         model=RESIDUAL,
         pairs=("conv1.0", "w1", "conv2.0", "w2", "conv3.0", "w3"),
@@ -147,7 +147,7 @@ STORIES = [
         ),
         good=("conv1+relu1: int8 -> int8", "conv2+add+relu2: int8, int8 -> int8"),
     ),
-    Story(
+    Recipe(
         name="PyTorch's eager mode puts pairs on both inputs of the skip connection's Add",
         model=RESIDUAL,
         pairs=("x", "w1", "w2", "w3", "r", "d", "t"),
@@ -157,10 +157,10 @@ STORIES = [
 ]
 
 
-@pytest.fixture(params=STORIES, ids=lambda story: story.name.split(" (")[0])
-def story(request: pytest.FixtureRequest) -> Story:
+@pytest.fixture(params=RECIPES, ids=lambda recipe: recipe.name.split(" (")[0])
+def recipe(request: pytest.FixtureRequest) -> Recipe:
     found = request.param
-    assert isinstance(found, Story)
+    assert isinstance(found, Recipe)
     return found
 
 
@@ -189,17 +189,17 @@ def _line(layer: Layer) -> str:
     return f"{layer.name}: {', '.join(layer.input_types)} -> {', '.join(layer.output_types)}"
 
 
-def test_the_placement_of_the_story_predicts_its_plan(story: Story, save: Callable[..., Path]):
-    graph = load_model(save(story.model)).graph
-    found = layers(graph, quantized(graph, story.pairs))
-    assert [layer for layer in story.bad if layer not in found] == []
+def test_the_placement_of_the_story_predicts_its_plan(recipe: Recipe, save: Callable[..., Path]):
+    graph = load_model(save(recipe.model)).graph
+    found = layers(graph, quantized(graph, recipe.pairs))
+    assert [layer for layer in recipe.bad if layer not in found] == []
 
 
 @pytest.mark.slow
 def test_optimize_proposes_the_good_one(
-    story: Story, save: Callable[..., Path], placer: Callable[..., Finished]
+    recipe: Recipe, save: Callable[..., Path], placer: Callable[..., Finished]
 ):
-    path = save(story.model)
+    path = save(recipe.model)
     flags = ("--engine", "fusion-model", "--gpu", "a100", "--preset", "quick", "--budget", "12")
     finished = placer("optimize", path, *flags, "--gate", "sqnr>=1", "--output", "out", "--json")
     assert finished.code == 0, finished.err
@@ -208,5 +208,5 @@ def test_optimize_proposes_the_good_one(
     graph = load_model(path).graph
     proposed = load_placement(Path("out/placement.yaml"), graph)
     found = layers(graph, proposed)
-    assert [layer for layer in story.good if layer not in found] == []
-    assert [layer for layer in story.bad if layer in found and layer not in story.good] == []
+    assert [layer for layer in recipe.good if layer not in found] == []
+    assert [layer for layer in recipe.bad if layer in found and layer not in recipe.good] == []

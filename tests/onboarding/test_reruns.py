@@ -16,7 +16,7 @@ from placer.results.result import Result
 from tests.conftest import DIGITS, Finished, two_convs
 from tests.few_digits import copy_few_digits
 from tests.onboarding.nets import (
-    STORY,
+    MANIFEST,
     run,
     save_net,
     summary_in,
@@ -41,7 +41,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Story:
+class Reruns:
     """A first run, one after which nothing changed, and one after which one model did."""
 
     output: Path
@@ -51,7 +51,7 @@ class Story:
 
 
 @pytest.fixture(scope="session")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+def reruns(tmp_path_factory: pytest.TempPathFactory) -> Reruns:
     folder = tmp_path_factory.mktemp("onboard")
     for name in ("a", "b", "strict"):
         save_net(folder / "nets" / f"{name}.onnx")
@@ -60,7 +60,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     (folder / "corrupt.onnx").write_bytes(cut)
     onnx.save(parse_model(UNSUPPORTED), folder / "unsupported.onnx")
     manifest = folder / "models.yaml"
-    manifest.write_text(STORY)
+    manifest.write_text(MANIFEST)
     output = folder / "models.placer"
 
     def step() -> Step:
@@ -80,7 +80,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 
     first, second = step(), step()
     save_net(folder / "nets" / "b.onnx", WIDER)
-    return Story(output, first, second, step())
+    return Reruns(output, first, second, step())
 
 
 GOOD = ("a", "b", "digits")
@@ -95,30 +95,30 @@ EXPECTED = {
 
 
 @pytest.mark.slow
-def test_every_model_ends_in_its_own_state(story: Story):
-    found = {name: model.state for name, model in story.first.summary.items()}
+def test_every_model_ends_in_its_own_state(reruns: Reruns):
+    found = {name: model.state for name, model in reruns.first.summary.items()}
     kept = {name: "faster" if state == "float kept" else state for name, state in found.items()}
     assert kept == EXPECTED
     assert next(iter(found)) == "digits"
-    assert story.first.finished.code == 1
-    assert story.first.finished.err == ""
-    reasons = {name: model.reason for name, model in story.first.summary.items()}
+    assert reruns.first.finished.code == 1
+    assert reruns.first.finished.err == ""
+    reasons = {name: model.reason for name, model in reruns.first.summary.items()}
     assert reasons["corrupt"].startswith("corrupt.onnx is not an ONNX file, or was cut short")
     assert "operator Relu of the unknown domain 'acme'" in reasons["unsupported"]
     assert "no quantized candidate of 1 meets sqnr>=200" in reasons["strict"]
-    assert story.first.trials == dict.fromkeys((*GOOD, "strict"), 2)
+    assert reruns.first.trials == dict.fromkeys((*GOOD, "strict"), 2)
 
 
 @pytest.mark.slow
-def test_the_table_and_the_files_say_what_is_an_estimate(story: Story):
-    summary = story.first.summary
+def test_the_table_and_the_files_say_what_is_an_estimate(reruns: Reruns):
+    summary = reruns.first.summary
     assert {name: summary[name].estimated for name in GOOD} == {
         "a": True,
         "b": True,
         "digits": False,
     }
-    assert story.first.finished.out.count("(estimate)") > 2
-    properties = {suite.name: {p.name for p in suite.properties()} for suite in story.first.junit}
+    assert reruns.first.finished.out.count("(estimate)") > 2
+    properties = {suite.name: {p.name for p in suite.properties()} for suite in reruns.first.junit}
     assert "estimated speedup" in properties["a"]
     assert "speedup" in properties["digits"]
     low, high = summary["digits"].speedup_interval
@@ -127,10 +127,10 @@ def test_the_table_and_the_files_say_what_is_an_estimate(story: Story):
 
 
 @pytest.mark.slow
-def test_junit_tells_misses_from_failures(story: Story):
-    (strict,) = next(suite for suite in story.first.junit if suite.name == "strict")
+def test_junit_tells_misses_from_failures(reruns: Reruns):
+    (strict,) = next(suite for suite in reruns.first.junit if suite.name == "strict")
     assert [(type(r).__name__, r.type) for r in strict.result] == [("Failure", "gate not met")]
-    for step in (story.first, story.second, story.third):
+    for step in (reruns.first, reruns.second, reruns.third):
         suites = list(step.junit)
         assert [suite.name for suite in suites] == list(EXPECTED)
         assert [suite.name for suite in suites if suite.failures] == ["strict"]
@@ -138,42 +138,42 @@ def test_junit_tells_misses_from_failures(story: Story):
 
 
 @pytest.mark.slow
-def test_a_second_run_does_nothing_and_ends_the_same(story: Story):
-    assert story.second.files == story.first.files
-    assert story.second.trials == story.first.trials
-    assert story.second.finished.code == story.first.finished.code
-    assert not any(model.ran for model in story.second.summary.values())
-    assert {model.why for model in story.second.summary.values()} == {"nothing changed"}
-    assert "faster, up to date" in story.second.finished.out
-    assert "gate not met, unchanged" in story.second.finished.out
-    assert "bad input, unchanged" in story.second.finished.out
+def test_a_second_run_does_nothing_and_ends_the_same(reruns: Reruns):
+    assert reruns.second.files == reruns.first.files
+    assert reruns.second.trials == reruns.first.trials
+    assert reruns.second.finished.code == reruns.first.finished.code
+    assert not any(model.ran for model in reruns.second.summary.values())
+    assert {model.why for model in reruns.second.summary.values()} == {"nothing changed"}
+    assert "faster, up to date" in reruns.second.finished.out
+    assert "gate not met, unchanged" in reruns.second.finished.out
+    assert "bad input, unchanged" in reruns.second.finished.out
 
 
 @pytest.mark.slow
-def test_a_third_run_redoes_the_one_model_that_changed(story: Story):
-    ran = {name: model.why for name, model in story.third.summary.items() if model.ran}
+def test_a_third_run_redoes_the_one_model_that_changed(reruns: Reruns):
+    ran = {name: model.why for name, model in reruns.third.summary.items() if model.ran}
     assert ran == {"b": "model changed"}
     changed = {
         name.split("/")[0]
-        for name, stamp in story.third.files.items()
-        if story.second.files.get(name) != stamp
+        for name, stamp in reruns.third.files.items()
+        if reruns.second.files.get(name) != stamp
     }
     assert changed == {"b"}
-    assert "b: redo: model changed" in story.third.finished.out
-    before, after = (step.summary["b"].state for step in (story.second, story.third))
+    assert "b: redo: model changed" in reruns.third.finished.out
+    before, after = (step.summary["b"].state for step in (reruns.second, reruns.third))
     assert {before, after} <= {"faster", "float kept"}
-    assert not list(story.output.glob("*.new")) + list(story.output.glob(".*.old"))
+    assert not list(reruns.output.glob("*.new")) + list(reruns.output.glob(".*.old"))
 
 
 @pytest.mark.slow
-def test_a_summary_follows_its_schema(story: Story):
-    jsonschema.validate(json.loads((story.output / "summary.json").read_text()), summary_schema())
+def test_a_summary_follows_its_schema(reruns: Reruns):
+    jsonschema.validate(json.loads((reruns.output / "summary.json").read_text()), summary_schema())
 
 
 @pytest.mark.slow
-def test_junit_holds_any_reason(story: Story):
-    odd = story.first.summary["corrupt"].model_copy(update={"reason": "<\x1b[31m> \ud800 & 名"})
-    summary = Summary.model_validate_json((story.output / "summary.json").read_text())
+def test_junit_holds_any_reason(reruns: Reruns):
+    odd = reruns.first.summary["corrupt"].model_copy(update={"reason": "<\x1b[31m> \ud800 & 名"})
+    summary = Summary.model_validate_json((reruns.output / "summary.json").read_text())
     text = junit_xml(summary.model_copy(update={"models": [odd]}))
     (suite,) = JUnitXml.fromstring(text)
     (case,) = suite
