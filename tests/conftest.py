@@ -19,7 +19,7 @@ from placer.engines.tensorrt.library import Library, load_library
 from placer.engines.tensorrt.offline_builder import import_builder
 from placer.errors import RunError
 from placer.graph.text import parse_model
-from placer.optimizer.setup import open_choices
+from placer.optimizer.setup import auto_engine
 
 # Fixtures of things that not every machine has, and the marker of the tests that ask for them.
 MARKER_OF_FIXTURE = {
@@ -92,7 +92,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def one_cpu_engine() -> Iterator[None]:
     """`auto` compares engines where OpenVINO is installed; tests that do not ask for it do not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(open_choices, "CPU_ENGINES", ("onnxruntime",))
+        patch.setattr(auto_engine, "CPU_ENGINES", ("onnxruntime",))
         yield
 
 

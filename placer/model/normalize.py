@@ -43,12 +43,12 @@ from placer.model.affine_folding import fold_affine
 from placer.model.constant_folding import fold_repeatedly, may_fold
 from placer.model.constant_nodes import constants_to_initializers
 from placer.model.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
-from placer.model.copies import mark_copies, may_copy
 from placer.model.early_norms import put_back
 from placer.model.fused_operators import take_apart
 from placer.model.identities import remove_identities
 from placer.model.minimum_opset import HALF_OPSET, MIN_OPSET, raise_for_half, raise_opset
 from placer.model.pooled_means import pool_means
+from placer.model.redundant_views import bypass_redundant_views, may_have_redundant_views
 from placer.model.sparse_initializers import write_out_sparse
 from placer.model.undone_transposes import take_out_undone
 
@@ -199,7 +199,9 @@ def _fold_constants(proto: ModelProto, base_dir: Path, path: Path) -> int:
 
 def _remove_copies(proto: ModelProto, path: Path) -> int:
     graph = proto.graph
-    if not may_copy(graph) or not mark_copies(graph, infer_values(proto, {}, path)):
+    if not may_have_redundant_views(graph):
+        return 0
+    if not bypass_redundant_views(graph, infer_values(proto, {}, path)):
         return 0
     return remove_identities(graph) + remove_dead_nodes(graph)
 

@@ -14,20 +14,20 @@ import numpy as np
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from placer.graph.edit import reads, remove_dead_nodes, rename_tensors, sort_nodes
-from placer.model.turned_operators import Order, Turned, turned
+from placer.model.transposed_operators import Order, Transposed, transposed
 
 
 @dataclass
 class _Region:
     """Nodes between Transposes of one ``order`` and others that undo it.
 
-    ``turned``: its nodes, by index. ``entries``: the Transposes before it, by what they write.
+    ``transposed``: its nodes, by index. ``entries``: the Transposes before it, by what they write.
     ``exits``: by what the region writes, the Transposes that undo it. ``kept``: what others read as
     it is.
     """
 
     order: Order
-    turned: dict[int, Turned] = field(default_factory=dict)
+    transposed: dict[int, Transposed] = field(default_factory=dict)
     entries: dict[str, int] = field(default_factory=dict)
     exits: dict[str, list[int]] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
@@ -36,7 +36,7 @@ class _Region:
     def nodes(self) -> frozenset[int]:
         """All that it consists of, by index."""
         exits = (index for indices in self.exits.values() for index in indices)
-        return frozenset([*self.turned, *self.entries.values(), *exits])
+        return frozenset([*self.transposed, *self.entries.values(), *exits])
 
 
 def take_out_undone(graph: GraphProto) -> int:
@@ -105,32 +105,32 @@ class _Finder:
             for index in self._readers[tensor := waiting.pop()]:
                 if _order(self._nodes[index]) == _inverse(order):
                     region.exits.setdefault(tensor, []).append(index)
-                elif index not in region.turned:
+                elif index not in region.transposed:
                     waiting += self._enter(region, index)
             if tensor in self._fixed and tensor not in region.entries:
                 region.kept.add(tensor)
         # What was not let in reads what it read.
         for tensor in self._written(region):
-            others = [i for i in self._readers[tensor] if i not in region.turned]
+            others = [i for i in self._readers[tensor] if i not in region.transposed]
             if any(i not in region.exits.get(tensor, ()) for i in others):
                 region.kept.add(tensor)
         return region
 
     def _written(self, region: _Region) -> Iterator[str]:
-        for index, operator in region.turned.items():
+        for index, operator in region.transposed.items():
             yield from () if operator.leaves else (t for t in self._nodes[index].output if t)
 
     def _enter(self, region: _Region, index: int) -> list[str]:
         """Let a node in with all that it reads; returns the tensors to look at then."""
-        known: dict[int, Turned] = {}
+        known: dict[int, Transposed] = {}
         entries: dict[str, int] = {}
         waiting = [index]
         while waiting:
             place = waiting.pop()
-            if place in known or place in region.turned:
+            if place in known or place in region.transposed:
                 continue
             node = self._nodes[place]
-            operator = turned(node, region.order, self._constants)
+            operator = transposed(node, region.order, self._constants)
             if operator is None or (place != index and operator.leaves):
                 return []
             known[place] = operator
@@ -144,7 +144,7 @@ class _Finder:
                 else:
                     waiting.append(before)
         new = [tensor for tensor in entries if tensor not in region.entries]
-        region.turned |= known
+        region.transposed |= known
         region.entries |= entries
         written = [t for i in known if not known[i].leaves for t in self._nodes[i].output if t]
         return [*written, *new]
@@ -155,7 +155,7 @@ class _Finder:
         if any(self._nodes[i].output[0] in self._fixed for i in fixed):
             return 0
         for tensor in region.entries:
-            away = {*region.turned, *region.exits.get(tensor, ())}
+            away = {*region.transposed, *region.exits.get(tensor, ())}
             gone += tensor not in self._fixed and away.issuperset(self._readers[tensor])
         return gone - len(region.kept)
 
@@ -171,8 +171,8 @@ class _Rewriting:
     def run(self) -> None:
         """Rewrite the region in place; nodes that are added come last."""
         names = self._names()
-        for index, change in self._region.turned.items():
-            self._turn(self._nodes[index], change, names)
+        for index, change in self._region.transposed.items():
+            self._transpose(self._nodes[index], change, names)
         alias = {
             self._nodes[index].output[0]: names[tensor]
             for tensor, indices in self._region.exits.items()
@@ -198,7 +198,7 @@ class _Rewriting:
         """What each tensor of the region is called in the other order."""
         entries = self._region.entries.items()
         names = {tensor: self._nodes[index].input[0] for tensor, index in entries}
-        for index, change in self._region.turned.items():
+        for index, change in self._region.transposed.items():
             for tensor in self._nodes[index].output:
                 if tensor and not change.leaves:
                     names[tensor] = self._new(f"{tensor}/turned")
@@ -210,7 +210,7 @@ class _Rewriting:
         self._taken.add(name)
         return name
 
-    def _turn(self, node: NodeProto, change: Turned, names: Mapping[str, str]) -> None:
+    def _transpose(self, node: NodeProto, change: Transposed, names: Mapping[str, str]) -> None:
         for position in change.data:
             node.input[position] = names[node.input[position]]
         for position, array in change.inputs.items():

@@ -43,8 +43,8 @@ from placer.optimizer.outcome.summary import summarize
 from placer.optimizer.outcome.winner import chosen, written_and_judged
 from placer.optimizer.outcome.written import Written
 from placer.optimizer.search_loop import devices_of, search
-from placer.optimizer.setup.open_choices import settle
-from placer.optimizer.setup.open_scheme import settle_schemes
+from placer.optimizer.setup.auto_engine import resolve_engine_and_base
+from placer.optimizer.setup.auto_scheme import resolve_schemes
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import (
     dashboard_command,
@@ -89,8 +89,8 @@ def optimize(request: Request, observer: Observer) -> Result:
     try:
         with locked(folder.path):  # First of all: loading and comparing engines may take minutes.
             with spent.on("preparation"):
-                schemes = settle_schemes(request, observer)
-                request, bases = settle(request, observer, schemes, limit)
+                schemes = resolve_schemes(request, observer)
+                request, bases = resolve_engine_and_base(request, observer, schemes, limit)
                 task = prepare(request, observer, bases, schemes, limit)
             with _log_to(folder.log):
                 return _run(task, folder, observer, spent)

@@ -15,11 +15,11 @@ from placer.errors import InputError
 from placer.optimizer.api import Overrides, overrides_of
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.options.request import BaseOption, Calibration, Preset, Ranges, Request
-from placer.optimizer.setup.open_scheme import settle_schemes
+from placer.optimizer.setup.auto_scheme import resolve_schemes
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup, set_up
-from placer.probing.kept import KeptNoises
+from placer.probing.noise_cache import NoiseCache
 from placer.probing.probes import Probes, probe, saved
 from placer.probing.subjects import subjects
 from placer.results.sensitivity import Kind, Sensitivity
@@ -94,7 +94,7 @@ def sensitivity(
         cache_dir=default_cache_dir() if cache else None,
     )
     observer = observer or QuietObserver()
-    task = prepare(request, observer, schemes=settle_schemes(request, observer))
+    task = prepare(request, observer, schemes=resolve_schemes(request, observer))
     task = replace(task, gates=(), evaluation_data=task.evaluation_data.limit(samples))
     return _found(task, set_up(task, observer), kinds, measure, observer)
 
@@ -112,7 +112,7 @@ def _found(
 ) -> Sensitivity:
     chosen = subjects(task.space, kinds)
     timed = measure or task.engine.estimated
-    probes = Probes(setup, KeptNoises(task.request.cache_dir, _context(task, setup)))
+    probes = Probes(setup, NoiseCache(task.request.cache_dir, _context(task, setup)))
     total, done = len(chosen) * (2 if timed else 1), 0
 
     def tell() -> None:

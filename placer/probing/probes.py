@@ -11,7 +11,7 @@ from placer.engines.base import Compiled
 from placer.errors import RunError
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
-from placer.probing.kept import KeptNoises, Noises
+from placer.probing.noise_cache import NoiseCache, Noises
 from placer.probing.subjects import Subject
 from placer.quantization import Placement
 from placer.results.sensitivity import SavedPart, SubjectPart
@@ -23,15 +23,15 @@ Tell = Callable[[], None]
 class Probes:
     """Measures the noise of placements; counts what was measured and what was known."""
 
-    def __init__(self, setup: TrialSetup, kept: KeptNoises) -> None:
+    def __init__(self, setup: TrialSetup, cache: NoiseCache) -> None:
         self._setup = setup
-        self._kept = kept
+        self._cache = cache
         self.measured: set[str] = set()
         self.known: set[str] = set()
 
     def noises(self, placement: Placement) -> Noises:
         """Noise by part of an output; raises RunError where the engine refuses the candidate."""
-        known = self._kept.get(placement.id)
+        known = self._cache.get(placement.id)
         if known is not None:
             if placement.id not in self.measured:
                 self.known.add(placement.id)
@@ -39,7 +39,7 @@ class Probes:
         run = self._setup.candidates.runner(placement)
         noises = self._setup.evaluator.evaluate(run).noises
         known = {part: finite(noise) for part, noise in noises.items()}
-        self._kept.add(placement.id, known)
+        self._cache.add(placement.id, known)
         self.measured.add(placement.id)
         return known
 

@@ -14,7 +14,7 @@ import pytest
 import placer
 from placer.accuracy.metrics import decibels
 from placer.graph.text import parse_model
-from placer.probing.kept import KeptNoises
+from placer.probing.noise_cache import NoiseCache
 from placer.results.sensitivity import Sensitivity, SubjectPart, worst
 from tests.conftest import Finished
 
@@ -106,14 +106,14 @@ def test_excluded_nodes_are_not_probed(net: Path):
 
 
 def test_damaged_lines_are_measured_again(tmp_path: Path):
-    kept = KeptNoises(tmp_path, ["context"])
+    kept = NoiseCache(tmp_path, ["context"])
     kept.add("one", {"y": 0.5, "z": None})
     (file,) = tmp_path.iterdir()
     file.write_text(file.read_text() + '["two", {"y": 0.2\n')
-    again = KeptNoises(tmp_path, ["context"])
+    again = NoiseCache(tmp_path, ["context"])
     assert again.get("one") == {"y": 0.5, "z": None}
     assert again.get("two") is None
-    assert KeptNoises(tmp_path, ["another"]).get("one") is None
+    assert NoiseCache(tmp_path, ["another"]).get("one") is None
 
 
 def test_the_table_fits_80_columns_and_the_page_needs_nothing_else(

@@ -17,7 +17,7 @@ from placer.optimizer.observer import Observer
 from placer.optimizer.outcome.end_costs import kept_for_the_end
 from placer.optimizer.outcome.finals import Finalist
 from placer.optimizer.outcome.near_misses import MOST, meets_gates, near_misses
-from placer.optimizer.setup.open_scheme import in_scheme, told_scheme
+from placer.optimizer.setup.auto_scheme import in_scheme, scheme_text
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup, candidates_of
 from placer.optimizer.trials.costs import TrialCosts
@@ -78,11 +78,11 @@ def _met(
     for record in records:
         if time.monotonic() >= end:
             observer.warn(
-                f"the time limit left no time for more trials in scheme {told_scheme(name)}"
+                f"the time limit left no time for more trials in scheme {scheme_text(name)}"
             )
             return
         if meets_gates(changed_task, changed, record, candidates):
-            observer.stage(f"trial {record.number} meets the gates in scheme {told_scheme(name)}")
+            observer.stage(f"trial {record.number} meets the gates in scheme {scheme_text(name)}")
             yield InScheme(name, record, changed_task, changed)
 
 

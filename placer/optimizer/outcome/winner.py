@@ -23,7 +23,7 @@ from placer.optimizer.outcome.near_misses import NearMiss
 from placer.optimizer.outcome.other_schemes import InScheme, compiled_in_schemes, in_other_schemes
 from placer.optimizer.outcome.ties import tie_with_default
 from placer.optimizer.outcome.written import Written, write_and_judge
-from placer.optimizer.setup.open_scheme import told_scheme
+from placer.optimizer.setup.auto_scheme import scheme_text
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.quantization import FLOAT_IDS
@@ -65,7 +65,7 @@ def chosen(
         first, number = first or written, written.number
         if number is None:
             break
-        where = "" if scheme is None else f" in scheme {told_scheme(scheme.name)}"
+        where = "" if scheme is None else f" in scheme {scheme_text(scheme.name)}"
         observer.warn(f"trial {number} met the gates{where}, but {written.reason}; it is no result")
         if scheme is not None:  # In the trials' scheme it may be one.
             rescaled = [one for one in rescaled if one is not scheme]

@@ -19,7 +19,7 @@ from placer.errors import RunError
 from placer.graph.edit import standard_opset
 from placer.model import Model
 from placer.model.judged import Judged
-from placer.optimizer.setup.settled_choices import SettledChoices
+from placer.optimizer.setup.reference_choices import ReferenceChoices
 from placer.qdq import Inserter
 from placer.qdq.base_property import name_base
 from placer.qdq.mixed_precision import MixedPrecision
@@ -92,9 +92,9 @@ class Candidates:
         if self._judged is None:
             return run
         self._judged.add_to(written)
-        settled = self._judged.settled
-        if settled is not None:
-            return _with_further_outputs(run, settled.run_of(written, self.engine, base_dir))
+        choices = self._judged.reference_choices
+        if choices is not None:
+            return _with_further_outputs(run, choices.run_of(written, self.engine, base_dir))
         return _with_further_outputs(run, self._run_written(written, base_dir))
 
     def _run_written(self, written: onnx.ModelProto, base_dir: Path) -> Run:
@@ -181,12 +181,12 @@ class JudgedCandidates:
     """
 
     def __init__(
-        self, candidates: Candidates, judged: Judged, settled: SettledChoices | None = None
+        self, candidates: Candidates, judged: Judged, choices: ReferenceChoices | None = None
     ) -> None:
-        """``settled``: what gives engines the float model's choices that ONNX Runtime is not."""
+        """``choices``: what gives engines the float model's choices that ONNX Runtime is not."""
         self.candidates = candidates
         self.outputs = frozenset(judged.graph.outputs)
-        self.settled = settled
+        self.reference_choices = choices
         self._judged = judged
         self._latest: tuple[str, Run] | None = None
 
@@ -198,10 +198,10 @@ class JudgedCandidates:
         return self._latest[1]
 
     def _built(self, placement: Placement) -> Run:
-        made = self.candidates
-        if self.settled is None:
+        made, choices = self.candidates, self.reference_choices
+        if choices is None:
             return made.compile(placement).run
-        return self.settled.run_of(made.build(placement), made.engine, made.model.base_dir)
+        return choices.run_of(made.build(placement), made.engine, made.model.base_dir)
 
     def add_to(self, written: onnx.ModelProto) -> None:
         """Add what is judged to a candidate as it was written, in its base precision."""

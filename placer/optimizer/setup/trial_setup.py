@@ -26,7 +26,7 @@ from placer.optimizer.setup.calibrated import (
 from placer.optimizer.setup.candidates import Candidates, JudgedCandidates
 from placer.optimizer.setup.latency_baselines import LatencyBaselines, implicit_engine
 from placer.optimizer.setup.noise_meter import FewSamples, NoiseMeter
-from placer.optimizer.setup.settled_choices import SettledChoices
+from placer.optimizer.setup.reference_choices import ReferenceChoices
 from placer.optimizer.setup.task import Task
 from placer.qdq import Inserter
 from placer.qdq.mixed_precision import MixedPrecision
@@ -178,19 +178,19 @@ class _Makers:
         return Inserter(self.task.judged.of(self.model), self.task.pack.manifest.scheme)
 
     @cached_property
-    def settled(self) -> SettledChoices | None:
+    def reference_choices(self) -> ReferenceChoices | None:
         """What gives the float model's choices to an engine that may compute others."""
         judged = self.task.judged
         if judged.rows is None or not judged.rows.settled or not self.task.engine.verified:
             return None
-        return SettledChoices.of(judged)
+        return ReferenceChoices.of(judged)
 
     def candidates(self, ranges: Ranges, *, written: bool = False) -> Candidates:
         """Candidates with ``ranges``; ``written`` says that the result is of them."""
         judged = None
         if self.task.judged.has_more:
             twin = self._candidates(self.judged_inserter, ranges, None, written=written)
-            judged = JudgedCandidates(twin, self.task.judged, self.settled)
+            judged = JudgedCandidates(twin, self.task.judged, self.reference_choices)
         return self._candidates(self.inserter, ranges, judged, written=written)
 
     def _candidates(

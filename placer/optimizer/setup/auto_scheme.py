@@ -1,4 +1,4 @@
-"""Choose the number format where a request leaves it open: ``scheme`` auto.
+"""``--scheme auto``: which number format.
 
 Whether products with zero points cost time depends on the CPU, and so does whether an engine
 computes with signed activations as it should. So the default placement is built in each of the
@@ -45,10 +45,10 @@ class _Built:
     @property
     def told(self) -> str:
         """The name as users read it."""
-        return told_scheme(self.name)
+        return scheme_text(self.name)
 
 
-def settle_schemes(request: Request, observer: Observer) -> Schemes:
+def resolve_schemes(request: Request, observer: Observer) -> Schemes:
     """What ``scheme`` auto stands for: the scheme that is the fastest here, then the others.
 
     Of schemes that are equally fast, the most accurate. There are none if the request is not open.
@@ -81,7 +81,7 @@ def settle_schemes(request: Request, observer: Observer) -> Schemes:
     names = sorted(n for n, alternative in alternatives.items() if not alternative.scheme.formats)
     if not names:
         raise InputError(f"`scheme` auto: pack '{task.pack.manifest.name}' has one scheme only")
-    observer.stage(f"comparing scheme {' and '.join(map(told_scheme, (None, *names)))}")
+    observer.stage(f"comparing scheme {' and '.join(map(scheme_text, (None, *names)))}")
     built = list(_built(task, [None, *names], observer))
     if not built:
         return (None,)
@@ -89,7 +89,7 @@ def settle_schemes(request: Request, observer: Observer) -> Schemes:
     return (best.name, *(one.name for one in built if one is not best))
 
 
-def told_scheme(name: str | None) -> str:
+def scheme_text(name: str | None) -> str:
     """A name as users read it."""
     return "of the pack itself" if name is None else name
 
@@ -111,11 +111,11 @@ def _built(task: Task, names: list[str | None], observer: Observer) -> Iterator[
             sqnr = evaluator.evaluate(candidates.judged_run(placement, compiled)).sqnr
             expected = evaluator.evaluate(candidates.runner(placement)).sqnr
         except RunError as error:
-            log.info("scheme %s is left out: %s", told_scheme(name), error)
+            log.info("scheme %s is left out: %s", scheme_text(name), error)
             continue
         if sqnr < expected - WRONG_DB:
             observer.stage(
-                f"scheme {told_scheme(name)} is left out: {task.engine.name} computes the default "
+                f"scheme {scheme_text(name)} is left out: {task.engine.name} computes the default "
                 f"placement at {sqnr:.1f} dB on this machine, ONNX Runtime the same file at "
                 f"{expected:.1f} dB"
             )

@@ -9,12 +9,12 @@ from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto, helper
 _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
-def may_copy(graph: GraphProto) -> bool:
-    """Whether ``mark_copies`` may find anything, told without inferred types."""
+def may_have_redundant_views(graph: GraphProto) -> bool:
+    """Whether ``bypass_redundant_views`` may find anything, told without inferred types."""
     return any(not node.domain and node.op_type in _VIEWS for node in graph.node)
 
 
-def mark_copies(graph: GraphProto, values: Mapping[str, ValueInfoProto]) -> int:
+def bypass_redundant_views(graph: GraphProto, values: Mapping[str, ValueInfoProto]) -> int:
     """Make Identity nodes of those that write what a tensor before them holds; return how many.
 
     A view (Reshape, Flatten, Squeeze, Unsqueeze) does so if it has the shape of what the views

@@ -16,7 +16,7 @@ Noises = Mapping[str, float | None]
 _LINE = TypeAdapter(tuple[str, dict[str, FiniteFloat | None]])
 
 
-class KeptNoises:
+class NoiseCache:
     """Noise by placement id, of one model, engine, set of ranges and data.
 
     ``context``: all that noise depends on besides the placement, as JSON values. The file has a

@@ -1,4 +1,4 @@
-"""Choose what a request leaves open on a CPU: the engine and the base precision.
+"""``auto`` on a CPU: which engine, and which base precision.
 
 Both depend on the model: on some CPUs bfloat16 alone is faster than INT8 beside float, on others it
 is not there. So each combination is measured and judged with what is known before any search: the
@@ -48,7 +48,7 @@ _ROUNDS = 3
 
 @dataclass(frozen=True, eq=False)
 class _Contender:
-    """A way to settle the request, and what there is to measure of it.
+    """An engine and base precision that the request may stand for, and what to measure there.
 
     ``compiled``: what meets the gates of the float model and the default placement.
     ``has_float``: whether the first of these is the float model.
@@ -68,12 +68,12 @@ def _name(request: Request) -> str:
     return request.engine if request.base is None else f"{request.engine} in {request.base}"
 
 
-Settled = tuple[Request, tuple[Base, ...]]
+Resolved = tuple[Request, tuple[Base, ...]]
 
 
-def settle(
+def resolve_engine_and_base(
     request: Request, observer: Observer, schemes: Schemes = (), limit: TimeLimit = UNLIMITED
-) -> Settled:
+) -> Resolved:
     """``request`` with the engine named, and the base precisions that the search decides between.
 
     Of these, the first is that of the float model; there are none if nothing is left open. A study
@@ -95,7 +95,7 @@ def settle(
     fastest = [min(times_of_one) for times_of_one in times]
     best = contenders[fastest.index(min(fastest))]
     listed = ", ".join(
-        f"{contender.name} {_told(seconds, request)}"
+        f"{contender.name} {_time_text(seconds, request)}"
         for contender, seconds in zip(contenders, fastest, strict=True)
     )
     observer.stage(
@@ -125,7 +125,7 @@ def _bases(
     return tuple(bases) if len(bases) > 1 and chosen.base in bases else ()
 
 
-def _told(seconds: float, request: Request) -> str:
+def _time_text(seconds: float, request: Request) -> str:
     if request.objective == "throughput":
         return f"{1 / seconds:.3g} inferences/s"
     return f"{1e3 * seconds:.3g} ms"
@@ -163,7 +163,7 @@ def _engines(request: Request) -> Sequence[str]:
     return there if len(there) > 1 or request.base == AUTO else [request.engine]
 
 
-def _as_begun(request: Request, choices: Sequence[Request], begun: Mapping[str, Any]) -> Settled:
+def _as_begun(request: Request, choices: Sequence[Request], begun: Mapping[str, Any]) -> Resolved:
     """The choice that a study with the settings ``begun`` was made with."""
     engine, base = str(begun.get("engine", "")).split(" ")[0], begun.get("base")
     bases = bases_begun(begun)

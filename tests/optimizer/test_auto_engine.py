@@ -11,8 +11,8 @@ from placer.errors import InputError
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
 from placer.optimizer.run import optimize
-from placer.optimizer.setup import open_choices
-from placer.optimizer.setup.open_choices import settle
+from placer.optimizer.setup import auto_engine
+from placer.optimizer.setup.auto_engine import resolve_engine_and_base
 from placer.optimizer.setup.study_settings import bases_begun
 from tests.conftest import DIGITS, two_convs
 
@@ -36,7 +36,7 @@ class Stages(QuietObserver):
 @pytest.fixture
 def both(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both engines of a CPU are compared, as outside of the tests."""
-    monkeypatch.setattr(open_choices, "CPU_ENGINES", ("openvino", "onnxruntime"))
+    monkeypatch.setattr(auto_engine, "CPU_ENGINES", ("openvino", "onnxruntime"))
 
 
 @pytest.mark.slow
@@ -54,16 +54,16 @@ def test_the_fastest_engine_is_named_with_the_reason_and_a_resumed_run_keeps_it(
         budget=2,
     )
     observer = Stages()
-    settled, bases = settle(request, observer)
+    resolved, bases = resolve_engine_and_base(request, observer)
     # Which engine is faster depends on the CPU, and OpenVINO's bases on whether it has bfloat16.
     expected = {
         "onnxruntime": (None, set()),
         "openvino": ("auto", {"float", "bfloat16"}) if HAS_BFLOAT16 else ("float", set()),
     }
-    assert (settled.base, set(bases)) == expected[settled.engine]
+    assert (resolved.base, set(bases)) == expected[resolved.engine]
     assert observer.told[0] == "comparing openvino and onnxruntime"
     best, reason = observer.told[1].split(" is the fastest here ")
-    assert best.split(" in ")[0] == settled.engine
+    assert best.split(" in ")[0] == resolved.engine
     told = re.findall(r"(onnxruntime|openvino in \w+) ([0-9.e-]+) ms", reason)
     times = {name: float(milliseconds) for name, milliseconds in told}
     assert times[best] == min(times.values())
@@ -72,7 +72,7 @@ def test_the_fastest_engine_is_named_with_the_reason_and_a_resumed_run_keeps_it(
     begun = replace(request, engine="openvino", base="float")
     result = optimize(begun, QuietObserver())
     observer = Stages()
-    assert settle(request, observer) == (begun, ())
+    assert resolve_engine_and_base(request, observer) == (begun, ())
     assert observer.told == []
     assert result.engine.device.endswith("float")
 
@@ -86,13 +86,13 @@ def test_only_what_is_left_open_is_compared():
         replace(request, pack="onnxruntime"),
         replace(request, base="float"),
     ):
-        assert settle(named, QuietObserver()) == (named, ())
+        assert resolve_engine_and_base(named, QuietObserver()) == (named, ())
 
 
 def test_an_engine_without_a_choice_of_the_base_refuses_auto():
     request = Request(DIGITS / "digits.onnx", engine="onnxruntime", base="auto")
     with pytest.raises(InputError, match="`base` auto is for engine openvino"):
-        settle(request, QuietObserver())
+        resolve_engine_and_base(request, QuietObserver())
 
 
 @pytest.mark.parametrize(

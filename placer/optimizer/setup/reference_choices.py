@@ -1,4 +1,4 @@
-"""The float model's choices, computed by ONNX Runtime for engines that compute otherwise."""
+"""The float model's choices by value, computed by ONNX Runtime where an engine errs in float."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from placer.graph.float_choices import copy_alone, handed_over, without_copy
 from placer.model.judged import Judged
 
 
-class SettledChoices:
+class ReferenceChoices:
     """Hands the float model's choices to candidates as inputs.
 
     An engine may compute float in bfloat16 or TF32, and the smallest error swaps what is chosen, so
@@ -29,7 +29,7 @@ class SettledChoices:
         self._types = types
 
     @staticmethod
-    def of(judged: Judged) -> SettledChoices | None:
+    def of(judged: Judged) -> ReferenceChoices | None:
         """None where the data decide how much is chosen, as by NonMaxSuppression.
 
         Engines build for inputs of known shapes; there they compute the copy.
@@ -40,7 +40,7 @@ class SettledChoices:
             if dtype is None or shape is None:
                 return None
             types[name] = helper.make_tensor_value_info(name, dtype, shape)
-        return SettledChoices(judged, types)
+        return ReferenceChoices(judged, types)
 
     def run_of(self, candidate: onnx.ModelProto, engine: Engine, base_dir: Path) -> Run:
         """What runs ``candidate``, which has the copy, without it; RunError if it is refused."""

@@ -17,8 +17,8 @@ from placer.optimizer.outcome import winner
 from placer.optimizer.outcome.finals import Final, Rejected
 from placer.optimizer.outcome.written import Written, write_and_judge
 from placer.optimizer.run import optimize
-from placer.optimizer.setup import open_scheme
-from placer.optimizer.setup.open_scheme import settle_schemes
+from placer.optimizer.setup import auto_scheme
+from placer.optimizer.setup.auto_scheme import resolve_schemes
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import open_study
 from placer.optimizer.setup.task import Task
@@ -69,19 +69,19 @@ def activations(path: Path) -> set[tuple[str, int]]:
 def test_all_schemes_that_compute_correctly_are_kept_the_fastest_first(save: Save, tmp_path: Path):
     observer = Stages()
     request = request_of(save(CHAIN), tmp_path / "out")
-    assert sorted(settle_schemes(request, observer), key=str) == [None, "symmetric"]
+    assert sorted(resolve_schemes(request, observer), key=str) == [None, "symmetric"]
     assert observer.told[0] == "comparing scheme of the pack itself and symmetric"
     assert "of the time that it takes in scheme" in observer.told[1]
-    assert settle_schemes(replace(request, scheme="symmetric"), observer) == ()
+    assert resolve_schemes(replace(request, scheme="symmetric"), observer) == ()
 
 
 def test_a_scheme_that_the_engine_computes_wrongly_is_refused_and_said(
     save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """As if it had to be 1000 dB better than ONNX Runtime: real faults depend on the CPU."""
-    monkeypatch.setattr(open_scheme, "WRONG_DB", -1000.0)
+    monkeypatch.setattr(auto_scheme, "WRONG_DB", -1000.0)
     observer = Stages()
-    assert settle_schemes(request_of(save(CHAIN), tmp_path / "out"), observer) == (None,)
+    assert resolve_schemes(request_of(save(CHAIN), tmp_path / "out"), observer) == (None,)
     assert "scheme symmetric is left out: openvino computes" in observer.told[2]
 
 
@@ -92,7 +92,7 @@ def test_the_file_that_is_written_is_in_the_scheme_that_was_judged(
 ):
     """Trials are made in one scheme; the other one meets the gates, too, and races."""
     other = "symmetric" if scheme is None else None
-    monkeypatch.setattr(run, "settle_schemes", lambda *_: (scheme, other))
+    monkeypatch.setattr(run, "resolve_schemes", lambda *_: (scheme, other))
     observer, output = Stages(), tmp_path / "out"
     request = replace(request_of(DIGITS / "digits.onnx", output, "sqnr>=8"), budget=4)
     result = optimize(request, observer)
@@ -111,7 +111,7 @@ def test_where_the_accuracy_went_is_told_of_the_scheme_of_the_result(
     save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """As if what is in the other scheme were always the fastest: here that depends on the CPU."""
-    monkeypatch.setattr(run, "settle_schemes", lambda *_: (None, "symmetric"))
+    monkeypatch.setattr(run, "resolve_schemes", lambda *_: (None, "symmetric"))
     monkeypatch.setattr(winner, "race", lambda _, finalists, *__: finalists[-1])
     monkeypatch.setattr(Final, "is_faster", True)
     request = replace(
@@ -119,7 +119,7 @@ def test_where_the_accuracy_went_is_told_of_the_scheme_of_the_result(
     )
     found = optimize(request, QuietObserver())
     assert found.scheme.activation == "int8-or-uint8"
-    monkeypatch.setattr(run, "settle_schemes", settle_schemes)
+    monkeypatch.setattr(run, "resolve_schemes", resolve_schemes)
     named = replace(request, scheme="symmetric", output=tmp_path / "named")
     expected = optimize(named, QuietObserver()).noise_sources
     assert expected
@@ -137,7 +137,7 @@ def test_a_trial_whose_file_is_refused_in_another_scheme_races_on_in_its_own(
             return Rejected("as it was written it cannot be run")
         return write_and_judge(task, *others)
 
-    monkeypatch.setattr(run, "settle_schemes", lambda *_: (None, "symmetric"))
+    monkeypatch.setattr(run, "resolve_schemes", lambda *_: (None, "symmetric"))
     monkeypatch.setattr(winner, "race", lambda _, finalists, *__: finalists[-1])
     monkeypatch.setattr(winner, "write_and_judge", refused_elsewhere)
     monkeypatch.setattr(Final, "is_faster", True)
@@ -158,7 +158,7 @@ def test_scales_of_a_quantized_model_stay_in_another_scheme(
     pair = "> { q = QuantizeLinear(x, s, p) d = DequantizeLinear(q, s, p)"
     constants = ", float s = {0.0625}, int8 p = {0}"
     quantized = CHAIN.replace("(x, w1)", "(d, w1)").replace("> {", constants + pair)
-    monkeypatch.setattr(run, "settle_schemes", lambda *_: (None, "symmetric"))
+    monkeypatch.setattr(run, "resolve_schemes", lambda *_: (None, "symmetric"))
     monkeypatch.setattr(winner, "race", lambda _, finalists, *__: finalists[-1])
     monkeypatch.setattr(Final, "is_faster", True)
     result = optimize(request_of(save(quantized), tmp_path / "out"), QuietObserver())
@@ -180,10 +180,10 @@ def test_a_study_in_a_storage_keeps_its_schemes_with_and_without_a_name(
         study=study,
     )
     with monkeypatch.context() as begun:
-        begun.setattr(run, "settle_schemes", lambda *_: ("symmetric", None))
+        begun.setattr(run, "resolve_schemes", lambda *_: ("symmetric", None))
         optimize(request, QuietObserver())
     observer = Stages()
-    assert settle_schemes(request, observer) == ("symmetric", None)
+    assert resolve_schemes(request, observer) == ("symmetric", None)
     assert observer.told == []  # Nothing is measured: another time the order may be another.
 
 
@@ -214,9 +214,9 @@ def test_a_study_of_another_scheme_is_refused_by_its_name(
 def test_schemes_of_an_open_engine_are_refused(tmp_path: Path):
     request = request_of(DIGITS / "digits.onnx", tmp_path / "out")
     with pytest.raises(InputError, match="name the `engine`"):
-        settle_schemes(replace(request, engine="auto"), QuietObserver())
+        resolve_schemes(replace(request, engine="auto"), QuietObserver())
     with pytest.raises(InputError, match="with engine onnxruntime name the scheme"):
-        settle_schemes(replace(request, engine="onnxruntime"), QuietObserver())
+        resolve_schemes(replace(request, engine="onnxruntime"), QuietObserver())
 
 
 def test_a_pinned_scale_is_of_one_scheme(tmp_path: Path):
@@ -224,4 +224,4 @@ def test_a_pinned_scale_is_of_one_scheme(tmp_path: Path):
     request = request_of(DIGITS / "digits.onnx", tmp_path / "out")
     pinned = Override(tensor="image", scale=0.05, zero_point=3)
     with pytest.raises(InputError, match="a scale belongs to one scheme"):
-        settle_schemes(replace(request, overrides=(pinned,)), QuietObserver())
+        resolve_schemes(replace(request, overrides=(pinned,)), QuietObserver())
