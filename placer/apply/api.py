@@ -9,13 +9,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from onnx import ModelProto
+
 from placer.accuracy.metrics import finite
-from placer.apply.apply import Applied
-from placer.apply.apply import apply_placement as find_edges
 from placer.apply.candidate import AUTO, Scales, calibrated_scales, kept_scales, quantized_model
 from placer.apply.distance import distance
 from placer.apply.recovering import Recovered
 from placer.apply.recovering import recover as recovered_model
+from placer.apply.transfer import Transferred, transfer_placement
 from placer.calibration.collect import default_cache_dir
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset, load_dataset
@@ -56,7 +57,7 @@ class AppliedModel:
 
     file: PlacementFile = field(repr=False)
     model: Model
-    applied: Applied = field(repr=False)
+    applied: Transferred = field(repr=False)
     scales: Scales = field(repr=False)
     new_sites: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -137,37 +138,21 @@ def apply_placement(
 
     Raises InputError for wrong input, where no edge is found, or fewer than half without
     ``partial``, and where the result would be another function than the model (its outputs keep
-    less than 3 dB), RunError if ONNX Runtime refuses
-    the model.
+    less than 3 dB), RunError if ONNX Runtime refuses the model.
     """
     path, source, folder = Path(model), Path(placement), _folder(model, output)
-    _check(ranges, data, io_type)
     steps = steps_of([recover] if isinstance(recover, str) else recover)
-    if steps and data is None:
-        raise InputError("`recover` needs data; give `data`")
-    if strict and partial:
-        raise InputError("`strict` refuses what `partial` takes; give one of them")
+    _check(ranges, data, io_type, steps, strict=strict, partial=partial)
     check_output_folder(folder)
     file = read_placement(source)
     scheme = file.scheme
     chosen, named = _bases(file, base, pack)
     file = replace(file, base=named)
-    bodies = enters_bodies(pack or file.pack.split()[0])
     given = None if data is None else str(data)
     fixed = with_shapes_of_data(path, optima(given_ranges(shapes)), given)
-    # Ranges that are kept need no run of the model.
-    loaded = load_model(path, fixed, bodies=bodies, plugins=given is None)
-    if steps and loaded.graph.scopes:
-        raise InputError(
-            f"{path}: `recover` does not enter the bodies of If, Loop and Scan; leave it out"
-        )
-    samples = samples_of(given, loaded)
-    if loaded.imported is not None:
-        loaded, _ = recovered(loaded, samples)
-    original = loaded
-    if scheme.has_float8:
-        loaded = with_opset(loaded, FLOAT8_OPSET)
-    applied = find_edges(file, loaded)
+    original, samples = _float_model(path, fixed, given, _pack_name(file, pack), steps)
+    loaded = with_opset(original, FLOAT8_OPSET) if scheme.has_float8 else original
+    applied = transfer_placement(file, loaded)
     notes = _told_of_losses(applied, source, path, strict=strict, partial=partial)
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
@@ -184,13 +169,42 @@ def apply_placement(
     result = AppliedModel(
         file, loaded, applied, scales, new_sites, tuple(notes), folder, sqnr, done.part
     )
-    make_output_folder(folder)
-    files = OutputFolder(folder)
-    with locked(folder):
-        save_model(proto, loaded.base_dir, files.model)
+    _write(result, proto)
+    return result
+
+
+def _pack_name(file: PlacementFile, pack: str | None) -> str:
+    """``pack``, by default the one that the placement was made with."""
+    return pack or file.pack.split()[0]
+
+
+def _float_model(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    data: str | None,
+    pack: str,
+    steps: Sequence[str],
+) -> tuple[Model, Dataset]:
+    """The float model at ``path``, recovered if it is quantized, and what it was compared on."""
+    # Ranges that are kept need no run of the model.
+    model = load_model(path, shapes, bodies=enters_bodies(pack), plugins=data is None)
+    if steps and model.graph.scopes:
+        raise InputError(
+            f"{path}: `recover` does not enter the bodies of If, Loop and Scan; leave it out"
+        )
+    samples = samples_of(data, model)
+    if model.imported is not None:
+        model, _ = recovered(model, samples)
+    return model, samples
+
+
+def _write(result: AppliedModel, proto: ModelProto) -> None:
+    make_output_folder(result.folder)
+    files = OutputFolder(result.folder)
+    with locked(result.folder):
+        save_model(proto, result.model.base_dir, files.model)
         write_text(files.placement, _placement_text(result))
         write_text(files.applied, json.dumps(result.to_json(), indent=2) + "\n")
-    return result
 
 
 def _bases(file: PlacementFile, base: str | None, pack: str | None) -> tuple[Base, str | None]:
@@ -199,7 +213,7 @@ def _bases(file: PlacementFile, base: str | None, pack: str | None) -> tuple[Bas
     A placement that names a type is for an engine that computes a float model in it.
     """
     if file.base is None:
-        return parse_base(base or _default_base(pack or file.pack.split()[0])), None
+        return parse_base(base or _default_base(_pack_name(file, pack))), None
     asked = parse_base(base or file.base)
     return (asked, None) if asked == "float16" else ("float", asked)
 
@@ -218,7 +232,7 @@ def _default_base(pack: str) -> Base:
 
 
 def _told_of_losses(
-    applied: Applied, source: Path, path: Path, *, strict: bool, partial: bool
+    applied: Transferred, source: Path, path: Path, *, strict: bool, partial: bool
 ) -> list[str]:
     """What is said of edges that are not found; raises InputError if they are too many."""
     lost, edges = len(applied.lost), len(applied.lost) + len(applied.found)
@@ -245,7 +259,15 @@ def _folder(model: str | PathLike[str], output: str | PathLike[str] | None) -> P
     return Path(f"{Path(model).stem}.applied" if output is None else output)
 
 
-def _check(ranges: str | None, data: object, io_type: str) -> None:
+def _check(
+    ranges: str | None,
+    data: object,
+    io_type: str,
+    steps: Sequence[str],
+    *,
+    strict: bool,
+    partial: bool,
+) -> None:
     if ranges not in (None, *RANGES):
         raise InputError(unknown("ranges", ranges, RANGES))
     if io_type not in _TYPES:
@@ -254,10 +276,14 @@ def _check(ranges: str | None, data: object, io_type: str) -> None:
         raise InputError("calibrated ranges need data; give `data`")
     if ranges == "kept" and data is not None:
         raise InputError("kept ranges use no data; leave out `ranges` or `data`")
+    if steps and data is None:
+        raise InputError("`recover` needs data; give `data`")
+    if strict and partial:
+        raise InputError("`strict` refuses what `partial` takes; give one of them")
 
 
 def _scales(
-    applied: Applied,
+    applied: Transferred,
     file: PlacementFile,
     model: Model,
     data: Dataset | None,
@@ -285,12 +311,12 @@ def _dataset(data: str, model: Model, notes: list[str]) -> Dataset:
 
 
 def _new_sites(
-    applied: Applied, model: Model, pack: str | None, file: PlacementFile, notes: list[str]
+    applied: Transferred, model: Model, pack: str | None, file: PlacementFile, notes: list[str]
 ) -> tuple[str, ...]:
     if not applied.new_nodes:
         return ()
     try:
-        rules = load_pack(pack or file.pack.split()[0]).rules
+        rules = load_pack(_pack_name(file, pack)).rules
     except InputError as error:
         if pack is not None:
             raise

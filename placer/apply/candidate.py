@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 
 from placer.accuracy.evaluator import Evaluator
-from placer.apply.apply import Applied
+from placer.apply.transfer import Transferred
 from placer.calibration.collect import METHODS, calibrate
 from placer.calibration.dataset import Dataset
 from placer.calibration.methods import threshold
@@ -40,7 +40,7 @@ class Scales:
     calibrated: bool
 
 
-def kept_scales(applied: Applied, file: PlacementFile, model: Model) -> Scales:
+def kept_scales(applied: Transferred, file: PlacementFile, model: Model) -> Scales:
     """The file's own ranges; raises InputError if it has none of a quantized activation."""
     missing = sorted(_activations(applied.placement, model) - applied.ranges.keys())
     if missing:
@@ -49,7 +49,7 @@ def kept_scales(applied: Applied, file: PlacementFile, model: Model) -> Scales:
 
 
 def calibrated_scales(
-    applied: Applied,
+    applied: Transferred,
     model: Model,
     scheme: Scheme,
     data: Dataset,

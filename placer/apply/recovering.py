@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from placer.accuracy.evaluation import Run
-from placer.apply.apply import Applied
 from placer.apply.candidate import Scales, quantized_model
+from placer.apply.transfer import Transferred
 from placer.calibration.dataset import Dataset
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.model import Model
@@ -30,7 +30,7 @@ class Recovered:
 
 def recover(
     model: Model,
-    applied: Applied,
+    applied: Transferred,
     scales: Scales,
     scheme: Scheme,
     data: Dataset,

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from placer.apply.apply import Applied, Lost, apply_placement
 from placer.apply.candidate import kept_scales
+from placer.apply.transfer import Lost, Transferred, transfer_placement
 from placer.common.files import write_text
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
@@ -116,7 +116,7 @@ def export_qat(
     """Write what ``placement``, a placement.yaml, quantizes in ``model``, a float ONNX file.
 
     ``output``: a JSON file, by default ``MODEL.qat.json`` in the current folder. Scales are those
-    that ``apply_placement`` gives with the ranges of the file: where training begins.
+    that ``transfer_placement`` gives with the ranges of the file: where training begins.
 
     Raises InputError for wrong input, for FP8, which fake quantization in PyTorch does not have,
     where no edge is found, and where the file lacks a range.
@@ -132,7 +132,7 @@ def export_qat(
     loaded = load_model(path, optima(given_ranges(shapes)), bodies=bodies)
     if loaded.imported is not None:
         raise InputError(f"{path} is quantized already; give the float model")
-    applied = apply_placement(file, loaded)
+    applied = transfer_placement(file, loaded)
     ranges = kept_scales(applied, file, loaded).ranges
     target = Path(f"{path.stem}.qat.json" if output is None else output)
     tensors = tuple(_tensors(applied, loaded, file.scheme, ranges))
@@ -142,7 +142,7 @@ def export_qat(
 
 
 def _tensors(
-    applied: Applied, model: Model, scheme: Scheme, ranges: Ranges
+    applied: Transferred, model: Model, scheme: Scheme, ranges: Ranges
 ) -> list[FakeQuantization]:
     """Each tensor of each group, in the order of the placement file."""
     inserter = Inserter(model, scheme)

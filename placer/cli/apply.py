@@ -17,7 +17,7 @@ from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.apply.api import AppliedModel
-    from placer.apply.apply import Applied, BrokenGroup, Lost
+    from placer.apply.transfer import BrokenGroup, Lost, Transferred
     from placer.results.parts import RecoveryPart
 
 MAX_ROWS = 20
@@ -157,7 +157,7 @@ def _recovery_line(part: RecoveryPart) -> str:
     return f"recovered by {', '.join(step.step for step in kept)}{gain} on samples held back"
 
 
-def _other_operators(applied: Applied) -> list[str]:
+def _other_operators(applied: Transferred) -> list[str]:
     return [
         f"{transfer.edge} is {transfer.operators[1]}, was {transfer.operators[0]}"
         for transfer in applied.found

@@ -104,7 +104,7 @@ class PlacementFile:
 
 
 def read_placement(path: Path) -> PlacementFile:
-    """Read a placement file to find its edges in another model (``placer.apply.apply``).
+    """Read a placement file to find its edges in another model (``placer.apply.transfer``).
 
     Raises InputError, naming file, line and field, for anything that is no placement file.
     """

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from onnx import ModelProto, numpy_helper
 
-from placer.apply.apply import apply_placement
+from placer.apply.transfer import transfer_placement
 from placer.common.folder_lock import LOCK_FILE, locked
 from placer.graph.structure import structure_of
 from placer.model import load_model
@@ -87,7 +87,7 @@ def test_calibrated_on_data(placer: Run, placement_file: Path):
     assert len(scales_of(written)) > 10
     again = read_placement(Path("out/placement.yaml"))
     assert again.model == loaded(SEED1).fingerprint
-    assert apply_placement(again, loaded(SEED0)).is_exact
+    assert transfer_placement(again, loaded(SEED0)).is_exact
 
 
 def test_ranges_are_kept_without_data(placer: Run, placement_file: Path):

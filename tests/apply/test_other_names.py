@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto
 
-from placer.apply.apply import apply_placement
 from placer.apply.matching import Correspondence, correspond
+from placer.apply.transfer import transfer_placement
 from placer.graph import Edge, Graph, index_graph, tensor_type
 from placer.graph.structure import COMMUTATIVE, structure_of
 from placer.graph.text import parse_model
@@ -134,7 +134,7 @@ def test_any_placement_comes_out_isomorphic(
     other, nodes = renamed(model.proto, seed, reuse=reuse)
     path = folder / "other.onnx"
     onnx.save(other, path)
-    applied = apply_placement(file_of(placement, model.graph, folder), load_model(path))
+    applied = transfer_placement(file_of(placement, model.graph, folder), load_model(path))
     expected = {
         frozenset((nodes.get(e.node, ""), e.input_index) for e in group.edges)
         for group in placement.groups
@@ -153,7 +153,8 @@ def test_of_two_equal_branches_one_is_quantized(tmp_path: Path, seed: int):
     branch = Placement.of([Edge("x", "a1", 0), Edge("qa", "a3", 0), Edge("ra", "join", 0)])
     other, nodes = renamed(proto, seed, reuse=True)
     onnx.save(other, tmp_path / "other.onnx")
-    applied = apply_placement(file_of(branch, graph, tmp_path), load_model(tmp_path / "other.onnx"))
+    model = load_model(tmp_path / "other.onnx")
+    applied = transfer_placement(file_of(branch, graph, tmp_path), model)
     assert {e.node for e in applied.placement.edges} in (
         {nodes["a1"], nodes["a3"], nodes["join"]},
         {nodes["b1"], nodes["b3"], nodes["join"]},
@@ -168,4 +169,4 @@ def test_names_decide_between_equal_branches(tmp_path: Path):
     onnx.save(proto, tmp_path / "same.onnx")
     branch = Placement.of([Edge("x", "b1", 0), Edge("qb", "b3", 0)])
     file = file_of(branch, graph_of(proto), tmp_path)
-    assert apply_placement(file, load_model(tmp_path / "same.onnx")).placement == branch
+    assert transfer_placement(file, load_model(tmp_path / "same.onnx")).placement == branch

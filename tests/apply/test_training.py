@@ -11,9 +11,9 @@ import onnx
 import onnxruntime
 import pytest
 
-from placer.apply.apply import apply_placement
 from placer.apply.candidate import kept_scales, quantized_model
 from placer.apply.training import export_qat
+from placer.apply.transfer import transfer_placement
 from placer.graph import Edge
 from placer.graph.text import parse_model
 from placer.model import Model, load_model
@@ -190,7 +190,7 @@ def test_fake_quantization_computes_what_the_pairs_compute(tmp_path: Path):
     assert sum(one.constant for one in found.tensors) == 3
 
     trained = fake_quantized(program, found.to_json())
-    applied = apply_placement(read_placement(file), model)
+    applied = transfer_placement(read_placement(file), model)
     candidate = quantized_model(
         model, placement, kept_scales(applied, read_placement(file), model), scheme
     )

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from placer.apply.apply import apply_placement
+from placer.apply.transfer import transfer_placement
 from placer.engines.tensorrt.offline_builder import check_model
 from placer.errors import InputError
 from placer.graph import Edge
@@ -150,7 +150,7 @@ def test_placement_yaml_tells_formats_where_there_are_any(save: Save, tmp_path: 
     assert told == [("conv2", None), ("conv3", FLOAT8), ("conv1", None)]
     model = load_model(save(CONVS))
     assert load_placement(path, model.graph) == MIXED
-    assert apply_placement(read_placement(path), model).placement == MIXED
+    assert transfer_placement(read_placement(path), model).placement == MIXED
     plain = yaml.safe_load(written(save, Placement.of(MIXED.edges), INT8))
     assert {key for group in plain["groups"] for key in group} == {"range", "edges"}
     assert "formats" not in plain["scheme"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from placer.graph.structure import GRAPH_OUTPUT, Structure, structure_of
 from placer.model import Model
 from placer.quantization import Placement, Range, Ranges, union
 from placer.quantization.placement import ScaleGroup
-from placer.quantization.placement_file import Pin, PlacementFile
+from placer.quantization.placement_file import Group, Pin, PlacementFile
 
 MAX_CANDIDATES = 3
 
@@ -62,8 +62,8 @@ class BrokenGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class Applied:
-    """What ``apply_placement`` finds.
+class Transferred:
+    """What ``transfer_placement`` finds.
 
     ``ranges``: the file's, by the model's tensors; they are those of the other weights.
     ``pinned``: of these tensors, what the user gave (``placer.quantization.overrides``).
@@ -82,7 +82,7 @@ class Applied:
     new_nodes: tuple[str, ...]
 
 
-def apply_placement(file: PlacementFile, model: Model) -> Applied:
+def transfer_placement(file: PlacementFile, model: Model) -> Transferred:
     """Find the edges of ``file`` in ``model``, by name and by structure.
 
     With the structure in the file, nodes are matched by what is around them, and names only
@@ -90,49 +90,84 @@ def apply_placement(file: PlacementFile, model: Model) -> Applied:
     Raises InputError if the file contradicts itself, or if it has edges and the model none of them.
     """
     finder = _Finder(file, model.graph)
-    transferred: list[Found] = []
-    lost: list[Lost] = []
-    groups: set[ScaleGroup] = set()
-    broken: list[BrokenGroup] = []
-    ranges: dict[str, Range] = {}
-    pinned: dict[str, Pin] = {}
-    per_tensor: set[Edge] = set()
-    for group in sorted(file.groups, key=lambda g: sorted(g.edges)):
-        results = [finder.find(edge) for edge in sorted(group.edges)]
-        here = [result for result in results if isinstance(result, Found)]
-        gone = [result for result in results if isinstance(result, Lost)]
-        transferred += here
-        lost += gone
-        if not here:
-            continue
-        edges = frozenset(one.edge for one in here)
-        groups.add(ScaleGroup(edges, group.format))
-        per_tensor.update(f.edge for f in here if f.source in group.per_tensor)
-        if gone:
-            broken.append(BrokenGroup(tuple(sorted(edges)), tuple(x.edge for x in gone)))
-        if group.range is not None:
-            for tensor in {edge.tensor for edge in edges}:
-                known = [ranges[tensor]] if tensor in ranges else []
-                ranges[tensor] = union([group.range, *known])
-                if group.pinned is not None:
-                    pinned[tensor] = group.pinned
-    if lost and not transferred:
+    groups = [
+        _TransferredGroup.of(group, finder)
+        for group in sorted(file.groups, key=lambda group: sorted(group.edges))
+    ]
+    found = tuple(edge for group in groups for edge in group.found)
+    lost = tuple(edge for group in groups for edge in group.lost)
+    if lost and not found:
         raise InputError(
             f"{file.path}: none of its {len(lost)} edges is found in {model.path}; "
             "give the placement of this network, or run placer optimize"
         )
+    ranges, pinned = _ranges_and_pins(groups)
     matched = finder.correspondence
-    base = None if file.base == "float" else file.base
-    return Applied(
-        placement=Placement(frozenset(groups), frozenset(per_tensor), base),
+    return Transferred(
+        placement=_placement(groups, None if file.base == "float" else file.base),
         ranges=ranges,
         pinned=pinned,
-        found=tuple(transferred),
-        lost=tuple(lost),
-        broken=tuple(broken),
+        found=found,
+        lost=lost,
+        broken=tuple(
+            BrokenGroup(tuple(sorted(group.edges)), tuple(lost.edge for lost in group.lost))
+            for group in groups
+            if group.edges and group.lost
+        ),
         is_exact=None if matched is None else matched.is_exact,
         new_nodes=() if matched is None else tuple(_new_nodes(matched)),
     )
+
+
+@dataclass(frozen=True)
+class _TransferredGroup:
+    """A scale group of the file, and what is found of it."""
+
+    source: Group
+    found: tuple[Found, ...]
+    lost: tuple[Lost, ...]
+
+    @staticmethod
+    def of(group: Group, finder: _Finder) -> _TransferredGroup:
+        results = [finder.find(edge) for edge in sorted(group.edges)]
+        return _TransferredGroup(
+            group,
+            tuple(result for result in results if isinstance(result, Found)),
+            tuple(result for result in results if isinstance(result, Lost)),
+        )
+
+    @property
+    def edges(self) -> frozenset[Edge]:
+        return frozenset(found.edge for found in self.found)
+
+
+def _placement(groups: Sequence[_TransferredGroup], base: str | None) -> Placement:
+    per_tensor = frozenset(
+        found.edge
+        for group in groups
+        for found in group.found
+        if found.source in group.source.per_tensor
+    )
+    found = (group for group in groups if group.edges)
+    scale_groups = frozenset(ScaleGroup(group.edges, group.source.format) for group in found)
+    return Placement(scale_groups, per_tensor, base)
+
+
+def _ranges_and_pins(
+    groups: Sequence[_TransferredGroup],
+) -> tuple[dict[str, Range], dict[str, Pin]]:
+    """By tensor of the model the range of all groups that it is in, and what is pinned of it."""
+    ranges: dict[str, Range] = {}
+    pinned: dict[str, Pin] = {}
+    for group in groups:
+        if group.source.range is None:
+            continue
+        for tensor in {edge.tensor for edge in group.edges}:
+            known = [ranges[tensor]] if tensor in ranges else []
+            ranges[tensor] = union([group.source.range, *known])
+            if group.source.pinned is not None:
+                pinned[tensor] = group.source.pinned
+    return ranges, pinned
 
 
 def _new_nodes(matched: Correspondence) -> Iterator[str]:

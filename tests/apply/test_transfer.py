@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placer.apply.apply import Applied, apply_placement
 from placer.apply.matching import correspond
+from placer.apply.transfer import Transferred, transfer_placement
 from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.structure import parse_structure, structure_of
@@ -90,7 +90,7 @@ def test_retrained_with_another_seed(tmp_path: Path, pack: str):
     weights = [m.array("head.weight") for m in (first, second)]
     assert not np.allclose(*weights)
     placement = default(first.graph, rules)
-    applied = apply_placement(file_of(placement, first.graph, tmp_path, pack), second)
+    applied = transfer_placement(file_of(placement, first.graph, tmp_path, pack), second)
     assert applied.is_exact
     assert all(found.by_name for found in applied.found)
     assert applied.placement == placement == default(second.graph, rules)
@@ -102,7 +102,7 @@ def test_the_other_exporter_of_torch(tmp_path: Path):
     rules, first, second = load_pack("tensorrt"), loaded(SEED0), loaded(DYNAMO)
     placement = default(first.graph, rules)
     file = file_of(placement, first.graph, tmp_path)
-    applied = apply_placement(file, second)
+    applied = transfer_placement(file, second)
     assert [f.edge for f in applied.found if f.by_name] == []
     assert (applied.lost, applied.broken, applied.new_nodes) == ((), (), ())
     assert applied.placement == default(second.graph, rules)
@@ -116,7 +116,7 @@ def test_what_the_other_exporter_writes_otherwise_is_told(tmp_path: Path):
     rules = load_pack("onnxruntime")
     first, second = loaded(SEED0), loaded(DYNAMO)
     placement = default(first.graph, rules)
-    applied = apply_placement(file_of(placement, first.graph, tmp_path, "onnxruntime"), second)
+    applied = transfer_placement(file_of(placement, first.graph, tmp_path, "onnxruntime"), second)
     assert applied.lost == ()
     assert applied.is_exact is False
     changed = {str(f.edge): f.operators for f in applied.found if f.operators is not None}
@@ -130,13 +130,13 @@ def test_a_careless_exporter(save: Save, tmp_path: Path):
     rules = load_pack("tensorrt")
     first, second = (load_model(save(text)) for text in (RESIDUAL, RESIDUAL_AGAIN))
     placement = default(first.graph, rules)
-    applied = apply_placement(file_of(placement, first.graph, tmp_path), second)
+    applied = transfer_placement(file_of(placement, first.graph, tmp_path), second)
     assert (applied.lost, applied.new_nodes) == ((), ())
     names = partners(correspond(structure_of(first.graph), structure_of(second.graph)))
     assert layers(plan(second.graph, applied.placement, rules)) == layers(
         plan(first.graph, placement, rules), names
     )
-    residual = apply_placement(file_of(RESIDUAL_PLACEMENT, first.graph, tmp_path), second)
+    residual = transfer_placement(file_of(RESIDUAL_PLACEMENT, first.graph, tmp_path), second)
     (skip,) = (f.edge for f in residual.found if f.source == Edge("q", "add", 1))
     assert (skip.tensor, skip.input_index) == ("a1", 0)
 
@@ -150,7 +150,7 @@ def test_matmul_and_add_for_gemm(save: Save, tmp_path: Path):
         "float[5, 4] w3 = {0.1}", "float[4, 5] w4 = {0.1}, float[5] b = {1,2,3,4,5}"
     )
     second = load_model(save(text, "other.onnx"))
-    applied = apply_placement(file_of(RESIDUAL_PLACEMENT, first.graph, tmp_path), second)
+    applied = transfer_placement(file_of(RESIDUAL_PLACEMENT, first.graph, tmp_path), second)
     assert applied.lost == ()
     operators = {f.source.node: f.operators for f in applied.found}
     assert operators["head"] == ("Gemm", "MatMul")
@@ -161,9 +161,9 @@ def test_matmul_and_add_for_gemm(save: Save, tmp_path: Path):
 # --- another network ------------------------------------------------------------------------
 
 
-def applied_to(text: str, save: Save, folder: Path) -> Applied:
+def applied_to(text: str, save: Save, folder: Path) -> Transferred:
     first, second = load_model(save(RESIDUAL)), load_model(save(text, "other.onnx"))
-    return apply_placement(file_of(RESIDUAL_PLACEMENT, first.graph, folder), second)
+    return transfer_placement(file_of(RESIDUAL_PLACEMENT, first.graph, folder), second)
 
 
 def test_what_is_gone_is_listed(save: Save, tmp_path: Path):
@@ -220,10 +220,10 @@ def test_a_file_without_structure_matches_by_name(save: Save, tmp_path: Path):
     file_of(RESIDUAL_PLACEMENT, model.graph, tmp_path)
     path = tmp_path / "placement.yaml"
     path.write_text(path.read_text().partition("structure:")[0])
-    applied = apply_placement(read_placement(path), model)
+    applied = transfer_placement(read_placement(path), model)
     assert (applied.placement, applied.is_exact) == (RESIDUAL_PLACEMENT, None)
     other = load_model(save(RESIDUAL.replace("[conv2]", "[conv2b]"), "other.onnx"))
-    applied = apply_placement(read_placement(path), other)
+    applied = transfer_placement(read_placement(path), other)
     assert {x.edge.node for x in applied.lost} == {"conv2"}
     assert applied.lost[0].candidates[0] == "conv2b"
 
@@ -238,4 +238,4 @@ def test_a_damaged_structure_is_named(save: Save, tmp_path: Path):
     path = tmp_path / "placement.yaml"
     path.write_text(path.read_text().replace('["conv1"', '["convX"'))
     with pytest.raises(InputError, match="'structure' does not have the edge w1 -> conv1"):
-        apply_placement(read_placement(path), model)
+        transfer_placement(read_placement(path), model)
