@@ -15,7 +15,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from placer.errors import PlacerError
-from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.learning.builder import BuilderPlans
 from placer.learning.case import Case, Judgement, judge
@@ -24,7 +23,7 @@ from placer.learning.region import Operators, differing_operators, parts_around
 from placer.learning.shrink import shrink
 from placer.learning.text import model_text, with_short_names
 from placer.plan.diff import diff_plans
-from placer.prediction.rule_tests import layer_line, predicted_lines
+from placer.prediction.rule_tests import edge_text, layer_line, predicted_lines
 from placer.rules.matcher import match_rules
 from placer.rules.pack import Pack
 from placer.rules.schema import Rule
@@ -211,16 +210,12 @@ def _with_layers(
     layout = rule.layouts[guess.layout]
     of_layout = {e for e in case.placement.edges if f"{e.node}.{e.tensor}" in layout.quantize}
     if layout.quantize:
-        test["quantized"] = {guess.layout: sorted(_text(e) for e in of_layout)}
+        test["quantized"] = {guess.layout: sorted(edge_text(e) for e in of_layout)}
     floats = {node.name for node in guess.floats}
-    more = sorted(_text(e) for e in case.placement.edges - of_layout if e.node not in floats)
+    more = sorted(edge_text(e) for e in case.placement.edges - of_layout if e.node not in floats)
     lines = predicted_lines(graph, rule, guess.layout, pack, more)
     explained = plans.predicted(_without(case, guess.floats), pack)
     if lines == [layer_line(layer) for layer in explained.layers]:
         test |= {"pairs": more} if more else {}
         test["layers"] = {guess.layout: lines}
     return document
-
-
-def _text(edge: Edge) -> str:
-    return f"{edge.tensor}->{edge.node or 'output'}[{edge.input_index}]"

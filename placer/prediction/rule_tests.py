@@ -53,14 +53,14 @@ def _test_failures(rule: Rule, test: RuleTest, pack: Pack) -> Iterator[str]:
             yield f"'quantized' names unknown layout '{layout}'"
             continue
         edges = sites[0].layouts[layout].quantize
-        if {_text(edge) for edge in edges} != set(expected):
-            got = sorted(_text(edge) for edge in edges)
+        if {edge_text(edge) for edge in edges} != set(expected):
+            got = sorted(edge_text(edge) for edge in edges)
             yield f"layout '{layout}': expected {sorted(expected)}, found {got}"
     for layout, lines in test.layers.items():
         if layout not in rule.layouts:
             yield f"'layers' names unknown layout '{layout}'"
             continue
-        unknown = sorted(set(test.pairs) - {_text(edge) for edge in _all_edges(graph)})
+        unknown = sorted(set(test.pairs) - {edge_text(edge) for edge in _all_edges(graph)})
         if unknown:
             yield f"'pairs' names the unknown edge '{unknown[0]}'"
             return
@@ -83,7 +83,7 @@ def predicted_lines(
     sites = find_sites(graph, [rule])
     placed = place(sites, {site.name: layout for site in sites})
     tied = [tuple(edge.tensor for edge in group.edges) for group in placed.groups]
-    more = [edge for edge in _all_edges(graph) if _text(edge) in pairs]
+    more = [edge for edge in _all_edges(graph) if edge_text(edge) in pairs]
     placement = Placement.of([*placed.edges, *more], tied)
     predictor = make_predictor(graph, pack, Target(typing="strong"), "float16")
     return [layer_line(layer) for layer in predictor.predict(placement).plan.layers]
@@ -98,5 +98,6 @@ def _bound(match: Match) -> dict[str, str]:
     return {name: node.name for name, node in match.nodes.items()}
 
 
-def _text(edge: Edge) -> str:
+def edge_text(edge: Edge) -> str:
+    """An edge as the inline tests of rules write it."""
     return f"{edge.tensor}->{edge.node or 'output'}[{edge.input_index}]"

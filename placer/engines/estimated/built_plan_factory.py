@@ -39,11 +39,7 @@ class BuiltPlanFactory:
         options.check_extra(NAME, OPTIONS)
         library = import_builder()
         check_gpu(library, f"sm{gpu.compute_capability.replace('.', '')}")
-        memory = options.whole("memory-gb")
-        limits = Limits(
-            compile_s=float(options.whole("build-timeout") or Limits.compile_s),
-            memory_bytes=None if memory is None else memory << 30,
-        )
+        limits = Limits.of(options.whole("build-timeout"), options.whole("memory-gb"))
         folder = options.extra.get("build-cache")
         return BuiltPlanEngine(
             library,

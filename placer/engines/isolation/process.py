@@ -56,6 +56,14 @@ class Limits:
     memory_bytes: int | None = None
     grace_s: float = 2.0
 
+    @staticmethod
+    def of(compile_s: int | None, memory_gib: int | None) -> Limits:
+        """Limits that a user gave; None keeps the default."""
+        return Limits(
+            compile_s=Limits.compile_s if compile_s is None else float(compile_s),
+            memory_bytes=None if memory_gib is None else memory_gib << 30,
+        )
+
 
 class WorkerProcess:
     """A worker process, its engine made."""

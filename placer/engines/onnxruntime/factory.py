@@ -70,11 +70,7 @@ class OnnxRuntimeFactory:
             "base": _base(provider, options.base),
             "device": _device(provider, options.device),
         }
-        memory = options.whole("memory-gb")
-        limits = Limits(
-            compile_s=float(options.whole("compile-timeout") or Limits.compile_s),
-            memory_bytes=None if memory is None else memory << 30,
-        )
+        limits = Limits.of(options.whole("compile-timeout"), options.whole("memory-gb"))
         spec = EngineSpec("placer.engines.onnxruntime.provider_engine", "create", arguments)
         return IsolatedEngine(spec, limits, user_log_path("placer"))
 

@@ -64,10 +64,6 @@ class OpenVinoFactory:
                 "`objective` throughput needs several `threads`, which its streams share, and this "
                 "run has 1; give as many as the machine that the model is for has cores"
             )
-        memory = options.whole("memory-gb")
-        limits = Limits(
-            compile_s=float(options.whole("compile-timeout") or Limits.compile_s),
-            memory_bytes=None if memory is None else memory << 30,
-        )
+        limits = Limits.of(options.whole("compile-timeout"), options.whole("memory-gb"))
         spec = EngineSpec("placer.engines.openvino.engine", "create", arguments)
         return IsolatedEngine(spec, limits, user_log_path("placer"))

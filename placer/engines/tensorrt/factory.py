@@ -32,6 +32,7 @@ OPTIONS = (
 )
 
 TYPINGS = ("strong", "weak")
+LEVELS = ("0", "1", "2", "3", "4", "5")
 
 
 class TensorRtFactory:
@@ -55,6 +56,7 @@ class TensorRtFactory:
             raise InputError("`gpu` and `build_for` go with engine fusion-model; use `device`")
         options.check_extra(self._kind, OPTIONS)
         extra = options.extra
+        workspace = options.whole("workspace-mb")
         fixed = {name: ShapeRange.fixed(shape) for name, shape in options.shapes.items()}
         arguments: dict[str, Any] = {
             "kind": self._kind,
@@ -62,17 +64,14 @@ class TensorRtFactory:
             "shapes": {**fixed, **options.shape_ranges},
             "shape_values": parse_shape_values(extra[OPTION]) if OPTION in extra else {},
             "typing": _typing(extra),
-            "workspace_bytes": _scaled(extra, "workspace-mb", 1 << 20),
-            "optimization_level": _scaled(extra, "optimization-level", 1),
+            "workspace_bytes": None if workspace is None else workspace << 20,
+            "optimization_level": _optimization_level(extra),
             "timing_cache": Path(extra.get("timing-cache", user_cache_path("placer") / "timing")),
             "plugins": tuple(Path(p) for p in extra.get("plugins", "").split(os.pathsep) if p),
             "flush_l2": extra.get("flush-l2", "false").lower() == "true",
         }
         spec = EngineSpec("placer.engines.tensorrt.engine", "create", arguments)
-        limits = Limits(
-            compile_s=float(_scaled(extra, "build-timeout", 1) or Limits.compile_s),
-            memory_bytes=_scaled(extra, "memory-gb", 1 << 30),
-        )
+        limits = Limits.of(options.whole("build-timeout"), options.whole("memory-gb"))
         return IsolatedEngine(spec, limits, user_log_path("placer"))
 
 
@@ -91,9 +90,10 @@ def _typing(extra: Mapping[str, str]) -> str:
     return typing
 
 
-def _scaled(extra: Mapping[str, str], key: str, unit: int) -> int | None:
-    if key not in extra:
+def _optimization_level(extra: Mapping[str, str]) -> int | None:
+    level = extra.get("optimization-level")
+    if level is None:
         return None
-    if not extra[key].isdecimal():
-        raise InputError(f"engine option {key}={extra[key]}: give a whole number")
-    return int(extra[key]) * unit
+    if level not in LEVELS:
+        raise InputError(f"engine option optimization-level={level}: give {', '.join(LEVELS)}")
+    return int(level)
