@@ -21,7 +21,7 @@ from tests.few_digits import CALIBRATION
 
 MODEL = DIGITS / "digits.onnx"
 DATA = DIGITS / "calibration.npz"
-# What plug-ins use, see docs/engines.md and examples/.
+# What plug-ins use, see docs/engine-plugins.md and examples/.
 PLUGINS = {
     "placer.engines.base": ("Compiled", "Engine", "Tensors"),
     "placer.engines.registry": ("EngineFactory", "EngineOptions"),

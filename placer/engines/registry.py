@@ -1,7 +1,7 @@
 """Which engines there are: the built-in ones and those that other distributions add.
 
 A distribution adds an engine through an entry point of the group ``placer.engines``: the entry's
-name is the engine's name and its object an ``EngineFactory``. See ``docs/engines.md``.
+name is the engine's name and its object an ``EngineFactory``. See ``docs/engine-plugins.md``.
 """
 
 from __future__ import annotations
