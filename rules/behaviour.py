@@ -91,6 +91,18 @@ class Behaviour(Strict):
         description="Whether rules look into the bodies of If, Loop and Scan: `entered` where the "
         "engine fuses pairs there as elsewhere; else what is there stays `float`.",
     )
+    types: Literal["chosen", "written"] = Field(
+        default="chosen",
+        description="Who says in which type what is not quantized is computed: the engine has it "
+        "`chosen`, whatever the file says, or it is `written` into the file, as TensorRT takes it: "
+        "by default FP16 is.",
+    )
+    pairs: Literal["any", "symmetric"] = Field(
+        default="any",
+        description="Which pairs of a file the engine takes: `any`, or `symmetric` ones with one "
+        "scale for an activation; `placer explain` says which of the others it refuses, and which "
+        "it computes in float.",
+    )
     half: Literal["quantized", "kept"] = Field(
         default="quantized",
         description="What becomes of operators on FP16 or BF16 tensors between pairs: integer "

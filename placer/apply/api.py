@@ -221,14 +221,13 @@ def _bases(file: PlacementFile, base: str | None, pack: str | None) -> tuple[Bas
 def _default_base(pack: str) -> Base:
     """The type that the engine of ``pack`` takes for what is not quantized.
 
-    TensorRT alone gets it written into the file; where a pack is not to be had, float is right
-    everywhere.
+    Where a pack is not to be had, float is right everywhere.
     """
     try:
-        engine = load_pack(pack).manifest.engine
+        types = load_pack(pack).manifest.behaviour.types
     except InputError:
         return "float"
-    return "float16" if engine == "tensorrt" else "float"
+    return "float16" if types == "written" else "float"
 
 
 def _told_of_losses(

@@ -13,6 +13,7 @@ from rich.table import Table
 
 import placer
 from placer.cli.options import Shapes, json_option, option, shape_ranges_of, with_flags
+from placer.common.names import engine_title
 from placer.errors import RunError
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
@@ -20,7 +21,6 @@ if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.model.importing import Finding
     from placer.plan import Plan
 
-MAX_FINDINGS = 30
 EXAMPLES = ("placer check quantized.onnx --static", "placer check model.onnx --gpu rtx-5090")
 
 
@@ -57,6 +57,8 @@ def check_command(
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
+        if report.placed_for is not None:
+            typer.echo(_placed_for(model, report.placed_for))
         if report.findings:
             _print_findings(report.findings)
         elif static:
@@ -69,14 +71,27 @@ def check_command(
         raise RunError(report.refusal.replace("refuses it", f"refuses {model}", 1))
 
 
+def _placed_for(model: Path, engine: str) -> str:
+    return (
+        f"{model} was placed for {engine_title(engine)}, not for TensorRT; 'placer optimize "
+        f"{model} --engine tensorrt' places its pairs anew"
+    )
+
+
 def _print_findings(findings: Sequence[Finding]) -> None:
+    """A line for each fix, with the first node that needs it: what is refused comes first."""
     console = Console()
-    for finding in findings[:MAX_FINDINGS]:
+    by_fix: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in sorted(findings, key=lambda finding: finding.verdict != "refused"):
+        by_fix.setdefault((finding.verdict, finding.op, finding.fix), []).append(finding)
+    for group in by_fix.values():
+        alike = len(group) - 1
+        more = f" (and {alike} more node{'s' if alike > 1 else ''})" if alike else ""
         console.print(
-            f"{finding.verdict}: {finding}", highlight=False, soft_wrap=True, markup=False
+            f"{group[0].verdict}: {group[0]}{more}", highlight=False, soft_wrap=True, markup=False
         )
-    if len(findings) > MAX_FINDINGS:
-        console.print(f"and {len(findings) - MAX_FINDINGS} more; --json shows all")
+    if len(by_fix) < len(findings):
+        console.print("--json lists every node")
     left = [finding.node for finding in findings if not finding.imported]
     if left:
         others = f" and {len(left) - 1} more" if len(left) > 1 else ""

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from placer.cli.options import with_flags
 from placer.cli.trial_lines import header, line, mark, shown, speedup
+from placer.common.names import engine_title
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
     from placer.results.objective import Objective
@@ -146,7 +147,10 @@ def print_result(console: Console, result: Result, folder: str) -> None:
         note = f"what is not quantized is computed in {result.best.base}"
         console.print(note, highlight=False)
     if result.best is not None and result.best.quantized_edges:
-        note = f"placed for {result.engine.name}; another engine may run it slower than float"
+        note = (
+            f"placed for {engine_title(result.engine.name)}; another engine may run it slower than "
+            "float"
+        )
         console.print(note, highlight=False)
     console.print(f"outputs are in {escape(folder)}", highlight=False)
 

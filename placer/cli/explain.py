@@ -12,7 +12,15 @@ from rich.markup import escape
 
 import placer
 from placer.cli.explain_output import no_times, print_actual, print_explanation
-from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
+from placer.cli.options import (
+    CustomOps,
+    Fix,
+    Shapes,
+    fixes_of,
+    json_option,
+    option,
+    shapes_of,
+)
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.explaining.api import ModelExplanation
@@ -35,6 +43,7 @@ def explain_command(
         ),
     ] = None,
     shape: Shapes = None,
+    fix: Fix = None,
     custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
     gpu: Annotated[
         str | None,
@@ -111,6 +120,7 @@ def explain_command(
         weak=weak,
         pack=pack,
         shapes=shapes_of(shape or []),
+        fix=fixes_of(fix or []),
         actual=actual,
         profile=profile,
     )

@@ -9,6 +9,18 @@ from difflib import get_close_matches
 # Ratio of difflib from which on a name is meant: `fp16` is near to `float16`, `trt` to `tensorrt`.
 _NEAR = 0.54
 
+_TITLES = {
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "tensorrt": "TensorRT",
+    "tensorrt-rtx": "TensorRT-RTX",
+}
+
+
+def engine_title(name: str) -> str:
+    """The name of an engine in a sentence: as its makers write it, where that is known."""
+    return _TITLES.get(name, name)
+
 
 def texts_of(given: str | Iterable[str]) -> tuple[str, ...]:
     """Texts, of which one may be given by itself."""

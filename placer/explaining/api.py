@@ -143,6 +143,7 @@ def explain(
     weak: bool = False,
     pack: str | None = None,
     shapes: Mapping[str, GivenShape] | None = None,
+    fix: Mapping[str, float] | None = None,
     actual: str | PathLike[str] | None = None,
     profile: str | PathLike[str] | None = None,
 ) -> ModelExplanation:
@@ -154,6 +155,7 @@ def explain(
     ``pack``: by default the fit's, the built-in one that a placement or a model written by placer
     names, where no ``gpu`` is given, or tensorrt. ``base``: by default float16 on a GPU, else
     float, or the fit's.
+    ``fix``: values of inputs that become constants, as in ``optimize``.
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
 
@@ -173,7 +175,7 @@ def explain(
     target = target_on(device, weak)
     given = optima(given_ranges(shapes))
     with without_collection():
-        placed = placed_model(path, source, given, rules)
+        placed = placed_model(path, source, given, fix, rules)
         explainer = _explainer(placed, rules, device, target, base)
         if placed.placement is None:
             explanation = explainer.explain(place(explainer.sites, {}))

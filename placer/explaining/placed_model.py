@@ -53,20 +53,31 @@ class PlacedModel:
 
 
 def placed_model(
-    path: Path, placement: Path | None, shapes: Mapping[str, tuple[int, ...]], pack: Pack
+    path: Path,
+    placement: Path | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    fix: Mapping[str, float] | None,
+    pack: Pack,
 ) -> PlacedModel:
     """The model at ``path`` with its own pairs, with those of ``placement``, or without any.
 
-    Raises InputError for files that cannot be read, and for a placement on a quantized file.
+    ``fix``: values of inputs that become constants. Raises InputError for files that cannot be
+    read, and for a placement on a quantized file or values of its inputs.
     """
     at_run_time = quantizes_at_run_time(path)
     known = pack.manifest.behaviour.run_time_scales == "predicted"
     if is_quantized_file(path) or (at_run_time and known):
         if placement is not None:
             raise InputError(f"{path} has Q/DQ pairs already; give the float model or no placement")
+        if fix:
+            raise InputError(
+                f"{path} is quantized; recover the float model by placer import before `fix`"
+            )
         return _with_own_pairs(path, shapes, pack)
     plugins = pack.manifest.behaviour.foreign == "plugins"
-    model = load_model(path, shapes, bodies=pack.enters_bodies, plugins=plugins).as_written()
+    model = load_model(
+        path, shapes, fix=fix, bodies=pack.enters_bodies, plugins=plugins
+    ).as_written()
     graph, scopes = model.graph, model.graph.scopes
     bodies = bodies_of(model.flat(), scopes)
     if placement is None:
@@ -101,7 +112,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     graph, stored = with_float_ports(extracted, extracted.graph(shapes, path))
     scopes: Scopes = {name: scope for name, scope in flat_scopes.items() if name in graph.by_name}
     placement, pairs, refused = extracted.placement, own_pairs(extracted), ""
-    if pack.manifest.engine == "tensorrt":
+    if behaviour.pairs == "symmetric":
         placement = placement.without(kept_in_float(extracted, graph))
         if behaviour.kernels != "generated":  # Those compute what others fold.
             graph = without_norms(graph, placement)

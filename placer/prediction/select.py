@@ -54,7 +54,7 @@ def make_predictor(
     behaviour, scheme = pack.manifest.behaviour, pack.manifest.scheme
     if behaviour.wide_types == "narrowed":
         graph = _narrowed(graph)
-    if pack.manifest.engine != "tensorrt":  # Others choose types themselves.
+    if behaviour.types == "chosen":
         target = replace(target, typing=None)
     integer, integers = scheme.integer, None
     equal = equal_nodes(graph) if behaviour.equal == "merged" else {}

@@ -303,7 +303,7 @@ def test_operators_that_the_engine_lacks_are_told(tmp_path: Path):
     path = tmp_path / "lists.onnx"
     onnx.save(with_random_weights(text), path)
     (told,) = placer.explain(path).unpredicted
-    assert told.startswith("tensorrt has no SequenceAt, SplitToSequence: it builds no engine")
+    assert told.startswith("TensorRT has no SequenceAt, SplitToSequence: it builds no engine")
     assert placer.explain(path, pack="onnxruntime").unpredicted == ()
     task = prepare(Request(model=path, engine="fusion-model", gpu="a100"), QuietObserver())
     assert told in task.warnings
@@ -326,7 +326,7 @@ def test_a_file_with_a_plugin_of_tensorrt_is_explained(tmp_path: Path):
     found = placer.explain(path)
     assert "EfficientNMS_TRT" in {layer.op for layer in found.explanation.plan.layers}
     (told,) = found.unpredicted
-    assert told.startswith("tensorrt needs plugins for TRT.EfficientNMS_TRT")
+    assert told.startswith("TensorRT needs plugins for TRT.EfficientNMS_TRT")
     with pytest.raises(InputError, match="EfficientNMS_TRT, which ONNX does not have"):
         placer.explain(path, pack="onnxruntime")
 
@@ -374,4 +374,4 @@ def test_a_pack_says_whether_its_engine_may_have_plugins(tmp_path: Path):
     }
     (pack / "pack.yaml").write_text(yaml.safe_dump(manifest))
     (told,) = placer.explain(path, pack=str(pack)).unpredicted
-    assert told.startswith("onnxruntime needs plugins for TRT.Folded")
+    assert told.startswith("ONNX Runtime needs plugins for TRT.Folded")

@@ -15,9 +15,11 @@ from placer.errors import InputError
 from placer.graph.bodies import Bodies, bodies_of
 from placer.model import load_model
 from placer.model.fixed_inputs import fixed_values
+from tests.conftest import Finished
 from tests.model.test_normalize import outputs
 
 Save = Callable[..., Path]
+ARTEFACTS = Path(__file__).parent.parent / "artefacts"
 
 # A switch as in silero-vad: one network for each sampling rate.
 NETWORK = """
@@ -80,6 +82,20 @@ def test_the_branch_that_runs_takes_the_place_of_the_if(
     (found,) = outputs(proto, **values)
     assert np.array_equal(expected, found)
     assert load_model(fixed.model).graph.by_op["Conv"]
+
+
+def test_explain_shows_the_branch_that_runs(save: Save, placer: Callable[..., Finished]):
+    path, shapes = save(NETWORK), ("--shape", "x=1x4x8x8")
+    assert "stay float in the bodies" in placer("explain", path, *shapes).out
+    fixed = placer("explain", path, *shapes, "--fix", "sr=8000", "--all").out
+    assert "stay float in the bodies" not in fixed
+    assert "│ other " in fixed
+    assert placer("explain", path, *shapes, "--fix", "rate=1").code == 2
+
+
+def test_explain_fixes_no_input_of_a_file_with_pairs():
+    with pytest.raises(InputError, match=r"torch_fx\.onnx is quantized; recover the float model"):
+        placer.explain(ARTEFACTS / "torch_fx.onnx", fix={"image": 1})
 
 
 def test_a_shape_that_decides_an_if_is_fixed_too(save: Save, tmp_path: Path):

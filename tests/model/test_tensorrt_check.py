@@ -13,9 +13,11 @@ from placer.engines.tensorrt.offline_builder import check_model
 from placer.graph.text import parse_model
 from placer.model import load_quantized
 from placer.model.importing import Finding, check_pairs
+from placer.qdq.origin import name_origin
 from tests.conftest import DIGITS, Finished
 
 Save = Callable[..., Path]
+ARTEFACTS = Path(__file__).parent.parent / "artefacts"
 
 DOMAINS = '"com.microsoft": 1, "qonnx.custom_op.general": 1'
 ONES = ", ".join(["1"] * 16)
@@ -305,4 +307,37 @@ def test_check_static_needs_no_builder(save: Save, placer: Callable[..., Finishe
     taken = placer("check", save(text_of(TAKEN["int8"])), "--static")
     assert (taken.code, "TensorRT takes every Q/DQ pair" in taken.out) == (0, True)
     float_model = placer("check", DIGITS / "digits.onnx", "--static", "--json")
-    assert (float_model.code, json.loads(float_model.out)) == (0, {"pairs": []})
+    assert (float_model.code, json.loads(float_model.out)) == (
+        0,
+        {"placed_for": None, "pairs": []},
+    )
+
+
+def test_check_says_first_which_engine_placer_placed_the_pairs_for(
+    save: Save, placer: Callable[..., Finished]
+):
+    path = save(text_of(TAKEN["int8"]))
+    for pack, told in [
+        ("openvino 0.23.0", f"{path} was placed for OpenVINO, not for TensorRT; "),
+        ("tensorrt-rtx 0.9.0", f"TensorRT takes every Q/DQ pair of {path}"),
+        ("of-a-colleague 1.0.0", f"TensorRT takes every Q/DQ pair of {path}"),
+    ]:
+        proto = onnx.load(path)
+        name_origin(proto, "p", pack, calibrated=True)
+        onnx.save(proto, path)
+        assert placer("check", path, "--static").out.startswith(told)
+
+
+def test_check_prints_a_line_for_each_fix_and_what_is_refused_first(
+    placer: Callable[..., Finished],
+):
+    path = ARTEFACTS / "torch_eager.onnx"
+    lines = placer("check", path, "--static").out.splitlines()
+    assert [line.partition(":")[0] for line in lines[:4]] == ["refused"] * 3 + ["altered"]
+    assert [line.partition("; ")[2] for line in lines[1:3]] == [
+        "remove the Cast and retype the zero points (and 7 more nodes)",
+        "keep the bias float (and 2 more nodes)",
+    ]
+    assert lines[4] == "--json lists every node"
+    pairs = json.loads(placer("check", path, "--static", "--json").out)["pairs"]
+    assert len([pair for pair in pairs if pair["op"] == "Cast"]) == 8

@@ -237,7 +237,7 @@ def test_a_model_without_a_choice_and_operators_of_other_domains_are_said_to_be(
     assert "nothing to decide: no rule of pack 'tensorrt' has a choice here" in lines
     assert "1 layer is predicted; show them with --all" in lines
     foreign = (
-        "tensorrt needs plugins for ai.onnx.ml.Normalizer, whose layers and times are not known"
+        "TensorRT needs plugins for ai.onnx.ml.Normalizer, whose layers and times are not known"
     )
     assert foreign in lines
     assert foreign not in placer("explain", path, "--pack", "onnxruntime").out

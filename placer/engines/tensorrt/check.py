@@ -9,6 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from onnx import ModelProto
+
 from placer.common.files import write_text
 from placer.common.shapes import GivenShape, given_ranges
 from placer.engines.tensorrt.build import BuildReport
@@ -22,17 +24,21 @@ from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.plan.readers.rtx_log import typed_layers
 from placer.prediction.times.gpus import architecture_of
+from placer.qdq.origin import named_pack
+from placer.rules.packaging.load import is_builtin, load_pack
 
 
 @dataclass(frozen=True)
 class CheckReport:
     """Pairs that TensorRT refuses or reads differently, and what its builder says.
 
-    ``build``: None where only the pairs were looked at.
+    ``build``: None where only the pairs were looked at. ``placed_for``: the engine that placer
+    placed the pairs for, where that is another one; None also if placer did not write the file.
     """
 
     findings: tuple[Finding, ...]
     build: BuildReport | None
+    placed_for: str | None = None
 
     @property
     def refusal(self) -> str | None:
@@ -71,7 +77,10 @@ class CheckReport:
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``; the engine itself is left out."""
-        pairs = {"pairs": [asdict(finding) for finding in self.findings]}
+        pairs = {
+            "placed_for": self.placed_for,
+            "pairs": [asdict(finding) for finding in self.findings],
+        }
         return pairs if self.build is None else {**_document(self.build), **pairs}
 
 
@@ -91,15 +100,24 @@ def check(
     """
     path = Path(model)
     architecture = architecture_of(gpu)
-    findings = _findings(path)
+    proto = load_quantized(path)
+    placed_for, findings = _placed_for(proto), _findings(proto, path)
     if static:
-        return CheckReport(findings, None)
-    ranges = given_ranges(shapes)
-    return CheckReport(findings, check_file(import_builder(), path, architecture, ranges))
+        return CheckReport(findings, None, placed_for)
+    report = check_file(import_builder(), path, architecture, given_ranges(shapes))
+    return CheckReport(findings, report, placed_for)
 
 
-def _findings(model: Path) -> tuple[Finding, ...]:
-    proto = load_quantized(model)
+def _placed_for(proto: ModelProto) -> str | None:
+    """The engine whose built-in pack ``proto`` was made with, if it takes other pairs."""
+    pack = (named_pack(proto) or "").partition(" ")[0]
+    if not is_builtin(pack):
+        return None
+    manifest = load_pack(pack).manifest
+    return None if manifest.behaviour.pairs == "symmetric" else manifest.engine
+
+
+def _findings(proto: ModelProto, model: Path) -> tuple[Finding, ...]:
     folder = data_folder(all_tensors(proto.graph), model)
     return check_pairs(proto, folder, model) if is_quantized(proto) else ()
 

@@ -8,6 +8,7 @@ from onnx import TensorProto
 
 from placer.calibration.dataset import Dataset
 from placer.calibration.masked import masked_tensors
+from placer.common.names import engine_title
 from placer.errors import NothingToQuantizeError
 from placer.graph import Edge
 from placer.model import Model
@@ -51,9 +52,10 @@ def told_of_half(sites: tuple[Site, ...], model: Model, pack: Pack) -> str | Non
     half = [name for dtype, name in _HALF.items() if dtype in types]
     if not half:
         return None
+    engine = engine_title(pack.manifest.engine)
     return (
-        f"{model.path} computes in {half[0]}, for which {pack.manifest.engine} has no integer "
-        "kernels: hardly any placement will be faster; give the float32 export, or another engine"
+        f"{model.path} computes in {half[0]}, for which {engine} has no integer kernels: hardly "
+        "any placement will be faster; give the float32 export, or another engine"
     )
 
 

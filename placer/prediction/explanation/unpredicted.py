@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from placer.common.names import engine_title
 from placer.graph import Graph
 from placer.graph.edit import every_node
 from placer.rules.pack_manifest import Manifest
@@ -19,8 +20,8 @@ def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
     if foreign and manifest.behaviour.foreign == "plugins":
         more = f" and {len(foreign) - 3} more operators" if len(foreign) > 3 else ""
         yield (
-            f"{manifest.engine} needs plugins for {', '.join(foreign[:3])}{more}, whose layers and "
-            "times are not known"
+            f"{engine_title(manifest.engine)} needs plugins for {', '.join(foreign[:3])}{more}, "
+            "whose layers and times are not known"
         )
     recurrent = [op for op in _RECURRENT if any(node.op == op for node in graph.nodes)]
     if recurrent and manifest.behaviour.kernels == "generated":
@@ -41,6 +42,6 @@ def lacking(graph: Graph, manifest: Manifest) -> str:
     ops = sorted(found)
     more = f" and {len(ops) - 3} more operators" if len(ops) > 3 else ""
     return (
-        f"{manifest.engine} has no {', '.join(ops[:3])}{more}: it builds no engine of this model, "
-        "and estimates are of one that does not exist; export the model without"
+        f"{engine_title(manifest.engine)} has no {', '.join(ops[:3])}{more}: it builds no engine "
+        "of this model, and estimates are of one that does not exist; export the model without"
     )

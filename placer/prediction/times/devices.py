@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from placer.common.files import read_text
+from placer.common.names import engine_title
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.prediction.times.estimator import Estimator, NoTimes
@@ -47,7 +48,7 @@ def device_for(name_or_path: str | None, pack: str | None) -> Device | None:
     if device is not None:
         raise InputError(
             f"pack '{pack}' is for engine {engine}, and the estimates for GPUs are of "
-            f"{_ESTIMATED}'s layers; leave out `gpu`, or give a file of placer fit"
+            f"{engine_title(_ESTIMATED)}'s layers; leave out `gpu`, or give a file of placer fit"
         )
     return None
 
