@@ -38,6 +38,11 @@ class Fusion(Strict):
         description="Type of the quantized edges that it reads, `float` if it reads none as "
         "integers; all others are read in float."
     )
+    integers: Literal["int8", "float8e4m3fn"] | None = Field(
+        default=None,
+        description="The type of the pairs that it reads for which it is so; by default any that "
+        "the layout has.",
+    )
     outputs: str = Field(
         description="Type of the first output. An integer type: the layer exists only if every "
         "reader of its output is quantized with one scale. `float`: it never writes integers. "

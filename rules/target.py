@@ -20,6 +20,7 @@ class Target:
     ``engine_version``: e.g. ``10.8``. ``compute_capability``: e.g. ``8.6``.
     ``typing``: ``strong``, or ``weak`` where the engine chooses among FP32 and FP16.
     ``base``: ONNX name of the type of what is not quantized, e.g. ``float16``.
+    ``integer``: of what is quantized where a site has no format of its own, e.g. ``int8``.
     ``signed_products``: whether the processor has products of two int8 operands.
     """
 
@@ -28,6 +29,7 @@ class Target:
     typing: Typing | None = None
     signed_products: bool | None = None
     base: str | None = None
+    integer: str | None = None
 
     def meets(self, condition: Condition) -> bool:
         """Whether ``condition`` holds; what is not known is taken to fit."""

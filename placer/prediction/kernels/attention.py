@@ -34,6 +34,10 @@ _MOVED = frozenset(
 # Channels of a head; those of other than a multiple of them are padded, and those of no more have
 # no kernel (heads of 4 to 12 channels, TensorRT-RTX 1.7.1).
 NARROW = 8
+# Channels of heads, and tokens at most, for which attention in INT8 is one kernel: as TensorRT
+# documents it (multi-head attention fusion) and TensorRT-RTX 1.7.1 builds it for sm86 and sm89
+# (heads of 16 to 160 channels, 256 to 4096 tokens). In FP8 there is no such limit.
+_INT8_HEADS, _INT8_TOKENS = (16, 32, 64), 512
 
 
 def attentions(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node, ...]]:
@@ -242,6 +246,13 @@ def _is_even(graph: Graph, scores: Node, mix: Node) -> bool:
 def head_width(graph: Graph, scores: Node) -> int:
     """How many channels a head has; 0 if that is not known."""
     return (graph.type_of(scores.inputs[0]).shape or (0,))[-1]
+
+
+def has_int8_kernel(graph: Graph, scores: Node) -> bool:
+    """Whether there is one kernel for the attention in INT8 that begins with ``scores``."""
+    tokens = (graph.type_of(scores.outputs[0]).shape or ())[-2:]
+    is_short = all(isinstance(n, int) and n <= _INT8_TOKENS for n in tokens)
+    return is_short and head_width(graph, scores) in _INT8_HEADS
 
 
 def is_padded(graph: Graph, scores: Node) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from placer.graph import Edge, Node
-from placer.prediction.kernels.attention import is_padded, product_before
+from placer.prediction.kernels.attention import has_int8_kernel, is_padded, product_before
 from placer.prediction.kernels.parts import CUT, Unit
 from placer.prediction.kernels.wiring import UnitGraph
 
@@ -70,6 +70,8 @@ class AttentionUnits:
         edges = [e for n in (nodes[0], nodes[-1]) for e in self._made.edges(n)]
         count = sum(edge in self._form.scales for edge in edges)
         written = self._graph.edges_of(nodes[-1].outputs[0])
+        if count and not (self._made.is_float8(edges[0]) or has_int8_kernel(self._graph, nodes[0])):
+            return False
         return not count or (count == len(edges) and all(e in self._form.scales for e in written))
 
     def _add_attention(self, nodes: Sequence[Node]) -> None:

@@ -39,7 +39,8 @@ class Claim:
     layer though they read what it writes. ``movers``: nodes that run after it though some of its
     nodes stand behind them. Of overlapping claims alike in all else the one of the highest
     ``input_index`` is met, then that of the first nodes if ``goes_first``. ``sums``: edges to sums
-    past which the engine moves what follows the layer, each with the other operand's.
+    past which the engine moves what follows the layer, each with the other operand's. ``formats``:
+    those of its pairs for which it is built (None: the scheme's own), where not for all.
     """
 
     match: Match
@@ -58,6 +59,7 @@ class Claim:
     movers: frozenset[str] = frozenset()
     beside: tuple[tuple[Edge, tuple[Edge, ...]], ...] = ()
     sums: tuple[tuple[Edge, Edge], ...] = ()
+    formats: frozenset[str | None] | None = None
 
     @property
     def rank(self) -> tuple[bool, int, int, int, int, tuple[int, ...]]:
@@ -88,12 +90,20 @@ class _Offer:
     reads: tuple[str, ...]
     by_input: int
     goes_first: bool
+    formats: frozenset[str | None] | None
 
 
 def _direction(fusion: Fusion, target: Target) -> int:
     if any(map(target.meets, fusion.later_input_when)):
         return 1
     return -1 if any(map(target.meets, fusion.earlier_input_when)) else 0
+
+
+def _formats(fusion: Fusion, target: Target) -> frozenset[str | None] | None:
+    if fusion.integers is None:
+        return None
+    is_own = target.integer in (None, fusion.integers)
+    return frozenset({fusion.integers, None} if is_own else {fusion.integers})
 
 
 def _offers(rule: Rule, target: Target) -> list[_Offer]:
@@ -104,6 +114,7 @@ def _offers(rule: Rule, target: Target) -> list[_Offer]:
             tuple(r for r in _reads(layout, fusion) if not r.endswith(".*")),
             _direction(fusion, target),
             any(map(target.meets, fusion.first_when)),
+            _formats(fusion, target),
         )
         for name, layout in rule.layouts.items()
         if target.meets(layout.when)
@@ -162,6 +173,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         goes_first=offer.goes_first,
         passed=frozenset(node.name for name in fusion.passes for node in match.row(name)),
         sums=_sums(match, fusion, graph),
+        formats=offer.formats,
     )
 
 

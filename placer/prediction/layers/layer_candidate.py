@@ -154,6 +154,8 @@ class LayerCandidate:
         if claim.fusion.inputs == FLOAT:
             return True
         formats = self._formats(claim, form)
+        if claim.formats is not None and not formats <= claim.formats:
+            return False
         stored = (form.scales.get(edge) for edge in self._constants)
         known = formats.union(scale.format for scale in stored if scale is not None)
         if known <= {None, *_PACKED} and self._reads_constants_alone(claim):

@@ -89,7 +89,7 @@ class Predictor:
         keeps_clamp: Callable[[Scale], bool] | None = None,
         stores_biases: bool = False,
     ) -> None:
-        target = replace(target, base=base)
+        target = replace(target, base=base, integer=integer)
         graph = with_shapes_folded(graph, behaviour.shapes == "fixed")
         self._left = WithoutNoOps(graph, {})
         if behaviour.no_ops != "kept":
