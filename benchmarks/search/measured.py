@@ -9,8 +9,8 @@ Models: the bundled digits network, PP-OCRv4 and networks of public topology (ne
 Per model, seed and sampler one study, as ``placer optimize --no-cache`` runs it, under one gate and
 with the same ranges for all. What a run would have taken then, in a race of the fastest by their
 own trials, is measured again at the end: each placement in interleaved rounds with the float model,
-both compiled several times. The float model stands in where nothing faster held the gate, as it does for
-a user.
+both compiled several times. The float model stands in where nothing faster held the gate, as it
+does for a user.
 
     python -m benchmarks.search.measured --json results.json
 
