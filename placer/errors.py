@@ -4,9 +4,16 @@ from __future__ import annotations
 
 
 class PlacerError(Exception):
-    """Base class. The message is one sentence that names the file, node or field and the fix."""
+    """Base class. The message is one sentence that names the file, node or field and the fix.
+
+    ``problem``: the message without ``advice``, for commands that lack the option it names.
+    """
 
     exit_code = 1
+
+    def __init__(self, problem: str, advice: str = "") -> None:
+        super().__init__(f"{problem}; {advice}" if advice else problem)
+        self.problem = problem
 
 
 class InputError(PlacerError):

@@ -160,7 +160,8 @@ class _Observer:
         except RunError as error:
             if not synthetic:
                 raise
-            raise RunError(f"{error}; not every model takes random inputs: give `data`") from error
+            problem = f"{error}; not every model takes random inputs"
+            raise RunError(problem, "give `data`") from error
         named = zip(self._names, values, strict=True)
         return {name: value for name, value in named if value.size or name not in self._inside}
 

@@ -148,16 +148,20 @@ def _add(
     except ValueError as error:
         node = model.graph.producer.get(name)
         by = f" of node '{node.name}' ({node.op})" if node else ""
-        reason = "the float model overflows on this data; check how the inputs are scaled"
-        if synthetic:
-            reason = "random inputs do not suit this model; give real ones, as `data`"
-        damaged = _nan_weight(model)
-        if damaged is not None:
-            reason = f"weight '{damaged}' holds NaN; export the model from weights without"
-        raise InputError(
-            f"tensor '{name}'{by} is NaN or Inf on {sample.origin}: {reason}"
-        ) from error
+        reason, advice = _why_not_finite(model, synthetic)
+        problem = f"tensor '{name}'{by} is NaN or Inf on {sample.origin}: {reason}"
+        raise InputError(problem, advice) from error
     observed[name] = observed[name].merge(statistics) if name in observed else statistics
+
+
+def _why_not_finite(model: Model, synthetic: bool) -> tuple[str, str]:
+    """What to blame for values that are not finite, and the option that helps."""
+    damaged = _nan_weight(model)
+    if damaged is not None:
+        return f"weight '{damaged}' holds NaN; export the model from weights without", ""
+    if synthetic:
+        return "random inputs do not suit this model", "give real ones, as `data`"
+    return "the float model overflows on this data; check how the inputs are scaled", ""
 
 
 def _nan_weight(model: Model) -> str | None:

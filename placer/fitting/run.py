@@ -140,6 +140,13 @@ def _bench(options: FitOptions) -> Iterator[Bench]:
             engine.close()
 
 
+def _told(error: PlacerError) -> str:
+    """What ``error`` says, without advice to give options that a fit does not have."""
+    if str(error) == error.problem:
+        return error.problem
+    return f"{error.problem}; a fit takes models of fixed shapes that bear random inputs"
+
+
 def _base(engine: Engine, asked: str | None) -> Base:
     """The type of what is not quantized, as in a search."""
     if asked is not None:
@@ -211,7 +218,7 @@ class _Run:
         try:
             model = load_model(path)
         except InputError as error:
-            self._remark("a given model cannot be read and is left out", told=str(error))
+            self._remark("a given model cannot be read and is left out", told=_told(error))
             return []
         record = self._records.load(name, model.fingerprint)
         if record is not None:
@@ -220,7 +227,8 @@ class _Run:
             try:
                 record = bench.measure(name, model)
             except PlacerError as error:
-                self._remark("a network that cannot be built is left out", told=f"{name}: {error}")
+                told = f"{name}: {_told(error)}"
+                self._remark("a network that cannot be built is left out", told=told)
                 return []
             self._records.keep(record)
             progress.tell_measured(f"{name}: {len(record.builds)} builds measured")

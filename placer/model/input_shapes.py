@@ -37,7 +37,7 @@ def input_shapes_of(
             for name in unknown_inputs
         )
         raise InputError(
-            f"{path}: {shown}; give them with `shapes`, as {flags}, a number for each N"
+            f"{path}: {shown}", f"give them with `shapes`, as {flags}, a number for each N"
         )
     return known
 
@@ -56,8 +56,8 @@ def _input_shape(
         return given
     if dims is None:
         raise InputError(
-            f"{path}: input '{value.name}' has no shape; "
-            f"give it with `shapes`, e.g. {value.name}=1x3x224x224"
+            f"{path}: input '{value.name}' has no shape",
+            f"give it with `shapes`, e.g. {value.name}=1x3x224x224",
         )
     sizes = [d.dim_value if d.dim_value > 0 else None for d in dims]
     if sizes and sizes[0] is None:

@@ -206,6 +206,27 @@ def test_moves_between_memory_layouts_are_those_of_onnx_runtime_on_a_cpu(
     assert counts_moves(load_pack(pack), options) == moves
 
 
+NOT_TAKEN = {
+    "open": """<ir_version: 9, opset_import: ["": 17]>
+        g (float[1,8,h,8] x) => (float[1,8,h,8] y) { y = Relu(x) }""",
+    "log": """<ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4] x) => (float[1,4] y) <float[4,4] w = {1}> { l = Log(x) y = MatMul(l, w) }""",
+}
+
+
+def test_given_models_that_a_fit_cannot_take_are_told_without_options_that_it_lacks(
+    fitted: Path, models: Path, tmp_path: Path
+):
+    shutil.copytree(fitted, tmp_path / "run")
+    shutil.copytree(models, tmp_path / "models")
+    for name, text in NOT_TAKEN.items():
+        onnx.save(parse_model(text), tmp_path / "models" / f"{name}.onnx")
+    sentences = told("onnxruntime", tmp_path / "run" / "fit.json", tmp_path / "models")
+    left_out = [one for one in sentences if "a fit takes models of fixed shapes" in one]
+    assert len(left_out) == 2
+    assert not any("`shapes`" in one or "`data`" in one for one in sentences)
+
+
 def test_a_folder_as_output_is_refused_before_anything_is_measured(tmp_path: Path):
     with pytest.raises(InputError, match="is a folder; give the file to write"):
         placer.fit("onnxruntime", tmp_path)
