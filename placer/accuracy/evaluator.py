@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from placer.accuracy.channel_groups import ChannelGroup, channel_groups
 from placer.accuracy.evaluation import Evaluation, Run, Sample, Samples, Score
 from placer.accuracy.gate_labels import label_output, read_labels
 from placer.accuracy.gates import LABEL_METRICS, METRIC_NEEDS, METRICS, Gate, GateValue
-from placer.accuracy.metrics import ChannelGroup, Comparison, GroupSums, channel_groups
+from placer.accuracy.metrics import Comparison, GroupSums
 from placer.common.names import unknown
 from placer.common.ort_session import blamed_on
 from placer.common.user_code import UserCode, load_function

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placer.accuracy.metrics import ChannelGroup, ClassCounts, Comparison, GroupSums
+from placer.accuracy.channel_groups import ChannelGroup
+from placer.accuracy.metrics import ClassCounts, Comparison, GroupSums
 
 _RESAMPLES = 1000
 _LEVEL = 95  # percent

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from placer.accuracy.channel_groups import ChannelGroup, channel_groups
 from placer.accuracy.evaluation import Run
 from placer.accuracy.evaluator import Custom, Evaluator, check_gates, own_score
 from placer.accuracy.gates import Gate, GateResult
 from placer.accuracy.intervals import Measure, measures
 from placer.accuracy.labels import class_indices
-from placer.accuracy.metrics import ChannelGroup, Comparison, channel_groups, finite
+from placer.accuracy.metrics import Comparison, finite
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import load_dataset
 from placer.calibration.sample import Sample

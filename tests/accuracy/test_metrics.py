@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.accuracy.metrics import (
-    ChannelGroup,
-    ClassCounts,
-    GroupSums,
-    Span,
-    channel_groups,
-    decibels,
-    finite,
-)
+from placer.accuracy.channel_groups import ChannelGroup, Span, channel_groups
+from placer.accuracy.metrics import ClassCounts, GroupSums, decibels, finite
 from placer.graph.text import graph_of_text
 
 

@@ -12,9 +12,10 @@ import onnx
 import pytest
 
 import placer
+from placer.accuracy.channel_groups import ChannelGroup
 from placer.accuracy.gates import Gate
 from placer.accuracy.intervals import measures
-from placer.accuracy.metrics import ChannelGroup, Comparison
+from placer.accuracy.metrics import Comparison
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.graph.text import parse_model
 from placer.model import load_model

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import onnx
 
-from placer.graph.neutral import NEUTRAL, handed_on, is_endless, is_single
+from placer.engines.onnxruntime.aliases import (
+    PAIR_OPS,
+    aliases_of,
+    folded,
+    is_invented,
+    without_effect,
+)
 from placer.plan.readers.onnx_graph import original_name
 
-PAIR_OPS = ("QuantizeLinear", "DequantizeLinear")
-# What makes a MatMul of another rank than 2 with a bias a Gemm.
-_GEMM_RESHAPE = re.compile(r"^gemm_(in|out)put_reshape(_token_\d+)?$")
-# Around a pair that the optimizer put behind a tensor, or before it: qdq_propagation.cc.
-_MOVED_PAIR = re.compile(r"(_pre_q|_q_to_dq|_post_dq)(_token_\d+)?$")
 _TRANSPOSE, _RESHAPE = "Transpose", "Reshape"
 _JOINED = "_new_reshape"
 _ELEMENTWISE = frozenset(
@@ -43,9 +43,9 @@ class Coverage:
         types: Mapping[str, str] | None = None,
     ) -> None:
         self._fused = fused.node
-        without_effect = _without_effect(model, fused, types or {})
-        gone = without_effect.keys() | _settled(model, fused)
-        self._alias = _aliases(model, fused, without_effect.values())
+        no_ops = without_effect(model, fused, types or {})
+        gone = no_ops.keys() | folded(model, fused)
+        self._alias = aliases_of(model, fused, no_ops.values())
         self._compute = {
             n.name: n for n in model.node if n.op_type not in PAIR_OPS and n.name not in gone
         }
@@ -67,7 +67,7 @@ class Coverage:
         owner |= self._parts(owner)
         borders = self._borders()
         for index, node in enumerate(self._fused):
-            if node.op_type not in PAIR_OPS and not _is_invented(node, self._compute):
+            if node.op_type not in PAIR_OPS and not is_invented(node, self._compute):
                 self._walk(index, node, borders[index], owner)
         owner |= self._moved_transposes(owner)
         owner |= self._multiplied_transposes(owner)
@@ -143,7 +143,7 @@ class Coverage:
     def _by_name(self) -> dict[str, int]:
         owner: dict[str, int] = {}
         for index, node in enumerate(self._fused):
-            if node.op_type in PAIR_OPS or _is_invented(node, self._compute):
+            if node.op_type in PAIR_OPS or is_invented(node, self._compute):
                 continue
             name = node.name if node.name in self._compute else original_name(node.name)
             if name in self._compute:
@@ -224,121 +224,3 @@ def _may_cover(fused: onnx.NodeProto, node: onnx.NodeProto) -> bool:
     if node.op_type == _TRANSPOSE:
         return fused.op_type not in _ELEMENTWISE
     return node.op_type not in ("Relu", "Clip") or fused.op_type not in _MOVES
-
-
-def _is_invented(node: onnx.NodeProto, known: Container[str]) -> bool:
-    """Whether the optimizer put the node around a Gemm; a file that it wrote has such ones, too."""
-    return _GEMM_RESHAPE.search(node.name) is not None and node.name not in known
-
-
-class _Aliases:
-    """One name for all tensors that hold the same data; see ``_aliases``."""
-
-    def __init__(self) -> None:
-        self._parent: dict[str, str] = {}
-
-    def __call__(self, tensor: str) -> str:
-        root = tensor
-        while root in self._parent:
-            root = self._parent[root]
-        while tensor != root:
-            self._parent[tensor], tensor = root, self._parent[tensor]
-        return root
-
-    def join(self, one: str, other: str) -> None:
-        one, other = self(one), self(other)
-        if one != other:
-            self._parent[other] = one
-
-
-def _without_effect(
-    model: onnx.GraphProto, fused: onnx.GraphProto, types: Mapping[str, str]
-) -> dict[str, onnx.NodeProto]:
-    """By name the nodes that hand on what they read and that the optimizer took out."""
-    constants = {tensor.name: tensor for tensor in model.initializer}
-    left = {node.name for node in fused.node}
-    return {
-        node.name: node
-        for node in model.node
-        if node.name not in left and _is_idle(node, constants, types)
-    }
-
-
-def _settled(model: onnx.GraphProto, fused: onnx.GraphProto) -> set[str]:
-    """Names of the nodes that constant folding took out, as the root that scales attention.
-
-    They follow from constants and from shapes alone; what reads them is no part of them.
-    """
-    left = {node.name for node in fused.node}
-    known = {tensor.name for tensor in model.initializer}
-    settled = set()
-    for node in model.node:
-        is_shape = node.op_type in ("Shape", "Size")
-        if (
-            node.op_type in PAIR_OPS
-            or node.name in left
-            or not (is_shape or all(tensor in known for tensor in node.input if tensor))
-        ):
-            continue
-        known.update(node.output)
-        settled.add(node.name)
-    return settled
-
-
-def _is_idle(
-    node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto], types: Mapping[str, str]
-) -> bool:
-    if node.op_type == "Cast":
-        dtype = types.get(node.input[0])
-        return dtype is not None and dtype == types.get(node.output[0])
-    if node.op_type in NEUTRAL:
-        data = handed_on(node.op_type, node.input, constants)
-        rest = [tensor for tensor in node.input if tensor != data]
-        return data is not None and all(is_single(constants[tensor]) for tensor in rest)
-    return node.op_type == "Expand" or is_endless(node.op_type, node.input, constants)
-
-
-def _aliases(
-    model: onnx.GraphProto, fused: onnx.GraphProto, no_ops: Iterable[onnx.NodeProto]
-) -> _Aliases:
-    """Tensors around a Q/DQ pair are one, but where the optimizer removed the nodes before it.
-
-    So are those around the ``no_ops`` nodes, which hand on what they read.
-
-    It then reads another of the model's tensors than in the model: a Relu is gone that the
-    quantization behind it implies.
-    """
-    alias = _Aliases()
-    constants = {tensor.name for tensor in model.initializer}
-    for node in no_ops:
-        for data in [tensor for tensor in node.input if tensor not in constants][:1]:
-            alias.join(data, node.output[0])
-    read: dict[str, str] = {}
-    for node in model.node:
-        if node.op_type in PAIR_OPS:
-            alias.join(node.input[0], node.output[0])
-            read[node.name] = node.input[0]
-    known = {node.name for node in model.node}
-    computed = {t for n in model.node if n.op_type not in PAIR_OPS for t in n.output}
-    dequantized = {n.output[0] for n in fused.node if n.op_type == "DequantizeLinear"}
-    for node in fused.node:
-        if _is_invented(node, known):
-            alias.join(node.input[0], node.output[0])
-        if node.op_type not in PAIR_OPS:
-            continue
-        source, before = node.input[0], None
-        if node.op_type == "QuantizeLinear":
-            before = read.get(node.name)
-        if before is not None and source in dequantized and alias(source) != alias(before):
-            alias.join(before, node.output[0])  # What is gone was between two pairs: in no layer.
-        elif before is None or source not in computed or alias(source) == alias(before):
-            alias.join(source, node.output[0])
-    tensors = {tensor for node in model.node for tensor in (*node.input, *node.output)}
-    for tensor in {t for node in fused.node for t in (*node.input, *node.output)} - tensors:
-        base = _MOVED_PAIR.sub("", tensor)
-        if base != tensor and base in tensors:
-            alias.join(base, tensor)
-    return alias
-
-
-# --- the graph that runs --------------------------------------------------------------------

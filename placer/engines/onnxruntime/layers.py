@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from placer.engines.onnxruntime.coverage import PAIR_OPS, Coverage
+from placer.engines.onnxruntime.aliases import PAIR_OPS
+from placer.engines.onnxruntime.coverage import Coverage
 from placer.engines.onnxruntime.transposes import merged_transposes
 from placer.graph.edit import subgraphs
 from placer.graph.flat import RETURNED

@@ -16,7 +16,7 @@ import onnxruntime as ort
 from placer.common.ort_session import Session, create_session
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.execution_paths import mean_seconds
-from placer.engines.onnxruntime.coverage import PAIR_OPS
+from placer.engines.onnxruntime.aliases import PAIR_OPS
 from placer.engines.onnxruntime.engine import processor
 from placer.engines.onnxruntime.profile import Event, median_us, profile, run_session
 from placer.engines.onnxruntime.providers import PROVIDERS, Provider, Settings, session_use

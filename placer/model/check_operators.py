@@ -1,0 +1,101 @@
+"""The operators of a model held against ONNX, and its structure by ONNX's own checker."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx
+import onnx.checker
+import onnx.defs
+from onnx import ModelProto, NodeProto, TensorProto
+
+from placer.common.custom_ops import custom_op_libraries
+from placer.errors import InputError
+from placer.graph.edit import all_tensors, every_node, standard_opset, without_large_tensors
+from placer.graph.external_data import is_external
+
+_STANDARD = ("", "ai.onnx")
+_KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
+_PLUGINS = "TRT"  # As TensorRT's exporters call the domain of its plugins.
+_QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|QLinear\w+|\w+Integer|QGemm")
+
+
+def name_plugins(proto: ModelProto) -> None:
+    """Move operators that ONNX does not have to a domain of their own, as the checker demands."""
+    nodes = [n for n in every_node(proto.graph.node) if n.domain in _STANDARD]
+    nodes = [node for node in nodes if not onnx.defs.has(node.op_type)]
+    for node in nodes:
+        node.domain = _PLUGINS
+    if nodes and all(entry.domain != _PLUGINS for entry in proto.opset_import):
+        proto.opset_import.append(onnx.helper.make_opsetid(_PLUGINS, 1))
+
+
+def check_float_model(proto: ModelProto, path: Path, plugins: bool) -> None:
+    """Raise InputError unless ``proto``, read from ``path``, is a valid float model.
+
+    ``plugins``: whether operators of domains that nobody knows pass.
+    """
+    _check_nodes(proto, path, plugins)
+    stub = without_large_tensors(proto)
+    for tensor in all_tensors(stub.graph):
+        if is_external(tensor):  # In a subgraph; the checker looks for it in the current folder.
+            tensor.CopyFrom(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0]))
+    # The checker demands a rank of each, which exporters do not know behind a Reshape to a shape
+    # that is an input; the data and ONNX Runtime tell it.
+    for value in (*stub.graph.input, *stub.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+    try:
+        onnx.checker.check_model(stub)
+    except onnx.checker.ValidationError as error:
+        raise InputError(f"{path} is not a valid ONNX model: {_first_line(error)}") from error
+
+
+def _check_nodes(proto: ModelProto, path: Path, plugins: bool) -> None:
+    functions = {(function.domain, function.name) for function in proto.functions}
+    opset = standard_opset(proto)
+    bodies = [(proto.graph.node, opset)]
+    for function in proto.functions:
+        opset_of_body = max(
+            (e.version for e in function.opset_import if e.domain == ""), default=opset
+        )
+        bodies.append((function.node, opset_of_body))
+    for nodes, version in bodies:
+        known = set(functions)
+        for node in every_node(nodes):
+            if (node.domain, node.op_type) not in known:
+                _check_node(node, version, path, plugins)
+                known.add((node.domain, node.op_type))
+
+
+def _check_node(node: NodeProto, opset: int, path: Path, plugins: bool) -> None:
+    name = node.name or f"(unnamed, output '{next(iter(node.output), '')}')"
+    op = str(node.op_type)  # Damaged files have bytes here.
+    if _QUANTIZED.fullmatch(op):
+        raise InputError(
+            f"{path}: node '{name}' ({op}) is quantized in a way that placer cannot take apart; "
+            "give the float model"
+        )
+    if node.domain in _STANDARD:
+        if not onnx.defs.has(op):
+            raise InputError(
+                f"{path}: node '{name}' uses operator {op}, which ONNX does not have; if it is an "
+                "engine's plugin, take the part before it (placer extract), and put the placement "
+                "on this file by placer apply without `data`"
+            )
+        if not onnx.defs.has(op, max_inclusive_version=opset):
+            raise InputError(
+                f"{path}: node '{name}' uses operator {op}, which opset {opset} does "
+                "not define; export it with another opset"
+            )
+    elif node.domain not in _KNOWN_DOMAINS and not (plugins or custom_op_libraries()):
+        raise InputError(
+            f"{path}: node '{name}' uses operator {op} of the unknown domain '{node.domain}'; "
+            "give the library that has it to `custom_ops`, take the part before it (placer "
+            "extract), or export it with standard operators"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
