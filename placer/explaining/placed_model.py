@@ -17,6 +17,7 @@ from placer.prediction.layers.norms import without_norms
 from placer.qdq.extract import extract_placement
 from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights
+from placer.qdq.narrowed import without_narrowing
 from placer.qdq.own_pairs import OwnPairs, own_pairs, signed_apart
 from placer.quantization import Placement, Range
 from placer.quantization.placement_file import Pin, PlacementFile, load_placement, read_placement
@@ -107,6 +108,8 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     behaviour = pack.manifest.behaviour
     quantized = load_quantized(path)
     flat_scopes = flatten(quantized.graph) if pack.enters_bodies else {}
+    if behaviour.pairs == "symmetric":
+        without_narrowing(quantized.graph)
     move_weights(quantized.graph)
     extracted = extract_placement(quantized, pack.manifest.scheme)
     graph, stored = with_float_ports(extracted, extracted.graph(shapes, path))

@@ -43,6 +43,7 @@ from placer.model.affine_folding import fold_affine
 from placer.model.constant_folding import fold_repeatedly, may_fold
 from placer.model.constant_nodes import constants_to_initializers
 from placer.model.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
+from placer.model.early_axes import name_axes
 from placer.model.early_norms import put_back
 from placer.model.fused_operators import take_apart
 from placer.model.identities import remove_identities
@@ -133,13 +134,14 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
 
 
 def tidy_quantized(proto: ModelProto) -> None:
-    """Prepare a model with Q/DQ pairs for reading: constants as initializers, nodes named.
+    """Prepare a model with Q/DQ pairs for reading: constants as initializers, nodes and axes named.
 
     Nothing else changes, so that nodes and tensors are found again in an engine's plan.
     """
     tidy(proto)
     constants_to_initializers(proto.graph)
     remove_identities(proto.graph)
+    name_axes(proto)
     _name_nodes(proto.graph)
 
 

@@ -25,7 +25,7 @@ ONES = ", ".join(["1"] * 16)
 CONSTANTS = f"""
     float[4,4,1,1] w = {{0.5}}, float s = {{0.05}}, float s4 = {{0.5}}, int8 z = {{0}},
     uint8 u = {{0}}, int8[4,4,1,1] wq = {{{ONES}}}, float[4] ws = {{1, 2, 3, 4}},
-    int8[4] wz = {{0, 0, 0, 0}}
+    int8[4] wz = {{0, 0, 0, 0}}, int8 low = {{-7}}, int8 high = {{7}}
 """
 PAIR = "[q] q = QuantizeLinear(x, s, {0}) [dq] d = DequantizeLinear(q, s, {0}) "
 CONV = "[conv] y = Conv(d, w)"
@@ -89,6 +89,11 @@ REFUSED = {
         "int64[4] i = {0, 1, 2, 3}",
         ("pick", "it reads the quantized constant 'wq', which only a DQ may"),
     ),
+    "a quantized constant before Clip": (
+        "[clip] p = Clip(wq, low, high) [dq] v = DequantizeLinear(p, s, z) [conv] y = Conv(x, v)",
+        "",
+        ("clip", "it reads the quantized constant 'wq', which only a DQ may"),
+    ),
     "QLinearMatMul": (
         "[q] q = QuantizeLinear(x, s, z) [mm] m = QLinearMatMul(q, s, z, q, s, z, s, z)"
         "[dq] y = DequantizeLinear(m, s, z)",
@@ -114,6 +119,11 @@ REFUSED = {
     ),
 }
 TAKEN = {
+    "Clip with bounds of int8 between Q and DQ": (  # Brevitas's QCDQ.
+        "q = QuantizeLinear(x, s, z) c = Clip(q, low, high) d = DequantizeLinear(c, s, z)"
+        "i = QuantizeLinear<axis = 0>(w, ws, wz) j = Clip(i, low, high)"
+        "v = DequantizeLinear<axis = 0>(j, ws, wz) y = Conv(d, v)"
+    ),
     "int8": PAIR.format("z") + CONV,
     "Cast to int8 between Q and DQ": "q = QuantizeLinear(x, s, z) c = Cast<to = 3>(q)"
     "d = DequantizeLinear(c, s, z) " + CONV,
@@ -341,3 +351,27 @@ def test_check_prints_a_line_for_each_fix_and_what_is_refused_first(
     assert lines[4] == "--json lists every node"
     pairs = json.loads(placer("check", path, "--static", "--json").out)["pairs"]
     assert len([pair for pair in pairs if pair["op"] == "Cast"]) == 8
+
+
+def test_several_scales_before_opset_13_lie_along_axis_0(save: Save, builder: Any):
+    """TensorRT issue 1406: a Conv of pytorch-quantization, exported with opset 10."""
+    body = (
+        "[q] q = QuantizeLinear(x, s, z) [dq] d = DequantizeLinear(q, s, z)"
+        "[i] i = QuantizeLinear(w8, s8, z8) [v] v = DequantizeLinear(i, s8, z8)"
+        "[conv] y = Conv(d, v)"
+    )
+    eight = ", ".join(["1"] * 8)
+    constants = (
+        f"float[8,4,1,1] w8 = {{{', '.join(['0.5'] * 32)}}}, float[8] s8 = {{{eight}}}, "
+        f"int8[8] z8 = {{{eight.replace('1', '0')}}}"
+    )
+    text = text_of(body, constants).replace('"": 17', '"": 10')
+    path = save(text.replace("=> (float[1,4,8,8] y)", "=> (float[1,8,8,8] y)"))
+    (finding,) = findings_of(path)
+    assert (finding.verdict, finding.node, finding.fix) == (
+        "undocumented",
+        "i",
+        "export the model with opset 13 or later",
+    )
+    assert check_model(builder, onnx.load(path), "sm89").accepted
+    assert load_quantized(path).graph.node[2].attribute[0].i == 0

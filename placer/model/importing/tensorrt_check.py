@@ -16,10 +16,11 @@ from typing import Literal
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
-from placer.graph.edit import reads
+from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import read_tensor
 from placer.graph.weights import WEIGHTED_OPS, channel_axis
 from placer.model.constant_folding import fold_constants
+from placer.model.early_axes import FIRST_WITH_AXIS
 from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, integer
 from placer.model.importing.scales import type_name
 from placer.model.normalize import infer_values, tidy_quantized
@@ -71,6 +72,7 @@ def check_pairs(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding,
 class _Check:
     def __init__(self, proto: ModelProto, base_dir: Path) -> None:
         self._nodes = list(proto.graph.node)
+        self._is_early = standard_opset(proto) < FIRST_WITH_AXIS
         self._base_dir = base_dir
         self._constants: Mapping[str, TensorProto] = {t.name: t for t in proto.graph.initializer}
         self._inputs = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input}
@@ -139,6 +141,10 @@ class _Check:
                 fix = f"give {_channels_without_scale(scale)} any positive scale"
             known = bool(np.isfinite(scale.astype(np.float32)).all())
             yield self._finding(node, "refused", reason, fix, imported=known)
+        if scale.size > 1 and self._is_early and not node.domain:
+            reason = f"it has {scale.size} scales, which ONNX has from opset {FIRST_WITH_AXIS} on"
+            fix = f"export the model with opset {FIRST_WITH_AXIS} or later"
+            yield self._finding(node, "undocumented", reason, fix)
         yield from self._check_axis(node, scale.size)
         if scale.size > 1 and not self._is_constant(node.input[0]):
             reason = f"it has {scale.size} scales, TensorRT documents that of constants only"
@@ -209,7 +215,8 @@ class _Check:
             )
             if known or self._dequantized.isdisjoint(node.output):
                 continue
-            for tensor in reads(node):
+            given = node.input[:1] if node.op_type == "Clip" else reads(node)  # Not its bounds.
+            for tensor in given:
                 constant = self._constants.get(tensor)
                 if constant is not None and constant.data_type in _INTEGERS:
                     reason = f"it reads the quantized constant '{tensor}', which only a DQ may"
@@ -235,7 +242,8 @@ class _Check:
         return read_tensor(self._constants[name], self._base_dir)
 
     def _is_constant(self, tensor: str) -> bool:
-        while tensor in self._producer and self._producer[tensor].op_type in QUANTIZE:
+        passed = QUANTIZE | {"Clip"}
+        while tensor in self._producer and self._producer[tensor].op_type in passed:
             tensor = self._producer[tensor].input[0]
         return tensor in self._constants
 

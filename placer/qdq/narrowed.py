@@ -1,0 +1,35 @@
+"""Clips between Q and DQ, by which Brevitas and PyTorch write fewer integers than the type has.
+
+TensorRT-RTX 1.7.1 computes such a Clip where it quantizes, and that of a weight when it builds: the
+layers are those of the file without it, and DQ fuses with what reads it.
+"""
+
+from __future__ import annotations
+
+from onnx import GraphProto
+
+_PAIR = ("QuantizeLinear", "DequantizeLinear")
+
+
+def without_narrowing(graph: GraphProto) -> None:
+    """Take out the Clips that only DQs read, behind Q and with constant bounds."""
+    constants = {tensor.name for tensor in graph.initializer}
+    quantized = {n.output[0] for n in graph.node if n.op_type == _PAIR[0]}
+    kept = {value.name for value in graph.output}
+    for node in graph.node:
+        if node.op_type != _PAIR[1]:
+            kept.update(node.input)
+    clips = {
+        node.output[0]: node.input[0]
+        for node in graph.node
+        if node.op_type == "Clip"
+        and node.input[0] in quantized
+        and node.output[0] not in kept
+        and all(not name or name in constants for name in node.input[1:])
+    }
+    others = [node for node in graph.node if node.output[0] not in clips]
+    for node in others:
+        for index, tensor in enumerate(node.input):
+            node.input[index] = clips.get(tensor, tensor)
+    del graph.node[:]
+    graph.node.extend(others)

@@ -1,0 +1,61 @@
+"""Files of Brevitas, which clip between Q and DQ: explained as TensorRT builds them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from placer.engines.explanation import explain
+from placer.engines.tensorrt.offline_builder import check_model
+from placer.plan import Plan
+from placer.prediction.rule_tests import layer_line
+
+Save = Callable[..., Path]
+
+
+def clipped(low: int, high: int) -> str:
+    """Two Convs whose inputs and weights have integers from ``low`` to ``high`` alone."""
+    conv = """
+      [{q}] {q} = QuantizeLinear({x}, s, z)
+      [{q}_clip] {q}c = Clip({q}, low, high)
+      [{q}_dq] {q}d = DequantizeLinear({q}c, s, z)
+      [{w}_q] {w}q = QuantizeLinear<axis = 0>({w}, ws, wz)
+      [{w}_clip] {w}c = Clip({w}q, low, high)
+      [{w}_dq] {w}d = DequantizeLinear<axis = 0>({w}c, ws, wz)
+      [{conv}] {y} = Conv<pads = [1, 1, 1, 1]>({q}d, {w}d)"""
+    scales, zeros = ", ".join(["0.01"] * 16), ", ".join(["0"] * 16)
+    return f"""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,16,32,32] x) => (float[1,16,32,32] out)
+    <float[16,16,3,3] w1 = {{0.1}}, float[16,16,3,3] w2 = {{0.1}}, float s = {{0.05}},
+     int8 z = {{0}}, float[16] ws = {{{scales}}}, int8[16] wz = {{{zeros}}},
+     int8 low = {{{low}}}, int8 high = {{{high}}}> {{
+      {conv.format(q="q1", x="x", w="w1", conv="conv1", y="c")}
+      [relu1] r = Relu(c)
+      {conv.format(q="q2", x="r", w="w2", conv="conv2", y="out")}
+    }}"""
+
+
+def lines(plan: Plan) -> list[str]:
+    return [layer_line(layer) for layer in plan.layers]
+
+
+def test_a_clip_between_q_and_dq_is_part_of_the_pair(save: Save):
+    found = explain(save(clipped(-127, 127)), gpu="a100").explanation
+    assert lines(found.plan) == [
+        "quantize x: float -> int8",
+        "conv1+relu1: int8 -> int8",
+        "conv2: int8 -> float16",
+        "reformat out: float16 -> float",
+    ]
+
+
+def test_and_so_the_builder_makes_of_four_bits(save: Save, builder: Any):
+    report = check_model(builder, onnx.load(save(clipped(-7, 7))), "sm89")
+    convs = [one for one in report.plan.layers if {"conv1", "conv2"} & set(one.nodes)]
+    assert report.accepted
+    assert [layer.input_types for layer in convs if layer.op == "correlation"] == [
+        ("int8",),
+        ("int8",),
+    ]
