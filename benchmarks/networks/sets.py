@@ -44,6 +44,7 @@ EXPORTED = (
     "seventh_lot",
     "sixth_lot",
     "tensorrt_lot",
+    "tenth_lot",
     "third_lot",
 )
 _OCR = Path(rapidocr_onnxruntime.__file__).parent / "models"

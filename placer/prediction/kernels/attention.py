@@ -47,6 +47,12 @@ def attentions(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node
     and values that are repeated for several heads of queries. ``float32``: tensors that have that
     type in a narrower engine: what replaces rows of such scores is none of an attention.
     """
+    found = _alike(graph, float32)
+    return {name: nodes for name, nodes in found.items() if not _adds_zeros(graph, nodes)}
+
+
+def _alike(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node, ...]]:
+    """Attentions, and those of which one kernel would be made but for what masks them."""
     nodes_of = {}
     for softmax in graph.nodes:
         if softmax.op != "Softmax" or _is_of_one_head(graph, softmax):
@@ -133,11 +139,11 @@ def _without_true(graph: Graph, tensor: str) -> str:
 
 
 def kept_apart(graph: Graph, float32: Container[str]) -> frozenset[str]:
-    """Names of products that would be attentions but for their scores in FP32.
+    """Names of products that would be attentions but for their scores in FP32, or their masks.
 
     Numbers that scale their operands are not part of the products either.
     """
-    return frozenset(attentions(graph, ()).keys() - attentions(graph, float32).keys())
+    return frozenset(_alike(graph, ()).keys() - attentions(graph, float32).keys())
 
 
 def _scored(graph: Graph, node: Node) -> tuple[Node, ...]:
@@ -158,6 +164,20 @@ def _scored(graph: Graph, node: Node) -> tuple[Node, ...]:
     of_two = [nodes for nodes in chains if weight_input(graph, nodes[0]) is None]
     chains = of_two or chains
     return chains[0] if len(chains) == 1 else ()
+
+
+def _adds_zeros(graph: Graph, nodes: Sequence[Node]) -> bool:
+    """Whether a mask that masks nothing is added to scores that are shaped for it and back.
+
+    The builder takes the mask and both Reshapes out, but later than it looks for attentions (20
+    small graphs; networks like DETR whose images are not padded).
+    """
+    for before, mask, after in zip(nodes, nodes[1:], nodes[2:], strict=False):
+        constants = [graph.initializers[t] for t in mask.inputs if t in graph.initializers]
+        shaped = mask.op == "Add" and before.op in _FLAT and after.op in _FLAT
+        if shaped and constants and not numpy_helper.to_array(constants[0]).any():
+            return True
+    return False
 
 
 def _weighted(graph: Graph, softmax: Node, cleans: bool) -> list[Node]:

@@ -35,7 +35,8 @@ class Kernels:
         self.flattened = Flattened(units.graph, units.form, self.groups)
         self._quantizers = Quantizers(self._groups, self.sums)
         self._generated = Generated(self._groups, self.sums)
-        self.is_float, self.is_in_place = self._groups.is_float, self._generated.is_in_place
+        self._joins = self._generated.joins
+        self.is_float, self.is_in_place = self._groups.is_float, self._joins.is_in_place
         self.writes_map, self.is_prepared = self._groups.writes_map, self._groups.is_prepared
         self._join_products()
         self._fuse_epilogues()
@@ -48,7 +49,7 @@ class Kernels:
         self._generated.fuse()
         self._quantizers.add(self.quantizes_apart)
         self._groups.find_dependences()
-        self._generated.settle()
+        self._joins.settle()
 
     def quantizes_apart(self, writer: Unit | None) -> bool:
         """Whether what a generated kernel writes is quantized by another one: means, and parts."""
@@ -56,7 +57,7 @@ class Kernels:
             return True
         if writer is None or not writer.generated or len(writer.outputs) != 1:
             return False
-        return self._generated.is_part(writer, writer.outputs)
+        return self._joins.is_part(writer, writer.outputs)
 
     def _join_products(self) -> None:
         """Products of one tensor with weights are one (queries, keys and values; heads)."""
@@ -89,7 +90,7 @@ class Kernels:
             self.groups,
             before,
             self._gates,
-            self._generated.joins_floats,
+            self._joins.joins_floats,
         )
         for unit in self._groups.units:
             if unit.role == "norm":

@@ -1,0 +1,122 @@
+"""Concats whose parts are written where they belong in the first place: they are no kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from placer.graph import Edge
+from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.parts import Unit, is_concat
+
+MayFuse = Callable[[Unit, Unit], bool]
+
+
+class Joins:
+    """The Concats of one placement.
+
+    ``may_fuse``: whether what is generated of two units may be one kernel.
+    """
+
+    def __init__(self, groups: Groups, may_fuse: MayFuse) -> None:
+        self._groups, self._may_fuse = groups, may_fuse
+        self._graph, self._form = groups.made.graph, groups.made.form
+        self._settled: dict[Unit, bool] | None = None  # What is in place, once all is grouped.
+
+    def settle(self) -> None:
+        """Let what is found in place be known, as no unit changes its kernel any more."""
+        self._settled = {}
+
+    def is_part(self, writer: Unit, tensors: Container[str]) -> bool:
+        """Whether any of ``tensors``, which ``writer`` makes, is a part of joined floats."""
+        return any(
+            self.joins_floats(reader) for edge, reader in writer.readers if edge.tensor in tensors
+        )
+
+    def joins_floats(self, unit: Unit) -> bool:
+        """Whether it is a Concat of floats whose parts are written where they belong."""
+        if not is_concat(unit) or unit.in_place:
+            return False
+        quantized = any(edge in self._form.scales for edge, _ in (*unit.reads, *unit.readers))
+        return not quantized and self.is_in_place(unit)
+
+    def is_in_place(self, unit: Unit) -> bool:
+        """Whether a Concat is nothing but what is written into one tensor in the first place."""
+        if unit.in_place or not is_concat(unit):
+            return unit.in_place
+        if self._settled is None:
+            return self._joins_in_place(unit)
+        if unit not in self._settled:
+            self._settled[unit] = self._joins_in_place(unit)
+        return self._settled[unit]
+
+    def _joins_in_place(self, unit: Unit) -> bool:
+        """Whether a Concat is no kernel.
+
+        It is one where its output leaves or is read by what is generated, where one of its
+        inputs is moved or normed besides or joined twice, by another Concat too, or where all are
+        made of graph inputs and sums of INT8 products; integers of one scale are joined in place
+        if what quantizes them cannot be in one kernel with it.
+        """
+        scales = {
+            None if other is not None and other.role == "cast" else self._form.last(edge)
+            for edge, other in (*unit.reads, *unit.readers)
+        }
+        if len(scales) > 1:
+            return False
+        writers = [writer for _, writer in unit.reads]
+        if scales == {None} and all(self._is_scaled(w) for w in writers):
+            return False
+        if scales != {None} and (
+            any(w is not None and self._is_joined_with(e, w, unit) for e, w in unit.reads)
+            or not any(reader.integers for _, reader in unit.readers)
+        ):
+            return False
+        if not unit.readers or any(self.is_generated(reader) for _, reader in unit.readers):
+            return False
+        if any(w and w.role == "move" and not is_concat(w) for _, w in unit.reads):
+            return False
+        if any(map(self._groups.writes_line, writers)):
+            return False
+        parts = [(edge.tensor, writer) for edge, writer in unit.reads if writer is not None]
+        if any(self._is_joined_elsewhere(part, w, unit) for part, w in parts):
+            return False
+        if any(r.role == "norm" for part, w in parts for e, r in w.readers if e.tensor == part):
+            return False
+        return len({edge.tensor for edge, _ in unit.reads}) == len(unit.node.inputs)
+
+    def is_generated(self, unit: Unit) -> bool:
+        """Whether it is in a generated kernel, and does more than join."""
+        return not is_concat(unit) and all(u.generated for u in self._groups.of(unit))
+
+    def _is_joined_with(self, edge: Edge, writer: Unit, joined: Unit) -> bool:
+        """Whether a Concat of integers is in the kernel of a part, or quantizes what that writes.
+
+        Kernels of parts that read nothing of INT8 products write them where they belong.
+        """
+        if self._groups.requantizes(edge, writer):
+            return True
+        if writer.generated and writer.writes_other(edge, self._form):
+            return not self._reads_floats(writer)
+        floats = any(
+            e.tensor == edge.tensor and e not in self._form.scales for e, _ in writer.readers
+        )
+        return self._may_fuse(writer, joined) and (floats or not self._reads_floats(writer))
+
+    def _reads_floats(self, unit: Unit) -> bool:
+        """Whether its kernel reads what prepared ones have written, and no sums to be scaled."""
+        kernel = self._groups.of(unit)
+        read = [w for other in kernel for _, w in other.reads if w is not None and w not in kernel]
+        return any(not w.generated for w in read) and not any(w.leaves_sums for w in read)
+
+    def _is_scaled(self, writer: Unit | None) -> bool:
+        """Whether what generates a tensor also casts a graph input or scales an INT8 product."""
+        if writer is None or writer.role == "cast":
+            return True
+        if not writer.generated:
+            return writer.leaves_sums and writer.role == "product"
+        return all(self._is_scaled(source) for _, source in writer.reads)
+
+    def _is_joined_elsewhere(self, part: str, writer: Unit, joined: Unit) -> bool:
+        """Whether another Concat reads the part, in float: it can be in one tensor only."""
+        others = [(e, r) for e, r in writer.readers if e.tensor == part and r is not joined]
+        return any(is_concat(r) and e not in self._form.scales for e, r in others)
