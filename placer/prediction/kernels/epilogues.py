@@ -128,10 +128,25 @@ class Epilogues:
             return False
         if any(self._comes_later(other, product, unit) for other in others):
             return False
+        if product.node.op in CONVS and self._is_of_samples(unit):
+            return False
         if others and is_matrix_conv(self._graph, product.node):
             # A matrix product adds maps before its activation (45 small graphs).
             return all(done.node.op == "Add" for done in (*region[1:], unit))
         return product.node.op not in PRODUCTS or not any(map(self._flattens_map, others))
+
+    def _is_of_samples(self, unit: Unit) -> bool:
+        """Whether it spreads one number over each channel of each of several samples (12 graphs).
+
+        So a step's row is added to maps of several samples or frames, as in U-Nets for diffusion.
+        """
+        shapes = [self._graph.type_of(edge.tensor).shape or () for edge, _ in unit.reads]
+        made = self._graph.type_of(unit.outputs[0]).shape if unit.outputs else None
+        return made is not None and any(
+            shape[:1] == made[:1] != (1,) and len(shape) == len(made) and math.prod(shape[2:]) == 1
+            for shape in shapes
+            if shape != made
+        )
 
     def _rectified(self, product: Unit) -> list[Unit]:
         """The Relu that alone reads what a product of many batches makes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from placer.graph import Edge
@@ -64,13 +63,12 @@ class Kernels:
         known: dict[object, Unit] = {}
         for unit in self._groups.units:
             weight = weight_input(self._graph, unit.node)
-            row = self.sums.is_row_product(unit)
+            row = self.sums.is_row_product(unit) or self.sums.multiplies_few(unit)
             if weight is None or weight.index != 1 or not (row or unit.role == "product"):
                 continue
-            shape = self._graph.type_of(unit.node.outputs[0]).shape or (0, 0)
             if unit.scales:  # Weights of several scales are not one.
                 continue
-            if unit.node.op != "MatMul" and (unit.integers or math.prod(shape[:-1]) != 1):
+            if unit.node.op != "MatMul" and unit.integers:
                 continue
             if not (row or unit.integers) and self._gates.are(unit):
                 continue

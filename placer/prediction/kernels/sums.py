@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from placer.graph import Graph
+from placer.graph.weights import weight_input
 from placer.prediction.kernels.channels import sums_channels
-from placer.prediction.kernels.parts import CONVS, SQUARES, VIEWS, Unit
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, SQUARES, VIEWS, Unit
 from placer.prediction.kernels.reductions import (
     is_large,
     is_map,
+    product_shape,
     reduction,
     reduction_axes,
     sums_map,
@@ -210,6 +212,17 @@ class Sums:
             return False
         return math.prod(self._shape(unit.node.outputs[0])[:-1]) == 1
 
+    def multiplies_few(self, unit: Unit) -> bool:
+        """Whether it is the product of a single row of so few elements that each is an operand."""
+        if (
+            not unit.works
+            or unit.role != "pointwise"
+            or weight_input(self._graph, unit.node) is None
+        ):
+            return False
+        rows = product_shape(self._graph, unit.node)[:-1]
+        return unit.node.op in PRODUCTS and math.prod(rows) == 1
+
     def _ends_row(self, unit: Unit) -> bool:
         return self.is_row_product(unit) and reduction(self._graph, unit.node).ends_kernel
 
@@ -229,6 +242,7 @@ class Sums:
         """Whether only products of a single row read it: the first one's kernel adds its bias."""
         return bool(unit.readers) and all(
             self.is_row_product(reader)
+            or self.multiplies_few(reader)
             or (reader.role == "pointwise" and self._feeds_row_product(reader))
             for _, reader in unit.readers
         )
