@@ -62,6 +62,12 @@ class Behaviour(Strict):
         description="What becomes of a Concat that another one along the same axis alone reads: it "
         "is `kept` or `joined` with that one.",
     )
+    order: Literal["given", "depth-first"] = Field(
+        default="given",
+        description="In which order the engine runs nodes: that of the model (`given`), or one of "
+        "its own, from the last output back, the first input of each node first (`depth-first`). "
+        "Nodes that something else runs between are not one layer.",
+    )
     repeats: Literal["merged", "requantized"] = Field(
         default="merged",
         description="What becomes of a pair behind a node that the same pair stands before: "

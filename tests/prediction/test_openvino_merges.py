@@ -112,3 +112,24 @@ def test_expand_copies_unless_what_reads_it_takes_it_along(reader, pairs, merged
     assert (
         frozenset({"tanh", "copy", "reader"}) in {nodes for nodes, _ in layers(actual)}
     ) is merged
+
+
+ORDERED = """
+g (float[1,16,8,8] x, float[1,16,8,8] z) => (float[1,16,8,8] OUTS)
+<float[16,16,1,1] w = {1}> {
+  [relu] a = Relu(x)
+  [softmax] b = Softmax(z)
+  [add] c = Add(b, a)
+  [conv] d = Conv(a, w)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("outputs", "one"), [("d, float[1,16,8,8] c", True), ("c, float[1,16,8,8] d", False)]
+)
+def test_nodes_are_one_kernel_by_the_order_from_the_last_output_back(outputs, one, tmp_path):
+    """Where its output is the last, Conv comes before Softmax, and so between both nodes."""
+    predicted, actual = plans(ORDERED.replace("OUTS", outputs), [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert any({"relu", "add"} <= nodes for nodes, _ in layers(actual)) is one

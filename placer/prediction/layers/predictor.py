@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 
 from placer.graph import Edge, Graph
+from placer.graph.depth_first import depth_first
 from placer.prediction.layers.conversions import (
     BuildTarget,
     TensorDraft,
@@ -96,6 +97,8 @@ class Predictor:
             self._left = without_no_ops(graph, _TAKES_OUT[behaviour.no_ops], equal)
         if behaviour.concats == "joined":
             self._left = with_joined_concats(self._left)
+        if behaviour.order == "depth-first":
+            self._left = replace(self._left, graph=depth_first(self._left.graph))
         graph = self._left.graph
         if matches is None or matches.graph is not graph:
             matches = Matches(graph)
