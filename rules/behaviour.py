@@ -86,6 +86,11 @@ class Behaviour(Strict):
         "writes for no other reader: a layer that converts them (`converted`), or part of the "
         "Conv's layer (`fused`).",
     )
+    equal_scales: Literal["apart", "one"] = Field(
+        default="apart",
+        description="Scales of pairs that are given apart, with the same range: they are told "
+        "`apart`, or they are `one`, since the engine compares their numbers.",
+    )
     signed: Literal["read", "converted"] = Field(
         default="read",
         description="What becomes of int8 activations of a file, where the scheme has uint8: "

@@ -81,7 +81,7 @@ class Motion(Strict):
     exclusive: bool = Field(
         default=False,
         description="Q moves only past a node that alone reads its input, or reads a graph input; "
-        "DQ only to a tensor that leaves the graph or is read, not both.",
+        "DQ only to a tensor that leaves the graph or is read, not both, and that has no pair yet.",
     )
     apart: TensorName | None = Field(
         default=None,

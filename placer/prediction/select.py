@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,10 +13,11 @@ from placer.graph.index import with_nodes
 from placer.graph.signs import is_non_negative
 from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.layers.claims import FLOAT
+from placer.prediction.layers.clamps import Bounds
 from placer.prediction.layers.motion import Scale
 from placer.prediction.layers.no_ops import equal_nodes, ranges_before
 from placer.prediction.layers.predictor import Predictor
-from placer.quantization import Range, Ranges, Scheme
+from placer.quantization import Range, Ranges, Scheme, union
 from placer.quantization.scheme import INT8_OR_UINT8
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
@@ -30,6 +31,7 @@ _NARROW: Mapping[int | None, int] = {
     TensorProto.BOOL: TensorProto.UINT8,
     TensorProto.DOUBLE: TensorProto.FLOAT,
 }
+_STEPS = 255  # Between the lowest and the highest of 8 bits.
 AnyPredictor = Predictor | KernelPredictor
 
 
@@ -81,11 +83,12 @@ def make_predictor(
         integers=integers,
         equal=equal,
         requantizes=requantizes,
-        keeps_clamp=partial(_goes_below_zero, graph, known)
+        exceeds=partial(_exceeds, graph, known)
         if behaviour.clamps == "kept" and not scheme.symmetric
         else None,
         stored=stored,
         stores_biases=scheme.bias == "int32" and base == FLOAT and types is None,
+        alike=_by_range(known, types or {}) if behaviour.equal_scales == "one" else None,
     )
 
 
@@ -99,14 +102,46 @@ def _narrowed(graph: Graph) -> Graph:
     return with_nodes(graph, graph.nodes, types=narrow) if narrow else graph
 
 
+def _by_range(ranges: Ranges, types: Mapping[str, str]) -> Callable[[Scale], Scale]:
+    """What makes scales of tensors whose integers and known ranges are the same one."""
+    tensors_of: dict[tuple[Range, str | None], set[str]] = {}
+    for tensor, found in ranges.items():
+        tensors_of.setdefault((_with_zero([found]), types.get(tensor)), set()).add(tensor)
+    alike = {key: frozenset(tensors) for key, tensors in tensors_of.items()}
+
+    def of(scale: Scale) -> Scale:
+        known = [ranges[tensor] for tensor in scale.tensors if tensor in ranges]
+        own = {types.get(tensor) for tensor in scale.tensors}
+        if len(known) < len(scale.tensors) or len(own) != 1:
+            return scale
+        tensors = alike.get((_with_zero(known), own.pop()), scale.tensors)
+        return scale._replace(tensors=tensors)
+
+    return of
+
+
+def _with_zero(ranges: Sequence[Range]) -> Range:
+    """The smallest range that holds all and zero, which scales are made for."""
+    return union([*ranges, Range(0.0, 0.0)])
+
+
 def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:
     """The type of what is quantized with one scale, by the common range of its tensors."""
     return scheme.of(min(_low(graph, ranges, tensor) for tensor in scale.tensors)).activation
 
 
-def _goes_below_zero(graph: Graph, ranges: Ranges, scale: Scale) -> bool:
-    """Whether one scale covers numbers below 0: its zero point is not the lowest integer."""
-    return any(_low(graph, ranges, tensor) < 0 for tensor in scale.tensors)
+def _exceeds(graph: Graph, ranges: Ranges, scale: Scale, bounds: Bounds) -> bool:
+    """Whether the integers of one scale stand for numbers outside of ``bounds``.
+
+    A step that is outside by less than half of it is rounded to the bound.
+    """
+    low = min(0.0, *(_low(graph, ranges, tensor) for tensor in scale.tensors))
+    known = [ranges[tensor].high for tensor in scale.tensors if tensor in ranges]
+    if len(known) < len(scale.tensors):
+        return low < 0 <= bounds.low
+    high = max(0.0, *known)
+    step = (high - low) / _STEPS
+    return low < bounds.low - step / 2 or high > bounds.high + step / 2
 
 
 def _own(types: Mapping[str, str], otherwise: Callable[[Scale], str], scale: Scale) -> str:

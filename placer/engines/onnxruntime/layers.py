@@ -124,12 +124,16 @@ def _named_as_before(fused: onnx.GraphProto, final: onnx.ModelProto) -> onnx.Mod
 
 
 def _by_input(nodes: Sequence[onnx.NodeProto], indices: Iterable[int]) -> dict[str, int]:
-    """Of the nodes at ``indices`` those that alone read a tensor first, by who writes that."""
+    """Of the nodes at ``indices`` those that alone read a tensor first, by it and who writes it.
+
+    What writes it in the blocked layout is called after it.
+    """
     writers = {tensor: node.name for node in nodes for tensor in node.output}
     indices_of: dict[str, list[int]] = defaultdict(list)
     for index in indices:
         source = nodes[index].input[0]
-        indices_of[writers.get(source) or source].append(index)
+        for known in {source, _BLOCKED.sub("", writers.get(source) or source)}:
+            indices_of[known].append(index)
     return {source: places[0] for source, places in indices_of.items() if len(places) == 1}
 
 

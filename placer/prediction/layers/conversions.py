@@ -12,8 +12,10 @@ from placer.graph import Edge, Graph, Node
 from placer.plan import Kind, Layer, Port
 from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.claims import FLOAT, Claim
+from placer.prediction.layers.clamps import RELU, Exceeds, bounds_of
 from placer.prediction.layers.layouts import Layout
-from placer.prediction.layers.motion import Scale, Scales
+from placer.prediction.layers.motion import Scale, Scales, scale_of
+from placer.quantization.placement import ScaleGroup
 from placer.rules.behaviour import DEFAULT_BEHAVIOUR, Behaviour
 from placer.rules.target import Target
 
@@ -95,8 +97,9 @@ class BuildTarget:
     scheme with int32 biases have them.
     ``has_zero_point``: whether a scale's zero point is not 0; None where that is not asked.
     ``twins``: by node the names of equal ones that are computed with it.
-    ``keeps_clamp``: whether Q of a scale leaves a Relu or Clip before it, so that no kernel of
+    ``exceeds``: whether Q of a scale leaves a Relu or Clip before it, so that no kernel of
     integers applies it; None where all do.
+    ``alike``: the scale that stands for all of the same numbers; None where they are told apart.
     """
 
     graph: Graph
@@ -110,7 +113,8 @@ class BuildTarget:
     has_zero_point: Callable[[Scale], bool] | None = None
     stores_biases: bool = False
     twins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    keeps_clamp: Callable[[Scale], bool] | None = None
+    exceeds: Exceeds | None = None
+    alike: Callable[[Scale], Scale] | None = None
 
     @property
     def rounds_alone(self) -> bool:
@@ -120,6 +124,11 @@ class BuildTarget:
     def names(self, nodes: Iterable[Node]) -> tuple[str, ...]:
         """Those of ``nodes`` and of what is computed with them."""
         return tuple(n for node in nodes for n in (node.name, *self.twins.get(node.name, ())))
+
+    def scale_of(self, group: ScaleGroup) -> Scale:
+        """The scale of a placement's group."""
+        scale = scale_of(group)
+        return scale if self.alike is None else self.alike(scale)
 
     def integer_of(self, tensor: str, scale: Scale | None = None) -> str:
         """The type of ``tensor`` where it is quantized with ``scale``; None: a constant's."""
@@ -131,11 +140,16 @@ class BuildTarget:
             return self.integer
         return self.integers(scale)
 
-    def properties_of(self, tensor: str) -> tuple[str, str | None, bool]:
-        """What is told of ``tensor`` here: its integers, its type outside, its zero point."""
+    def properties_of(self, tensor: str) -> tuple[str, str | None, bool, bool]:
+        """What is told of ``tensor`` here: its integers, its type outside, its zero point, and
+        whether another one may have its scale.
+        """
         scale = Scale(frozenset([tensor]))
-        is_off = any(asked(scale) for asked in (self.has_zero_point, self.keeps_clamp) if asked)
-        return self.integer_of(tensor, scale), self.stored.get(tensor), is_off
+        bounds = bounds_of(self.graph.producer.get(tensor), self.graph) or RELU
+        is_off = self.has_zero_point is not None and self.has_zero_point(scale)
+        is_off = is_off or (self.exceeds is not None and self.exceeds(scale, bounds))
+        is_shared = self.alike is not None and self.alike(scale) != scale
+        return self.integer_of(tensor, scale), self.stored.get(tensor), is_off, is_shared
 
 
 @dataclass

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placer.graph import Edge, Graph, Node
-from placer.graph.signs import is_non_negative
 from placer.prediction.layers.claims import FLOAT, Claim
+from placer.prediction.layers.clamps import Bounds, bounds_of
 from placer.prediction.layers.motion import NormalForm, Scale
 from placer.quantization import Format
 from placer.quantization.scheme import MOVED_FORMATS
@@ -93,17 +93,20 @@ class LayerCandidate:
             return next(iter(scales)) if scales else None
         return self._readers_scale(form)
 
-    def clamped_scales(self, form: NormalForm) -> frozenset[Scale]:
-        """The scales of pairs behind a Relu, or a Clip from zero, among its nodes."""
-        scales = (form.scales.get(edge) for edge in self._behind_clamps)
-        return frozenset(scale for scale in scales if scale is not None)
+    def clamped_scales(self, form: NormalForm) -> frozenset[tuple[Scale, Bounds]]:
+        """The scales of pairs behind a Relu or Clip among its nodes, and what that clamps to."""
+        found = ((form.scales.get(edge), bounds) for edge, bounds in self._behind_clamps)
+        return frozenset((scale, bounds) for scale, bounds in found if scale is not None)
 
     @cached_property
-    def _behind_clamps(self) -> tuple[Edge, ...]:
-        clamps = (node for node in self.nodes if node.op in ("Relu", "Clip"))
-        clamped = (node.outputs[0] for node in clamps)
-        clamped = (tensor for tensor in clamped if is_non_negative(tensor, self.graph))
-        return tuple(edge for tensor in clamped for edge in self.graph.edges_of(tensor))
+    def _behind_clamps(self) -> tuple[tuple[Edge, Bounds], ...]:
+        clamps = ((node.outputs[0], bounds_of(node, self.graph)) for node in self.nodes)
+        return tuple(
+            (edge, bounds)
+            for tensor, bounds in clamps
+            if bounds is not None
+            for edge in self.graph.edges_of(tensor)
+        )
 
     def rounds(self, form: NormalForm) -> bool:
         """Whether a kernel that takes others along and writes float is read through one pair."""

@@ -42,7 +42,8 @@ class Passage:
     scales too. ``forward_first``: DQ moves before any Q
     does, past this and what is linked with it. ``inside``: between several nodes that Q passes at
     once, which it does if none of these edges was given a pair. ``apart``: the edges of ``before``
-    on which Q that moved is a layer of its own. ``without``: formats that do not.
+    on which Q that moved is a layer of its own. ``without``: formats that do not. ``whole``: DQ
+    moves only where no reader behind has a pair yet.
     """
 
     before: tuple[Edge, ...]
@@ -54,6 +55,7 @@ class Passage:
     inside: tuple[Edge, ...] = ()
     apart: tuple[Edge, ...] = ()
     without: tuple[Format, ...] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,8 @@ def _forward(passage: Passage, scales: dict[Edge, Scale]) -> bool:
     missing = [edge for edge in passage.after if edge not in scales]
     if scale is None or scale.format in passage.without or not missing:
         return False
+    if passage.whole and len(missing) < len(passage.after):
+        return False  # The Q that is there and the one that comes would be two.
     scales.update(dict.fromkeys(missing, scale))
     return True
 

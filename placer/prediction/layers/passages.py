@@ -156,6 +156,7 @@ def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
         per_channel=motion.per_channel,
         forward_first=motion.forward_first and motion.only != "backward" and may_enter,
         apart=tuple(_apart(entering, graph)) if motion.apart in match.nodes else (),
+        whole=motion.exclusive,
     )
 
 

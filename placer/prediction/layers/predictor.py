@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache, partial
 
 from placer.graph import Edge, Graph
 from placer.graph.depth_first import depth_first
+from placer.prediction.layers.clamps import Exceeds
 from placer.prediction.layers.conversions import (
     BuildTarget,
     TensorDraft,
@@ -23,7 +24,7 @@ from placer.prediction.layers.conversions import (
 )
 from placer.prediction.layers.fixed_properties import FixedProperties
 from placer.prediction.layers.joined import with_joined_concats
-from placer.prediction.layers.motion import NormalForm, Scale, move_pairs, repeated, scale_of
+from placer.prediction.layers.motion import NormalForm, Scale, move_pairs, repeated
 from placer.prediction.layers.no_ops import (
     TakesOut,
     WithoutNoOps,
@@ -71,7 +72,8 @@ class Predictor:
     ``behaviour``: of the engine, beside ``rules``. ``integers``, ``stored``, ``stores_biases``: see
     ``BuildTarget``. ``equal``: by node one that computes the same, of which one is run; only where
     not all no-ops are kept. ``requantizes``: whether a pair that stands before a node and
-    behind it, too, is a layer there; None: it never is. ``keeps_clamp``: see ``BuildTarget``.
+    behind it, too, is a layer there; None: it never is. ``exceeds``, ``alike``: see
+    ``BuildTarget``.
     """
 
     def __init__(
@@ -87,8 +89,9 @@ class Predictor:
         equal: Mapping[str, str] | None = None,
         requantizes: Callable[[Scale], bool] | None = None,
         stored: Mapping[str, str] | None = None,
-        keeps_clamp: Callable[[Scale], bool] | None = None,
+        exceeds: Exceeds | None = None,
         stores_biases: bool = False,
+        alike: Callable[[Scale], Scale] | None = None,
     ) -> None:
         target = replace(target, base=base, integer=integer)
         graph = with_shapes_folded(graph, behaviour.shapes == "fixed")
@@ -117,8 +120,10 @@ class Predictor:
             requantizes,
             stores_biases,
             self._left.twins,
-            keeps_clamp,
+            exceeds,
+            alike,
         )
+        self._scale_of = self._target.scale_of
         self._requantizes = requantizes
         self._follows_layouts = behaviour.memory_layouts != "ignored"
         self._blocks = behaviour.memory_layouts == "followed"
@@ -220,7 +225,12 @@ class Predictor:
         it. Equal ones are one object.
         """
         placement = self._left.placed(Placement(groups))
-        given = {edge: scale_of(group) for group in placement.groups for edge in group.edges}
+        given = {
+            edge: scale
+            for group in placement.groups
+            for scale in [self._scale_of(group)]
+            for edge in group.edges
+        }
         scales, second = dict(given), dict[Edge, Scale]()
         for link in {self._links[edge] for edge in region.edges if edge in self._links}:
             form = self._moved(link, given)
@@ -273,7 +283,7 @@ class Predictor:
         come = {
             edge: scale
             for group in change.come
-            for scale in [scale_of(group)]
+            for scale in [self._scale_of(group)]
             for edge in group.edges
         }
         edges = {edge for group in change.gone for edge in group.edges} | come.keys()

@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from placer.graph import Edge, Node
 from placer.prediction.layers.claims import ANY, FLOAT, Claim, find_claims
+from placer.prediction.layers.clamps import Exceeds, edges_behind_clamp, is_held_back
 from placer.prediction.layers.followers import followers
 from placer.prediction.layers.fused_chains import find_fused_chains, merges
 from placer.prediction.layers.integer_readers import IntegerReaders, find_integer_readers
@@ -19,7 +20,6 @@ from placer.prediction.layers.operands import Operand, find_operands
 from placer.prediction.layers.passages import find_shared
 from placer.prediction.layers.residuals import behind_sums, in_a_row
 from placer.prediction.layers.siblings import groups_of, joined, joins, taken_apart
-from placer.prediction.layers.stored_constants import behind_clamp
 from placer.rules.connected import connected
 from placer.rules.fusion_schema import Fusion
 from placer.rules.matcher import Matches
@@ -61,7 +61,7 @@ class Region:
         looked_at += [edge for operand in self.operands.values() for edge in operand.edges]
         for candidate in self.alone:
             looked_at += [
-                e for node in candidate.nodes for e in behind_clamp(node, candidate.graph)
+                e for node in candidate.nodes for e in edges_behind_clamp(node, candidate.graph)
             ]
         return frozenset(looked_at)
 
@@ -98,10 +98,10 @@ class Region:
         self,
         form: NormalForm,
         has_zero_point: Callable[[Scale], bool],
-        keeps_clamp: Callable[[Scale], bool] | None = None,
+        exceeds: Exceeds | None = None,
     ) -> dict[int, LayerCandidate]:
         """What the engine builds, by position; see ``BuildTarget``."""
-        kept = () if keeps_clamp is None else self._before_kept_clamps(form, keeps_clamp)
+        kept = () if exceeds is None else self._before_kept_clamps(form, exceeds)
         chosen = self._chosen(form, kept)
         apart = taken_apart(chosen, form) | behind_sums(chosen, form)
         if apart:
@@ -127,16 +127,14 @@ class Region:
             chosen[whole.position] = whole
         return chosen
 
-    def _before_kept_clamps(
-        self, form: NormalForm, keeps_clamp: Callable[[Scale], bool]
-    ) -> frozenset[LayerCandidate]:
+    def _before_kept_clamps(self, form: NormalForm, exceeds: Exceeds) -> frozenset[LayerCandidate]:
         """Those that rest on a Q's doing what a Relu or Clip does, where it does not."""
         return frozenset(
             candidate
             for candidate in self.claimed
             if candidate.claim is not None and _implies(candidate.claim)
-            for scale in candidate.clamped_scales(form)
-            if keeps_clamp(scale)
+            if any(exceeds(*clamped) for clamped in candidate.clamped_scales(form))
+            or _is_held_back(candidate, candidate.claim, form, exceeds)
         )
 
     def _chosen(
@@ -167,8 +165,26 @@ class Region:
 
 def _implies(claim: Claim) -> bool:
     """Whether the claimed layer rests on pairs: it reads integers, or is none where Q saturates."""
-    reads_integers = bool(claim.demanded) and claim.fusion.inputs != FLOAT
-    return reads_integers or _NO_OP in claim.fusion.op
+    return _reads_integers(claim) or _NO_OP in claim.fusion.op
+
+
+def _reads_integers(claim: Claim) -> bool:
+    return bool(claim.demanded) and claim.fusion.inputs != FLOAT
+
+
+def _is_held_back(
+    candidate: LayerCandidate, claim: Claim, form: NormalForm, exceeds: Exceeds
+) -> bool:
+    """Whether a Relu or Clip behind keeps what reads integers in float."""
+    if not _reads_integers(claim):
+        return False
+    reading = {edge.node for edge in claim.demanded}
+    inside = {node.name for node in candidate.nodes}
+    for node in candidate.nodes:
+        readers = (e.node for t in node.outputs for e in candidate.graph.edges_of(t))
+        if node.name in reading and inside.isdisjoint(readers):
+            return is_held_back(node, candidate.graph, form, exceeds)
+    return False
 
 
 def find_regions(

@@ -1,0 +1,82 @@
+"""Where a Relu or Clip keeps ONNX Runtime from making a layer of integers: qdq_selectors.cc.
+
+Its selectors look past a Relu or Clip that alone reads a node. Where Q behind it does the same, the
+layer takes it along; where it does not, or no Q is there, the node stays in float with its pairs,
+even one whose kernel of integers could write float.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from onnx import numpy_helper
+
+from placer.graph import Edge, Graph, Node
+from placer.prediction.layers.motion import NormalForm, Scale
+
+
+class Bounds(NamedTuple):
+    """Between which numbers a Relu or Clip leaves what it reads."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+
+# Whether Q of a scale covers numbers outside of the bounds, so that it does not clamp to them.
+Exceeds = Callable[[Scale, Bounds], bool]
+RELU = Bounds(low=0.0)
+
+
+def bounds_of(node: Node | None, graph: Graph) -> Bounds | None:
+    """Those of a Relu, or a Clip with constants; None: it is no such node."""
+    if node is None or node.op not in ("Relu", "Clip"):
+        return None
+    if node.op == "Relu":
+        return RELU
+    given = [_number(node, index, name, graph) for index, name in ((1, "min"), (2, "max"))]
+    low, high = given
+    if low is None or high is None:
+        return None
+    return Bounds(low, high)
+
+
+def _number(node: Node, index: int, name: str, graph: Graph) -> float | None:
+    """A bound of a Clip, without end where there is none; None where it is computed."""
+    if index >= len(node.inputs) or not node.inputs[index]:
+        value = node.attributes.get(name)
+        endless = -math.inf if index == 1 else math.inf
+        return float(value) if isinstance(value, int | float) else endless
+    constant = graph.initializers.get(node.inputs[index])
+    return None if constant is None else float(numpy_helper.to_array(constant).item())
+
+
+def clamp_behind(node: Node, graph: Graph) -> Node | None:
+    """The Relu or Clip that alone reads what ``node`` writes."""
+    edges = [e for t in node.outputs for e in graph.edges_of(t) if not e.is_graph_output]
+    reader = graph.by_name.get(edges[0].node) if len(edges) == 1 else None
+    return reader if reader is not None and reader.op in ("Relu", "Clip") else None
+
+
+def edges_behind_clamp(node: Node, graph: Graph) -> tuple[Edge, ...]:
+    """The edges of what the Relu or Clip that alone reads ``node`` writes."""
+    clamp = clamp_behind(node, graph)
+    return () if clamp is None else tuple(graph.edges_of(clamp.outputs[0]))
+
+
+def is_held_back(node: Node, graph: Graph, form: NormalForm, exceeds: Exceeds) -> bool:
+    """Whether ``node`` is no layer of integers for the Relu or Clip that alone reads it."""
+    clamp = clamp_behind(node, graph)
+    readers = [edge for tensor in node.outputs for edge in graph.edges_of(tensor)]
+    if clamp is None or any(edge in form.scales for edge in readers):
+        return False
+    edges = graph.edges_of(clamp.outputs[0])
+    scales = {form.scales.get(edge) for edge in edges}
+    if len(scales) != 1:
+        return False  # The selectors look past what one node reads.
+    scale = scales.pop()
+    if scale is None:
+        return len(edges) == 1 and not edges[0].is_graph_output
+    bounds = bounds_of(clamp, graph)
+    return bounds is None or exceeds(scale, bounds)

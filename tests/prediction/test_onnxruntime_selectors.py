@@ -1,0 +1,103 @@
+"""What keeps ONNX Runtime from making layers of integers between pairs."""
+
+from pathlib import Path
+
+import pytest
+
+from placer.graph import Edge
+from placer.graph.text import graph_of_text
+from placer.prediction.layers.clamps import Bounds, bounds_of
+from tests.prediction.test_onnxruntime_plans import HEAD, plans
+from tests.prediction.test_openvino_plans import layers
+
+CLAMPED = """
+g (float[1,16,32] x) => (float[1,16,8] y)
+<float[32,8] w = {{1}}, float low = {{0}}, float high = {{0.5}}> {{
+  [product] c = MatMul(x, w)
+  [act] r = {act}
+  [last] y = Tanh(r)
+}}
+"""
+READS = [(Edge("x", "product", 0),), (Edge("w", "product", 1),)]
+BEHIND = (Edge("r", "last", 0),)
+# Q behind the sum covers more than what the Clip before it leaves.
+SHARED = """
+g (float[1,16,8,8] x) => (float[1,32,8,8] y)
+<float[16,16,1,1] w = {1}, float low = {0}, float high = {0.1}> {
+  [conv] c = Conv(x, w)
+  [act] r = Clip(c, low, high)
+  [join] y = Concat<axis = 1>(r, x)
+}
+"""
+SHARED_PAIRS = [
+    (Edge("x", "conv", 0),),
+    (Edge("w", "conv", 1),),
+    (Edge("r", "join", 0), Edge("x", "join", 1), Edge("y", "", 0)),
+]
+TURNED = """
+g (float[1,16,8,8] x) => (float[1,8,8,16] y) {
+  [turn] t = Transpose<perm = [0, 2, 3, 1]>(x)
+  [last] y = Softmax(t)
+}
+"""
+TURNED_PAIRS = [(Edge("x", "turn", 0),), (Edge("t", "last", 0),)]
+TWO_TURNS = """
+g (float[2,24,4,16] x) => (float[2,4,16,24] y) {
+  [heads] h = Transpose<perm = [0, 2, 1, 3]>(x)
+  [turn] t = Transpose<perm = [0, 1, 3, 2]>(h)
+  [last] y = Softmax(t)
+}
+"""
+READ_TWICE = """
+g (float[1,49,32] x) => (float[1,1,49,32] y, float[1,1,49,32] z) <int64[1] axis = {1}> {
+  [turn] t = Unsqueeze(x, axis)
+  [tanh] y = Tanh(t)
+  [last] z = Softmax(t)
+}
+"""
+READ_TWICE_PAIRS = [(Edge("x", "turn", 0), Edge("t", "last", 0))]
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs", "integers"),
+    [
+        (CLAMPED.format(act="Relu(c)"), READS, 0),
+        (CLAMPED.format(act="Relu(c)"), [*READS, BEHIND], 1),
+        (CLAMPED.format(act="Clip(c, low, high)"), [*READS, BEHIND], 1),
+        (SHARED, SHARED_PAIRS, 1),
+        (TURNED, TURNED_PAIRS, 1),
+        (TWO_TURNS, [(Edge("t", "last", 0),)], 1),
+        (READ_TWICE, READ_TWICE_PAIRS, 0),
+    ],
+    ids=[
+        "a Relu alone reads the product",
+        "a pair follows the Relu",
+        "a pair follows the Clip",
+        "a pair covers more than the Clip leaves",
+        "pairs given apart have the same numbers",
+        "two Transposes",
+        "one of two readers has a pair",
+    ],
+)
+def test_layers_of_integers(
+    text: str, pairs: list[tuple[Edge, ...]], integers: int, tmp_path: Path
+):
+    predicted, built = plans(text, pairs, tmp_path)
+    assert layers(predicted) == layers(built)
+    for plan in (predicted, built):
+        computing = [x for x in plan.layers if x.kind == "compute" and "uint8" in x.output_types]
+        assert len(computing) == integers
+
+
+def test_bounds_are_those_of_constants_and_attributes():
+    graph = graph_of_text(
+        HEAD
+        + "g (float[4] x, float low) => (float[4] y)"
+        + "<float zero = {0}, float six = {6}> {"
+        + "[relu] a = Relu(x) [clip] b = Clip(a, zero, six) [half] c = Clip(b, zero)"
+        + "[open] y = Clip(c, low) }"
+    )
+    found = {node.name: bounds_of(node, graph) for node in graph.nodes}
+    assert found["relu"] == found["half"] == Bounds(low=0.0)
+    assert found["clip"] == Bounds(0.0, 6.0)
+    assert found["open"] is None
