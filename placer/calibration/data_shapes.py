@@ -12,6 +12,7 @@ from placer.calibration.batches import named_arrays
 from placer.calibration.sources import files_of, function_of
 from placer.common.shapes import Shape
 from placer.common.user_code import UserCode
+from placer.model.named_dimensions import with_named_sizes
 from placer.model.validate import parse_model
 
 
@@ -47,7 +48,11 @@ def shapes_of_data(model: Path, given: Collection[str], source: str) -> dict[str
 def with_shapes_of_data(
     model: Path, shapes: Mapping[str, Shape], source: str | None
 ) -> dict[str, Shape]:
-    """``shapes`` and those that ``shapes_of_data`` finds for other inputs, if there is a source."""
+    """``shapes`` and those that ``shapes_of_data`` finds for other inputs, if there is a source.
+
+    ``shapes`` may name dimensions, see ``placer.model.named_dimensions``.
+    """
+    shapes = with_named_sizes(model, shapes)
     of_data = {} if source is None else shapes_of_data(model, shapes, source)
     return {**of_data, **shapes}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -133,7 +134,8 @@ def _print(outcome: AppliedModel) -> None:
     sqnr = "" if scales.sqnr is None else f", SQNR {scales.sqnr:.1f} dB on calibration data"
     lines = [f"ranges: {scales.method}{sqnr}"]
     if outcome.sqnr is not None:
-        lines.append(f"outputs keep {outcome.sqnr:.1f} dB of the given model's")
+        kept = f"keep {outcome.sqnr:.1f} dB of" if outcome.sqnr < inf else "equal"
+        lines.append(f"outputs {kept} the given model's")
     if outcome.recovery is not None:
         lines.append(_recovery_line(outcome.recovery))
     lines += _shown([f"another operator: {line}" for line in _other_operators(applied)])

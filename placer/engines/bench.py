@@ -26,6 +26,7 @@ from placer.errors import InputError
 from placer.graph import index_graph, tensor_type
 from placer.graph.shapes import InputType, check_ranges
 from placer.model import Model, load_as_is
+from placer.model.named_dimensions import with_named_dimensions
 
 LEAST_ROUNDS = 3
 
@@ -137,7 +138,10 @@ def _ranges(
     path: Path, ranges: Mapping[str, ShapeRange], source: str | None
 ) -> Mapping[str, ShapeRange]:
     """``ranges``, and the shapes of the data where the model at ``path`` leaves others open."""
-    if source is None or path.suffix in SUFFIXES:
+    if path.suffix in SUFFIXES:
+        return ranges
+    ranges = with_named_dimensions(path, ranges)
+    if source is None:
         return ranges
     of_data = shapes_of_data(path, ranges, source)
     return {**{name: ShapeRange.fixed(shape) for name, shape in of_data.items()}, **ranges}

@@ -20,6 +20,7 @@ from placer.graph.bodies import Bodies, bodies_of
 from placer.graph.edit import all_tensors, fix_input_shapes
 from placer.graph.external_data import check_tensors, data_folder
 from placer.model.importing import is_quantized
+from placer.model.named_dimensions import with_named_sizes
 from placer.model.normalize import normalize, tidy
 from placer.model.save import save_model
 from placer.model.validate import read_model
@@ -78,6 +79,7 @@ def fix_in_place(
     ``fix_inputs`` does.
     """
     inputs = {value.name: value for value in proto.graph.input}
+    shapes = with_named_sizes(proto, shapes)
     for name in (*values, *shapes):
         if name not in inputs:
             raise InputError(f"{path}: {unknown('input', name, inputs)}")

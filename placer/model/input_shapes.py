@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
 from onnx import ModelProto, ValueInfoProto
 
 from placer.common.names import unknown
-from placer.common.shapes import MAX_DIMENSION
+from placer.common.shapes import MAX_DIMENSION, Shape
 from placer.errors import InputError
+from placer.model.named_dimensions import (
+    dimensions_of,
+    parts_of,
+    size_of,
+    sizes_by_name,
+    with_named_sizes,
+)
 
 
 def input_shapes_of(
@@ -24,13 +31,20 @@ def input_shapes_of(
     weights = {tensor.name for tensor in proto.graph.initializer}  # Old exporters list them, too.
     inputs = {value.name: value for value in proto.graph.input if value.name not in weights}
     names = list(inputs)
+    given = with_named_sizes(proto, given)
     for name in given:
         if name not in names:
-            raise InputError(f"{path}, shapes: {unknown('input', name, names)}")
-    shapes = {name: _input_shape(value, given.get(name), path) for name, value in inputs.items()}
+            dims = dict.fromkeys(part for value in inputs.values() for part in _names(value))
+            others = f"a dimension: {', '.join(dims)}" if dims else ""
+            raise InputError(f"{path}, shapes: {unknown('input', name, names, others)}")
+    sizes = sizes_by_name(dimensions_of(proto), given)
+    shapes = {
+        name: _input_shape(value, given.get(name), sizes, path) for name, value in inputs.items()
+    }
     known = {name: tuple(size for size in sizes if size) for name, sizes in shapes.items()}
     unknown_inputs = [name for name, sizes in shapes.items() if len(known[name]) < len(sizes)]
     if unknown_inputs:
+        _check_names(inputs, shapes, unknown_inputs, path)
         shown = " and ".join(_dimensions(inputs[name], shapes[name]) for name in unknown_inputs)
         flags = " ".join(
             f"{name}={'x'.join(str(size or 'N') for size in shapes[name])}"
@@ -42,8 +56,35 @@ def input_shapes_of(
     return known
 
 
+def _check_names(
+    inputs: Mapping[str, ValueInfoProto],
+    shapes: Mapping[str, Sequence[int | None]],
+    unknown_inputs: Sequence[str],
+    path: Path,
+) -> None:
+    """Raise InputError with the names of what is not known, if several inputs share them."""
+    missing: dict[str, None] = {}
+    for name in unknown_inputs:
+        dims = inputs[name].type.tensor_type.shape.dim
+        for dim, size in zip(dims, shapes[name], strict=True):
+            parts = parts_of(dim)
+            if size is None and not parts:
+                return
+            missing.update({} if size else dict.fromkeys(parts))
+    if 1 < len(unknown_inputs) >= len(missing):
+        flags = " ".join(f"{name}=N" for name in missing)
+        raise InputError(
+            f"{path}: {len(unknown_inputs)} inputs have dimensions that are not known; give "
+            f"them with `shapes`, as {flags}, a number for each N"
+        )
+
+
+def _names(value: ValueInfoProto) -> list[str]:
+    return [part for dim in value.type.tensor_type.shape.dim for part in parts_of(dim)]
+
+
 def _input_shape(
-    value: ValueInfoProto, given: tuple[int, ...] | None, path: Path
+    value: ValueInfoProto, given: Shape | None, named: Mapping[str, int], path: Path
 ) -> tuple[int | None, ...]:
     """The sizes of an input's dimensions; None for those that are not known."""
     if not value.type.HasField("tensor_type"):
@@ -59,7 +100,7 @@ def _input_shape(
             f"{path}: input '{value.name}' has no shape",
             f"give it with `shapes`, e.g. {value.name}=1x3x224x224",
         )
-    sizes = [d.dim_value if d.dim_value > 0 else None for d in dims]
+    sizes = [size_of(dim, named) for dim in dims]
     if sizes and sizes[0] is None:
         sizes[0] = 1
     return tuple(sizes)

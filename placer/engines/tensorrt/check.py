@@ -20,6 +20,7 @@ from placer.graph.edit import all_tensors
 from placer.graph.external_data import data_folder
 from placer.model import load_quantized
 from placer.model.importing import Finding, check_pairs, is_quantized
+from placer.model.named_dimensions import with_named_dimensions
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.plan.readers.rtx_log import typed_layers
@@ -104,7 +105,8 @@ def check(
     placed_for, findings = _placed_for(proto), _findings(proto, path)
     if static:
         return CheckReport(findings, None, placed_for)
-    report = check_file(import_builder(), path, architecture, given_ranges(shapes))
+    ranges = with_named_dimensions(path, given_ranges(shapes))
+    report = check_file(import_builder(), path, architecture, ranges)
     return CheckReport(findings, report, placed_for)
 
 

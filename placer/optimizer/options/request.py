@@ -87,7 +87,8 @@ class Request:
         Mapping[str, ShapeRange],
         Option(
             "Model and data",
-            "Input shape, e.g. image=1x3x320x320, or a range, NAME=MIN:OPT:MAX.",
+            "Input shape, e.g. image=1x3x320x320, a range, NAME=MIN:OPT:MAX, or the size of a "
+            "dimension that the model names, e.g. sequence_length=128.",
             keyword="shapes",
             flag="shape",
         ),

@@ -27,6 +27,7 @@ from placer.graph.training import told_of_training
 from placer.importing.source_model import distance_sentence, recovered
 from placer.model import Model, load_model
 from placer.model.judged import judged_by
+from placer.model.named_dimensions import with_named_dimensions
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.option_values import check_values
 from placer.optimizer.options.presets import Preset, load_preset
@@ -226,6 +227,8 @@ def _gates(
 
 def _with_shapes_of_data(request: Request, observer: Observer) -> Request:
     """``request`` with the shapes that neither it nor the model gives, as its data has them."""
+    ranges = with_named_dimensions(request.model, request.shape_ranges)
+    request = replace(request, shape_ranges=ranges)
     source = request.data or request.evaluation_data
     if source is None:
         return request

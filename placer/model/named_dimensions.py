@@ -1,0 +1,113 @@
+"""Sizes of dimensions by the names that the model has for them, e.g. ``past_sequence_length``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from onnx import ModelProto, TensorShapeProto
+
+from placer.common.shapes import Shape, ShapeRange, optima
+from placer.errors import InputError
+from placer.model.validate import parse_model
+
+Dimensions = list[TensorShapeProto.Dimension]
+# Not `?` and the like, and not what exporters call all that they do not know.
+_NAME = re.compile(r"(?i:(?!(none|unknown|dynamic)$))[A-Za-z_][\w./]*")
+
+
+def with_named_dimensions(
+    model: Path | ModelProto, ranges: Mapping[str, ShapeRange]
+) -> dict[str, ShapeRange]:
+    """``ranges``, those that name a dimension replaced by shapes of the inputs that have it.
+
+    A dimension is named by what is no input of ``model`` but a dimension of one, and has one size
+    in each shape. A sum, as Optimum writes (``past_sequence_length + 1``), follows from its parts.
+    An input that is in ``ranges`` keeps its shape, and a batch without a size is 1.
+
+    Raises InputError where the size of another dimension of such an input is missing.
+    """
+    if all(len(one.optimum) > 1 for one in ranges.values()):
+        return dict(ranges)  # Nothing is read in vain.
+    inputs = dimensions_of(parse_model(model) if isinstance(model, Path) else model)
+    names = {part for dims in inputs.values() for dim in dims for part in parts_of(dim)}
+    named = {
+        name: one
+        for name, one in ranges.items()
+        if name in names and name not in inputs and len(one.optimum) == 1
+    }
+    if not named:
+        return dict(ranges)
+    shapes = {name: one for name, one in ranges.items() if name not in named}
+    known = shapes.keys() & inputs.keys()
+    ends = tuple(
+        sizes_by_name(inputs, {name: getattr(shapes[name], end) for name in known})
+        | {name: getattr(one, end)[0] for name, one in named.items()}
+        for end in ("minimum", "optimum", "maximum")
+    )
+    for name, dims in inputs.items():
+        if name not in shapes and any(part in named for dim in dims for part in parts_of(dim)):
+            shapes[name] = ShapeRange(*(_shape(name, dims, sizes) for sizes in ends))
+    return shapes
+
+
+def with_named_sizes(model: Path | ModelProto, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """``with_named_dimensions`` of one shape for each input."""
+    ranges = {name: ShapeRange.fixed(shape) for name, shape in shapes.items()}
+    return optima(with_named_dimensions(model, ranges))
+
+
+def sizes_by_name(inputs: Mapping[str, Dimensions], shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """Sizes of dimensions by the names that ``shapes`` of inputs tell; other batches are 1."""
+    known = {
+        dim.dim_param: size
+        for name, shape in shapes.items()
+        for dim, size in zip(inputs[name], shape, strict=False)
+        if parts_of(dim) == [dim.dim_param]
+    }
+    batches = [dims[0] for name, dims in inputs.items() if dims and name not in shapes]
+    return {dim.dim_param: 1 for dim in batches if parts_of(dim) == [dim.dim_param]} | known
+
+
+def parts_of(dim: TensorShapeProto.Dimension) -> list[str]:
+    """The names in a dimension that is not known, of which it is the sum; empty if it has none."""
+    if dim.dim_value > 0:
+        return []
+    parts = [part for part in _parts(dim) if not part.isdecimal()]
+    return parts if all(_NAME.fullmatch(part) for part in parts) else []
+
+
+def size_of(dim: TensorShapeProto.Dimension, sizes: Mapping[str, int]) -> int | None:
+    """The size of ``dim``, by itself or by ``sizes`` of names; None if they do not tell."""
+    if dim.dim_value > 0:
+        return int(dim.dim_value)
+    known = [int(part) if part.isdecimal() else sizes.get(part) for part in _parts(dim)]
+    return None if None in known else sum(size for size in known if size is not None)
+
+
+def dimensions_of(proto: ModelProto) -> dict[str, Dimensions]:
+    """Dimensions of each input of ``proto``; none where it does not even have a rank."""
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    return {
+        value.name: list(value.type.tensor_type.shape.dim)
+        for value in proto.graph.input
+        if value.name not in weights
+    }
+
+
+def _parts(dim: TensorShapeProto.Dimension) -> list[str]:
+    return [part.strip() for part in dim.dim_param.split("+")]
+
+
+def _shape(name: str, dims: Dimensions, given: Mapping[str, int]) -> Shape:
+    sizes = [size_of(dim, given) for dim in dims]
+    if sizes[0] is None:
+        sizes[0] = 1
+    if None in sizes:
+        missing = dims[sizes.index(None)].dim_param or "?"
+        raise InputError(
+            f"`shapes`: dimension '{missing}' of input '{name}' has no size; give it as well, or "
+            "the shape of this input"
+        )
+    return tuple(size for size in sizes if size is not None)

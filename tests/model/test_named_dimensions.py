@@ -1,0 +1,85 @@
+"""Sizes of dimensions by their names: a decoder's caches take one size, not a shape each."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import placer
+from placer.common.shapes import ShapeRange, given_ranges
+from placer.errors import InputError
+from placer.model import load_model
+from placer.model.named_dimensions import with_named_dimensions
+from tests.conftest import Finished
+
+Save = Callable[..., Path]
+
+DECODER = """
+<ir_version: 8, opset_import: ["": 17]>
+g (int64[batch,s] ids, float[batch,total] mask, float[batch,2,past,4] key, float[2,batch] state)
+  => (float[batch,s] i, float[batch,total] m, float[batch,2,past,4] k, float[2,batch] h) {
+  i = Cast<to = 1>(ids)
+  m = Relu(mask)
+  k = Relu(key)
+  h = Relu(state)
+}
+"""
+SHAPES = {"ids": (1, 3), "mask": (1, 8), "key": (1, 2, 5, 4), "state": (2, 1)}
+
+
+@pytest.fixture
+def decoder(save: Save) -> Path:
+    """A decoder whose mask is as long as what is past and what is new."""
+    return save(DECODER.replace("total", "past_and_s"))
+
+
+def test_a_size_holds_for_all_inputs_that_have_the_dimension(decoder: Path):
+    named = {"s": (3,), "past": (5,), "past_and_s": (8,)}
+    assert load_model(decoder, named).input_shapes == SHAPES
+    wider = load_model(decoder, {**named, "batch": (4,)}).input_shapes
+    assert [wider["ids"], wider["state"]] == [(4, 3), (2, 4)]
+
+
+def test_a_sum_of_names_follows_from_its_parts(decoder: Path):
+    proto = placer.model.load_model(decoder, SHAPES).proto  # Any model of these inputs.
+    for value, dims in zip(
+        proto.graph.input,
+        (("batch", "s"), ("batch", "past + s"), ("batch", 2, "past", 4), (2, "batch")),
+        strict=True,
+    ):
+        for dim, size in zip(value.type.tensor_type.shape.dim, dims, strict=True):
+            if isinstance(size, str):
+                dim.dim_param = size
+    ranges = given_ranges({"s": "1:3:4", "past": "2:5:9"})
+    assert with_named_dimensions(proto, ranges)["mask"] == ShapeRange((1, 3), (1, 8), (1, 13))
+
+
+def test_dimensions_of_one_name_have_one_size(decoder: Path):
+    """Of an input that is given; other batches are 1 wherever they stand."""
+    shapes = {"ids": (6, 3), "past": (5,), "past_and_s": (8,)}
+    assert load_model(decoder, shapes).input_shapes["state"] == (2, 6)
+    del shapes["ids"]
+    assert load_model(decoder, {**shapes, "s": (3,)}).input_shapes == SHAPES
+
+
+def test_what_is_missing_is_asked_for_by_name(decoder: Path):
+    with pytest.raises(InputError) as caught:
+        load_model(decoder)
+    assert str(caught.value) == (
+        f"{decoder}: 3 inputs have dimensions that are not known; give them with `shapes`, as "
+        "s=N past_and_s=N past=N, a number for each N"
+    )
+
+
+def test_a_wrong_name_is_told_with_those_there_are(decoder: Path):
+    with pytest.raises(
+        InputError, match=r"unknown input 'old'; use one of: ids, .*, or a dimension: batch, s"
+    ):
+        load_model(decoder, {"old": (5,)})
+
+
+def test_commands_take_names(decoder: Path, placer: Callable[..., Finished]):
+    sizes = ("--shape", "s=3", "--shape", "past=5", "--shape", "past_and_s=8")
+    for command in (("explain",), ("bench", "--engine", "onnxruntime", "--rounds", "3")):
+        finished = placer(command[0], decoder, *command[1:], *sizes)
+        assert finished.code == 0, finished.err
