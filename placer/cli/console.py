@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,9 @@ PROBES_PER_LINE = 10
 _SHOWN_S = 0.05
 # Metrics of parts of outputs that the terminal lists.
 _MOST_PARTS = 16
+# Metrics that compare an output with the float model's; the error is 0 where they are equal.
+_ERROR = "max_abs "
+_DISTANCES = ("sqnr", "cosine", "max_abs", "argmax_agreement")
 
 
 class ConsoleObserver:
@@ -205,6 +209,9 @@ def _print_front(console: Console, result: Result) -> None:
 def _print_metrics(
     console: Console, before: dict[str, float | None], after: dict[str, float | None]
 ) -> None:
+    equal = [name.removeprefix(_ERROR) for name in after if name.startswith(_ERROR)]
+    equal = [output for output in equal if after[f"{_ERROR}{output}"] == 0]
+    after = {name: value for name, value in after.items() if not _is_of(name, equal)}
     listed = {name: value for name, value in after.items() if "[" not in name}
     parts = {name: value for name, value in after.items() if name not in listed}
     if len(parts) > _MOST_PARTS:  # Of an output of many parts the worst alone.
@@ -217,6 +224,16 @@ def _print_metrics(
         console.print(f"{escape(name)}: {was}{shown(value)}", highlight=False)
     if len(listed) < len(after):
         console.print(f"{len(after) - len(listed)} more, of parts of outputs, in the report")
+    if outputs := [output for output in equal if "[" not in output]:
+        more = f" and {len(outputs) - 3} more" if len(outputs) > 3 else ""
+        shown_outputs = escape(", ".join(outputs[:3]))
+        console.print(f"as the float model computes them: {shown_outputs}{more}", highlight=False)
+
+
+def _is_of(name: str, outputs: Collection[str]) -> bool:
+    """Whether the metric ``name`` compares one of ``outputs`` with the float model's."""
+    metric, _, output = name.partition(" ")
+    return metric in _DISTANCES and output in outputs
 
 
 def _point(part: FrontPart) -> tuple[str, str]:

@@ -34,3 +34,19 @@ def test_of_many_the_worst_is():
         "sqnr y[11]: 29",
         "23 more, of parts of outputs, in the report",
     ]
+
+
+def test_outputs_that_are_equal_have_a_line_together_instead_of_figures():
+    """As a decoder's caches that no quantized node leads to, or those of the float model."""
+    after = {"sqnr y": 30.0, "max_abs y": 0.5, "top1 y": 0.9, "argmax_agreement y": 1.0}
+    for output in ("k0", "v0", "k1", "v1"):
+        after |= {f"sqnr {output}": None, f"cosine {output}": 1.0, f"max_abs {output}": 0.0}
+    console = Console(width=80, file=io.StringIO())
+    _print_metrics(console, {"top1 y": 0.95}, after)
+    assert console.file.getvalue().splitlines() == [
+        "sqnr y: 30",
+        "max_abs y: 0.5",
+        "top1 y: 0.95 -> 0.9",
+        "argmax_agreement y: 1",
+        "as the float model computes them: k0, v0, k1 and 1 more",
+    ]
