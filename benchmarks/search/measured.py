@@ -25,7 +25,7 @@ their files are put together:
 
     taskset -c 2 python -m benchmarks.search.measured --models det --first-seed 1 --seeds 1 \
         --json det-1.json
-    python -m benchmarks.search.measured --merge det-*.json --json results.json
+    python -m benchmarks.search.measured --merge det-*.json --brief --json results.json
 
 ``--again`` measures what was found once more, in one process for each model, where the searches
 ran in several.
@@ -47,10 +47,10 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.command_line import parser_of, write_json
 from benchmarks.networks.real import NAMES, case
+from benchmarks.search.measured_results import CHECKPOINTS, SAMPLERS, brief, merged, table
 from placer.common.shapes import ShapeRange
 from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.base import Compiled
@@ -72,12 +72,10 @@ from placer.search.records import TrialRecord, by_latency
 from placer.search.samplers import Proposal, Proposer, TpeProposer
 from placer.search.space import Choices, Space
 
-SAMPLERS = ("surrogate", "tpe", "tpe from the same starts", "greedy", "random")
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 DIGITS_NAME = "digits"
 MODELS = (DIGITS_NAME, *NAMES)
 GATE = "sqnr>=15"
-CHECKPOINTS = (10, 20, 40)
 
 
 @dataclass(frozen=True)
@@ -370,56 +368,6 @@ def _trial(record: TrialRecord) -> dict[str, Any]:
     }
 
 
-def medians(model: Mapping[str, Any], sampler: str, trials: str) -> tuple[float, float, float]:
-    """Median, least and greatest confirmed ratio over the seeds after so many ``trials``."""
-    studies = [study for study in model["studies"] if study["sampler"] == sampler]
-    own = [study["best"][trials]["confirmed"]["median"] for study in studies]
-    return float(np.median(own)), min(own), max(own)
-
-
-def table(document: Mapping[str, Any]) -> Table:
-    """Ratio to float by model, sampler and number of trials."""
-    effort = document["effort"]
-    drawn = Table(
-        title=f"{document['engine']}: latency of float's, median of {effort['seeds']} seeds (least "
-        f"to greatest), {effort['rounds']} interleaved rounds of {effort['copies']} copies"
-    )
-    drawn.add_column("model")
-    drawn.add_column("sampler")
-    checkpoints = [str(n) for n in CHECKPOINTS if n < effort["budget"]] + [str(effort["budget"])]
-    for trials in checkpoints:
-        drawn.add_column(f"{trials} trials")
-    for name, found in document["models"].items():
-        for sampler in document["effort"].get("samplers", SAMPLERS):
-            rows = [medians(found, sampler, trials) for trials in checkpoints]
-            cells = [f"{middle:.3f} ({least:.3f} to {most:.3f})" for middle, least, most in rows]
-            drawn.add_row(name, sampler, *cells)
-        drawn.add_section()
-    return drawn
-
-
-def merged(paths: Sequence[Path]) -> dict[str, Any]:
-    """One document of several runs, each of some seeds of some models on one engine."""
-    documents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    first = documents[0]
-    models: dict[str, Any] = {}
-    for document in documents:
-        for key in ("engine", "versions"):
-            if document[key] != first[key]:
-                raise SystemExit(f"the runs differ in {key}: {document[key]}, {first[key]}")
-        for name, found in document["models"].items():
-            if name not in models:
-                models[name] = {**found, "confirmed": []}
-                models[name]["studies"] = []
-            models[name]["studies"] += found["studies"]
-            models[name]["confirmed"].append(found["confirmed"])
-    seeds = {study["seed"] for found in models.values() for study in found["studies"]}
-    effort = {**first["effort"], "first_seed": min(seeds), "seeds": len(seeds)}
-    ran = {study["sampler"] for found in models.values() for study in found["studies"]}
-    effort["samplers"] = [sampler for sampler in SAMPLERS if sampler in ran]
-    return {**first, "effort": effort, "models": models}
-
-
 def again(paths: Sequence[Path], target: Target) -> dict[str, Any]:
     """``merged``, with the best of all runs measured in one process for each model."""
     document = merged(paths)
@@ -472,7 +420,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=61, help="of the last run")
     parser.add_argument("--gate", default=GATE)
     parser.add_argument("--merge", type=Path, nargs="+", help="files of earlier runs; runs nothing")
-    parser.add_argument("--again", action="store_true", help="merge, and measure the best together")
+    parser.add_argument("--again", action="store_true", help="merge, and measure the best again")
+    parser.add_argument("--brief", action="store_true", help="merge, and leave placements out")
     parser.add_argument("--quick", action="store_true", help="little effort, to see that it runs")
     return parser.parse_args()
 
@@ -521,7 +470,7 @@ def main() -> None:
         options = dict(option.split("=", 1) for option in arguments.engine_option)
         target = Target(arguments.engine, options)
         document = again(arguments.merge, target) if arguments.again else merged(arguments.merge)
-        write_json(arguments.json, document)
+        write_json(arguments.json, brief(document) if arguments.brief else document)
     else:
         document = run_all(arguments, console)
     console.print(table(document))
