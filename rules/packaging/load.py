@@ -105,22 +105,27 @@ class _Needs(BaseModel):
 
 def _manifest(files: PackFiles) -> ManifestFile:
     name = str(files.source / MANIFEST)
-    text = _text(files, MANIFEST)
-    needs = parse_text(text, name, _Needs).placer_versions
+    limits = Limits.from_environment()
+    return _manifest_of(_text(files, MANIFEST, limits.rule_bytes), name, limits.yaml_depth)
+
+
+@lru_cache(maxsize=64)
+def _manifest_of(text: str, name: str, depth: int) -> ManifestFile:
+    needs = parse_text(text, name, _Needs, depth=depth).placer_versions
     # A development version counts as the release that it leads to.
     if needs is not None and not SpecifierSet(needs).contains(Version(__version__).base_version):
         raise InputError(f"{name}: the pack needs placer {needs}, this is {__version__}")
-    return parse_text(text, name, ManifestFile)
+    return parse_text(text, name, ManifestFile, depth=depth)
 
 
 def _own_rules(files: PackFiles) -> list[Rule]:
     rules: dict[str, Rule] = {}
-    depth = Limits.from_environment().yaml_depth
+    limits = Limits.from_environment()
     for name in sorted(files.files):
         if not name.endswith(".yaml") or name in (MANIFEST, HASH_FILE):
             continue
         path = files.source / name
-        rule = _rule(_text(files, name), str(path), depth)
+        rule = _rule(_text(files, name, limits.rule_bytes), str(path), limits.yaml_depth)
         if f"{rule.id}.yaml" in files.files and rule.id != path.stem:
             raise InputError(
                 f"{path}: field 'id' is '{rule.id}', which {rule.id}.yaml has; give it another id"
@@ -239,10 +244,9 @@ def _names(store: Store) -> list[str]:
     return [*builtin_pack_names(), *(pack.name for pack in store.installed())]
 
 
-def _text(files: PackFiles, name: str) -> str:
-    """The text of one YAML file; raises InputError if it is too large or no text."""
+def _text(files: PackFiles, name: str, limit: int) -> str:
+    """The text of one YAML file; InputError if it has more than ``limit`` bytes, or no text."""
     path, data = files.source / name, files.files[name]
-    limit = Limits.from_environment().rule_bytes
     if len(data) > limit:
         raise InputError(f"{path} is larger than {limit // 1024} KiB; split it")
     try:
