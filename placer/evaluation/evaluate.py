@@ -196,7 +196,7 @@ class _Judge:
         self._expected = expected
         self._labels = [_class_indices(sample.labels) for sample in samples]
         self._functions = functions
-        numbers = [name for name in graph.outputs if expected[0][name].dtype.kind in "fiub"]
+        numbers = [name for name in graph.outputs if _has_numbers(expected[0][name])]
         self._groups = tuple(
             group
             for group in channel_groups(graph)
@@ -253,6 +253,11 @@ def _check_labels(compared: Sequence[Comparison]) -> None:
             f"{outside[output]} labels lie outside 0 to {compared[0].classes[output].classes - 1}, "
             f"the classes of output '{output}'; correct the labels"
         )
+
+
+def _has_numbers(values: object) -> bool:
+    """Whether an output is no text, sequence or map."""
+    return isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
 
 
 def _is_compared(group: ChannelGroup, values: np.ndarray) -> bool:

@@ -194,7 +194,9 @@ def output_sums(wanted: Tensors, computed: Tensors) -> dict[str, GroupSums]:
     return sums
 
 
-def _is_float(values: np.ndarray) -> bool:
+def _is_float(values: object) -> bool:
+    if not isinstance(values, np.ndarray):  # A sequence or a map.
+        return False
     return values.dtype.kind == "f" or "float" in values.dtype.name
 
 

@@ -27,6 +27,8 @@ from placer.model.validate import STANDARD
 log = logging.getLogger(__name__)
 
 MICROSOFT = "com.microsoft"
+# Of scikit-learn's models; ONNX's inference knows types of what these operators write, no shapes.
+CLASSICAL = "ai.onnx.ml"
 # By how ONNX Runtime writes types.
 _ELEMENTS = {
     f"tensor({name})": getattr(TensorProto, element)
@@ -53,9 +55,12 @@ def infer_all_values(
     seen = list(declared)
     values = infer_values(proto, shapes, path, seen)
     seen += types_of_onnxruntime(proto, shapes, values)
-    if custom_op_libraries():
-        told = {value.name for value in seen if tensor_type(value).shape is not None}
-        observed = _observed_types(proto, base_dir, shapes, {*values, *told})
+    domains = {node.domain for node in proto.graph.node if node.domain}
+    domains &= domains if custom_op_libraries() else {CLASSICAL}
+    if domains:
+        told = [*seen, *(value for name, value in values.items() if name not in shapes)]
+        known = {value.name for value in told if tensor_type(value).shape is not None}
+        observed = _observed_types(proto, base_dir, shapes, known, domains)
         names = {value.name for value in observed}
         seen = [*(value for value in seen if value.name not in names), *observed]
     if len(seen) > len(declared):
@@ -181,21 +186,24 @@ def _is_incomplete(proto: ModelProto, values: Mapping[str, ValueInfoProto]) -> b
 
 
 def _observed_types(
-    proto: ModelProto, base_dir: Path, shapes: Mapping[str, tuple[int, ...]], known: Iterable[str]
+    proto: ModelProto,
+    base_dir: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    known: Container[str],
+    domains: Container[str],
 ) -> list[ValueInfoProto]:
-    """Types and shapes of the outputs of nodes of other domains than ONNX's that are not ``known``.
+    """Types and shapes of what nodes of ``domains`` write, of tensors that are not ``known``.
 
     They are those of one run, on ONNX Runtime, on normally distributed floats and zeros for all
     other inputs, of the ``shapes``. None where that run fails: the rest of the graph can be worked
     with nevertheless.
     """
-    typed = set(known)
     wanted = [
         tensor
         for node in proto.graph.node
-        if node.domain
+        if node.domain in domains
         for tensor in node.output
-        if tensor and tensor not in typed
+        if tensor and tensor not in known
     ]
     if not wanted:
         return []
@@ -209,7 +217,8 @@ def _observed_types(
         session = create_session(serialized, base_dir, threads=1, level=level)
         values = run_once(session, wanted, _inputs(proto, shapes))
     except RunError as error:
-        log.warning("types behind custom operators are not known: %s", error)
+        tell = log.warning if custom_op_libraries() else log.info
+        tell("types behind custom operators are not known: %s", error)
         return []
     return [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
@@ -226,5 +235,7 @@ def _inputs(proto: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
             dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
             shape = shapes[value.name]
             values = rng.standard_normal(shape) if dtype.kind == "f" else np.zeros(shape)
+            if dtype.kind == "O":
+                values = np.full(shape, "")
             given[value.name] = np.asarray(values).astype(dtype)
     return given

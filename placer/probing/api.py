@@ -12,6 +12,7 @@ from placer.calibration.collect import default_cache_dir
 from placer.common.names import unknown
 from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
+from placer.graph.port_arithmetic import numeric_outputs
 from placer.optimizer.api import Overrides, overrides_of
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.options.request import BaseOption, Calibration, Preset, Ranges, Request
@@ -95,6 +96,11 @@ def sensitivity(
     )
     observer = observer or QuietObserver()
     task = prepare(request, observer, schemes=resolve_schemes(request, observer))
+    if not numeric_outputs(task.judged.graph):
+        raise InputError(
+            f"{model} has no float output, nor scores before it that are known, at which noise "
+            "could be measured; export its scores as a tensor"
+        )
     task = replace(task, gates=(), evaluation_data=task.evaluation_data.limit(samples))
     return _found(task, set_up(task, observer), kinds, measure, observer)
 

@@ -100,10 +100,49 @@ def test_sequences_and_maps_are_no_float_outputs(placer: Placer):
     finished = placer("optimize", "net.onnx", *asked, "--preset", "quick", "--no-cache")
     assert finished.code in (0, 3), finished.err
     assert "gate argmax_agreement>=0.99, as the model has no float output" in finished.out
+    assert "warning: no gate judges scores, as metrics compare tensors only; export" in finished.out
     onnx.save(with_random_weights(WORDS), "words.onnx")
     finished = placer("optimize", "words.onnx", *asked, "--preset", "quick", "--no-cache")
     assert finished.code == 2
     assert "words.onnx has no output that a metric compares, but text, sequences" in finished.err
+
+
+def test_other_commands_leave_sequences_out_too(placer: Placer):
+    np.save("x.npy", np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32))
+    onnx.save(with_random_weights(CLASSIFIER), "net.onnx")
+    asked = ("--data", "x.npy", "--no-cache")
+    run = (*asked, "--force", "mm", "--gate", "argmax_agreement>=0", "--preset", "quick")
+    placer("optimize", "net.onnx", *run, "--engine", "onnxruntime", "--budget", 2, "-o", "out")
+    applied = placer("apply", "out/placement.yaml", "net.onnx", *asked, "-o", "applied")
+    assert applied.code == 0, applied.err
+    judged = placer("eval", "net.onnx", "applied/optimized.onnx", "--data", "x.npy")
+    assert (judged.code, "│ label" in judged.out) == (0, True), judged.err
+    found = placer("sensitivity", "net.onnx", *asked, "--engine", "onnxruntime")
+    assert "matmul:mm" in found.out
+    assert "│ exact" not in found.out  # Noise is that of the scores.
+
+
+def test_without_known_scores_there_is_no_sensitivity(placer: Placer):
+    large = CLASSIFIER.replace("32", "1").replace("float[1,4] w", "float[1,2200000] w")
+    onnx.save(with_random_weights(large.replace("float[1,4]", "float[1,2200000]")), "net.onnx")
+    refused = placer("sensitivity", "net.onnx", "--engine", "onnxruntime", "--no-cache")
+    assert refused.code == 2
+    assert "net.onnx has no float output, nor scores before it that are known" in refused.err
+
+
+def test_shapes_behind_operators_of_classical_models_are_those_of_a_run(save: Callable[..., Path]):
+    """As of scikit-learn's scalers, of which ONNX's inference knows no shape."""
+    model = load_model(
+        save("""
+        <ir_version: 9, opset_import: ["": 17, "ai.onnx.ml": 2]>
+        g (float[N,32] x) => (float[N,4] y) <float[32,4] w = {0.1}> {
+          scaled = ai.onnx.ml.Scaler<offset = [0.5], scale = [2.0]>(x)
+          y = MatMul(scaled, w)
+        }
+    """),
+        {"x": (3, 32)},
+    )
+    assert model.graph.type_of("scaled").shape == (3, 32)
 
 
 def test_a_gate_on_floats_is_refused_before_calibration(placer: Placer):

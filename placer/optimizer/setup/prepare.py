@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from onnx import TensorProto
 
 from placer.accuracy.evaluator import check_gates
-from placer.accuracy.gates import FLOAT_METRICS, Gate, default_gates
+from placer.accuracy.gates import FLOAT_METRICS, METRICS, Gate, default_gates
 from placer.accuracy.latency_gates import parse_beats
 from placer.calibration.data_shapes import shapes_of_data
 from placer.calibration.dataset import (
@@ -94,7 +94,7 @@ def prepare(
     calibration_data, evaluation_data = _datasets(request, model, preset, warn)
     request = _without_recovery(request, model, warn)
     gates = _gates(request, model, evaluation_data, observer)
-    for text in (told_of_training(model.graph), judged_by(model).told()):
+    for text in (told_of_training(model.graph), judged_by(model).told(), _unjudged(model, gates)):
         if text is not None:
             warn(text)
     distance, from_quantized = None, model.imported is not None
@@ -134,6 +134,10 @@ def prepare(
 
 # Kinds of outputs that hold a tensor; none is declared behind custom operators.
 _TENSORS = ("tensor_type", "sparse_tensor_type", None)
+_OWN_GATE = (
+    "export its scores as a tensor (scikit-learn: options={'zipmap': False}), or give a gate of "
+    "your own"
+)
 
 
 def _model_for(request: Request, engine: Engine, pack: Pack, warn: Callable[[str], None]) -> Model:
@@ -199,17 +203,14 @@ def _gates(
     request: Request, model: Model, evaluation_data: Dataset, observer: Observer
 ) -> tuple[Gate, ...]:
     judged = judged_by(model).graph
-    # Sequences and maps, as of scikit-learn's classifiers, are compared by no metric.
-    declared = model.proto.graph.output
-    others = {v.name for v in declared if v.type.WhichOneof("value") not in _TENSORS}
+    others = _no_tensors(model)
     types = [judged.type_of(output).dtype for output in judged.outputs if output not in others]
     has_floats = None in types or bool(numeric_outputs(judged) - others)
     asked = tuple(Gate.parse(text) for text in request.gates)
     if not asked and all(dtype == TensorProto.STRING for dtype in types):
         raise InputError(
             f"{model.path} has no output that a metric compares, but text, sequences or maps only; "
-            "export its scores as a tensor (scikit-learn: options={'zipmap': False}), or give a "
-            "gate of your own"
+            + _OWN_GATE
         )
     gates = asked or default_gates(evaluation_data.has_labels, has_floats)
     outputs = tuple(dict.fromkeys((*model.graph.outputs, *judged.outputs)))
@@ -223,6 +224,20 @@ def _gates(
     if not (asked or has_floats or evaluation_data.has_labels):
         observer.stage(f"gate {gates[0].text()}, as the model has no float output")
     return gates
+
+
+def _no_tensors(model: Model) -> frozenset[str]:
+    """Sequences and maps, as of scikit-learn's classifiers, which no metric compares."""
+    declared = model.proto.graph.output
+    return frozenset(v.name for v in declared if v.type.WhichOneof("value") not in _TENSORS)
+
+
+def _unjudged(model: Model, gates: Sequence[Gate]) -> str | None:
+    """A sentence on outputs that no gate compares, where no function of the user's may do so."""
+    others = sorted(_no_tensors(model))
+    if not others or any(gate.metric not in METRICS for gate in gates):
+        return None
+    return f"no gate judges {', '.join(others)}, as metrics compare tensors only; {_OWN_GATE}"
 
 
 def _with_shapes_of_data(request: Request, observer: Observer) -> Request:
