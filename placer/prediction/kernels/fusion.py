@@ -13,7 +13,7 @@ from placer.prediction.kernels.gates import Gates
 from placer.prediction.kernels.generated import Generated
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.norm_epilogues import epilogue_of_norm
-from placer.prediction.kernels.parts import Unit
+from placer.prediction.kernels.parts import PRODUCTS, Unit
 from placer.prediction.kernels.quantizers import Quantizers
 from placer.prediction.kernels.reductions import has_heads, sums_places
 from placer.prediction.kernels.rows_of_maps import RowsOfMaps
@@ -68,7 +68,7 @@ class Kernels:
                 continue
             if unit.scales:  # Weights of several scales are not one.
                 continue
-            if unit.node.op != "MatMul" and unit.integers:
+            if unit.node.op not in PRODUCTS or (unit.node.op != "MatMul" and unit.integers):
                 continue
             if not (row or unit.integers) and self._gates.are(unit):
                 continue
