@@ -64,11 +64,11 @@ class Kernels:
         for unit in self._groups.units:
             weight = weight_input(self._graph, unit.node)
             row = self.sums.is_row_product(unit) or self.sums.multiplies_few(unit)
-            if weight is None or weight.index != 1 or not (row or unit.role == "product"):
+            if unit.node.op not in PRODUCTS or weight is None or weight.index != 1:
+                continue
+            if not (row or unit.role == "product"):
                 continue
             if unit.scales:  # Weights of several scales are not one.
-                continue
-            if unit.node.op not in PRODUCTS or (unit.node.op != "MatMul" and unit.integers):
                 continue
             if not (row or unit.integers) and self._gates.are(unit):
                 continue
