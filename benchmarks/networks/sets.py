@@ -37,6 +37,7 @@ EXPORTED = (
     "newer",
     "ninth_lot",
     "openvino_lot",
+    "openvino_second_lot",
     "ort_lot",
     "paired",
     "published",

@@ -68,7 +68,7 @@ def test_layers_that_merge_are_one_however_many_and_whatever_their_shape(
     graph = graph_of(
         "(float[1,4,4,4] x) => (float[1,4,4,4] a, float[1,4,4,4] b)",
         "[sigmoid1] s = Sigmoid(x) [tanh1] t = Tanh(x) [add1] u = Add(s, t) [mul1] v = Mul(s, u) "
-        "[conv1] a = Conv(u, w1) [tanh2] w = Tanh(v) [conv2] b = Conv(w, w1)",
+        "[conv1] a = Conv(u, w1) [add2] w = Add(v, a) [conv2] b = Conv(w, w1)",
     )
     rules = [rule(CONV), rule(MERGING.replace("READS", reads))]
 
@@ -76,11 +76,11 @@ def test_layers_that_merge_are_one_however_many_and_whatever_their_shape(
         layers = predict(graph, *groups, rules=rules, base="float").plan.of_kind("compute")
         return [layer.nodes for layer in layers if not layer.nodes[0].startswith("conv")]
 
-    # Before tanh2 runs, conv1 has read what add1 writes.
+    # What add2 reads, conv1 writes, which reads what add1 writes.
     four = ("sigmoid1", "tanh1", "add1", "mul1")
-    assert merged() == [four, ("tanh2",)]
-    split = [("sigmoid1", "tanh1", "add1"), ("mul1", "tanh2")]
-    assert merged([Edge("u", "mul1", 1)]) == (split if pair_splits else [four, ("tanh2",)])
+    assert merged() == [four, ("add2",)]
+    split = [("sigmoid1", "tanh1", "add1"), ("mul1", "add2")]
+    assert merged([Edge("u", "mul1", 1)]) == (split if pair_splits else [four, ("add2",)])
 
 
 def test_only_layers_of_one_node_merge_that_read_whatever_there_is_or_floats():

@@ -133,3 +133,17 @@ def test_nodes_are_one_kernel_by_the_order_from_the_last_output_back(outputs, on
     predicted, actual = plans(ORDERED.replace("OUTS", outputs), [], tmp_path)
     assert layers(predicted) == layers(actual)
     assert any({"relu", "add"} <= nodes for nodes, _ in layers(actual)) is one
+
+
+def test_a_node_between_that_reads_the_first_keeps_none_apart_if_all_else_is_there(tmp_path):
+    text = """
+    g (float[1,16,8,8] x, float[1,16,8,8] z) => (float[1,16,8,8] c, float[1,16,8,8] d)
+    <float[16,16,1,1] w = {1}> {
+      [tanh] a = Tanh(x)
+      [max] c = Max(a, z)
+      [conv] d = Conv(a, w)
+    }
+    """
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert any({"tanh", "max"} <= nodes for nodes, _ in layers(actual))

@@ -9,12 +9,13 @@ from itertools import pairwise
 from operator import attrgetter
 
 from placer.graph import Edge, Node
-from placer.prediction.layers.claims import ANY, FLOAT, Claim, find_claims
+from placer.prediction.layers.claims import FLOAT, Claim, find_claims
 from placer.prediction.layers.clamps import Exceeds, edges_behind_clamp, is_held_back
 from placer.prediction.layers.followers import followers
 from placer.prediction.layers.fused_chains import find_fused_chains, merges
 from placer.prediction.layers.integer_readers import IntegerReaders, find_integer_readers
 from placer.prediction.layers.layer_candidate import LayerCandidate
+from placer.prediction.layers.merging import find_groups, rule_of, start_of, writers_of
 from placer.prediction.layers.motion import NormalForm, Passage, Scale
 from placer.prediction.layers.operands import Operand, find_operands
 from placer.prediction.layers.passages import find_shared
@@ -120,10 +121,10 @@ class Region:
                 mover.index for mover in chain.movers
             )
             chosen.update((lone.position, lone) for lone in self.alone if lone.position in left)
-        for group in _groups(chosen, form, self.operands):
+        for group in find_groups(chosen, form, self.operands):
             for candidate in group:
                 del chosen[candidate.position]
-            whole = self._whole(group)
+            whole = self._whole(group, position=start_of(group))
             chosen[whole.position] = whole
         return chosen
 
@@ -154,12 +155,18 @@ class Region:
         return chosen
 
     def _whole(
-        self, group: Sequence[LayerCandidate], movers: Sequence[Node] = ()
+        self,
+        group: Sequence[LayerCandidate],
+        movers: Sequence[Node] = (),
+        position: int | None = None,
     ) -> LayerCandidate:
-        """The layer that the candidates of ``group`` are together; ``movers`` run after it."""
+        """The layer that the candidates of ``group`` are together; ``movers`` run after it.
+
+        ``position``: where it runs; by default where its last part would.
+        """
         key = tuple(group)
         if key not in self.merged:
-            self.merged[key] = _merged(group, movers)
+            self.merged[key] = _merged(group, movers, position)
         return self.merged[key]
 
 
@@ -257,74 +264,22 @@ def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
     for positions in joined(claimed):
         yield from pairwise(positions)
     for candidate in parts.values():
-        for writer in _writers(candidate):
-            if writer not in parts or _rule(parts[writer]) != _rule(candidate):
+        writers = writers_of(candidate)
+        for writer in writers:
+            if writer not in parts or rule_of(parts[writer]) != rule_of(candidate):
                 continue
             # What merges with nothing and runs between them keeps them apart in any group.
             graph = candidate.graph
             others = [graph.by_name[e.node] for e in parts[writer].readers if not e.is_graph_output]
-            if all(o.index >= candidate.position or o.index in parts for o in others):
+            if all(o.index > max(writers) or o.index in parts for o in others):
                 yield writer, candidate.position
 
 
-def _rule(candidate: LayerCandidate) -> str | None:
-    return None if candidate.claim is None else candidate.claim.match.rule.id
-
-
-def _writers(candidate: LayerCandidate) -> list[int]:
-    """The indices of the nodes that write what a candidate reads."""
-    producers = candidate.graph.producer
-    return [producers[e.tensor].index for e in candidate.reads if e.tensor in producers]
-
-
-def _groups(
-    candidates: Mapping[int, LayerCandidate], form: NormalForm, operands: Mapping[Edge, Operand]
-) -> list[tuple[LayerCandidate, ...]]:
-    """The layers of ``candidates``, by position, that are one: in the order of their nodes."""
-    groups: dict[int, tuple[LayerCandidate, ...]] = {}
-    for position in sorted(candidates):
-        candidate = candidates[position]
-        if not merges(candidate):
-            continue
-        current: tuple[LayerCandidate, ...] = (candidate,)
-        groups[position] = current
-        for writer in _writers(candidate):
-            other = groups.get(writer, current)
-            if other is current or _rule(other[0]) != _rule(candidate):
-                continue
-            joined = tuple(sorted((*other, *current), key=lambda part: part.position))
-            if _is_one(joined, form, operands):
-                current = joined
-                groups.update((part.position, current) for part in current)
-    return [group for group in dict.fromkeys(groups.values()) if len(group) > 1]
-
-
-def _is_one(
-    group: Sequence[LayerCandidate], form: NormalForm, operands: Mapping[Edge, Operand]
-) -> bool:
-    """Whether nothing outside comes between the first and the last of ``group``, no pair inside."""
-    graph = group[0].graph
-    inside = {node.name for part in group for node in part.nodes}
-    written = (tensor for part in group for node in part.nodes for tensor in node.outputs)
-    if sum(tensor in graph.outputs for tensor in written) > 1:
-        return False  # "Too many Result children" (OpenVINO's TokenizeSnippets).
-    for edge in (edge for part in group for edge in part.readers):
-        if edge.node in inside:
-            if edge in form.scales and not _takes_pairs(group[0]):
-                return False
-            operand = operands.get(edge) if edge in form.scales else None
-            if operand is not None and operand.is_kept(form):
-                return False
-        elif not edge.is_graph_output and graph.by_name[edge.node].index < group[-1].position:
-            return False
-    return True
-
-
-def _takes_pairs(candidate: LayerCandidate) -> bool:
-    return candidate.claim is not None and candidate.claim.fusion.reads == ANY
-
-
-def _merged(group: Sequence[LayerCandidate], movers: Sequence[Node]) -> LayerCandidate:
+def _merged(
+    group: Sequence[LayerCandidate], movers: Sequence[Node], position: int | None
+) -> LayerCandidate:
+    # What joins reads one tensor, and readers of its first part may come before the last.
+    last = group[0 if joins(group[0]) else -1].position
     nodes = tuple([n for part in group for n in part.nodes if n not in movers])
     claim = group[0].claim
     claims = [part.claim for part in group if part.claim is not None]
@@ -332,8 +287,7 @@ def _merged(group: Sequence[LayerCandidate], movers: Sequence[Node]) -> LayerCan
     names = {name for one in claims for name in one.movers} | {node.name for node in movers}
     later = sorted(map(group[0].graph.by_name.__getitem__, names), key=attrgetter("index"))
     return LayerCandidate(
-        # What joins reads one tensor, and readers of its first part may come before the last.
-        position=group[0 if joins(group[0]) else -1].position,
+        position=last if position is None else position,
         nodes=nodes,
         claim=None
         if claim is None
