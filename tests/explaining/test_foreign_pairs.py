@@ -1,7 +1,7 @@
 """Files of ONNX Runtime's quantizer in types that its kernels do not read, explained as built."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -123,16 +123,39 @@ def test_conversions_of_other_files_are_predicted(options: Mapping[str, Any], tm
     assert conversions(predicted) == conversions(built)
 
 
-def test_types_behind_onnx_runtimes_own_operators_are_known(tmp_path: Path):
+# What is computed in float stands between a Conv and what reads integers.
+BETWEEN = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8,8,8] x) => (float[1,10] y)
+<float[16,8,3,3] w = {1}, float[16] b = {1}, float[16,10] f = {1}, float[10] h = {1}> {
+  [conv] c = Conv(x, w, b)
+  [tanh] n = Tanh(c)
+  [pool] m = MaxPool<kernel_shape = [2, 2]>(n)
+  [sig] s = Sigmoid(m)
+  [mean] p = GlobalAveragePool(s)
+  [flat] v = Flatten(p)
+  [fc] y = Gemm(v, f, h)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "samples"), [(BETWEEN, _Images), (SPOKEN, _Tokens)], ids=["images", "words"]
+)
+def test_files_of_integer_operators_are_predicted_as_they_are_built(
+    text: str, samples: Callable[[], CalibrationDataReader], tmp_path: Path
+):
+    """QLinearConv and its like read and write integers; a half of a pair is at their ends."""
     path = tmp_path / "model.onnx"
-    onnx.save(varied(parse_model(SPOKEN)), tmp_path / "float.onnx")
+    onnx.save(varied(parse_model(text)), tmp_path / "float.onnx")
     quantize_static(
-        tmp_path / "float.onnx", path, _Tokens(), quant_format=QuantFormat.QOperator,
+        tmp_path / "float.onnx", path, samples(), quant_format=QuantFormat.QOperator,
         activation_type=QuantType.QUInt8,
     )  # fmt: skip
+    built = OnnxRuntimeEngine().compile(onnx.load(path), tmp_path).plan()
     predicted = explain(path, pack="onnxruntime").explanation.plan
-    types = {x.nodes: x.output_types for x in predicted.of_kind("compute")}
-    assert types[("sum_quant",)] == ("uint8",)
+    assert diff_plans(predicted, built).exact.f1 == 1
+    assert conversions(predicted) == conversions(built)
 
 
 def test_where_onnx_runtime_knows_no_shape_none_is_told(tmp_path: Path):

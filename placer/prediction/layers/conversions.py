@@ -271,7 +271,10 @@ class TensorDraft:
 
     def constant(self, edge: Edge) -> Port:
         """A constant that is dequantized in every run, for each reader by a layer of its own."""
-        source = Port(self.target.integer_of(edge.tensor), tensor=edge.tensor)
+        return self.dequantized(edge, Port(self.target.integer_of(edge.tensor), tensor=edge.tensor))
+
+    def dequantized(self, edge: Edge, source: Port) -> Port:
+        """What a DQ writes of integers that are integers in the file."""
         port = Port(self.target.base, tensor=edge.tensor)
         layer = Layer(f"dequantize {edge.tensor}", "Reformat", (), (source,), (port,), "dequantize")
         self.layers.append(PredictedLayer(layer, (), None, (edge,)))

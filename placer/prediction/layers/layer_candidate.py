@@ -8,6 +8,7 @@ from functools import cached_property
 from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.claims import FLOAT, Claim
 from placer.prediction.layers.clamps import Bounds, bounds_of
+from placer.prediction.layers.integer_operators import is_integer_operator
 from placer.prediction.layers.motion import NormalForm, Scale
 from placer.quantization import Format
 from placer.quantization.scheme import MOVED_FORMATS
@@ -86,6 +87,8 @@ class LayerCandidate:
         return tuple(sorted(scales, key=lambda scale: scale is not None))
 
     def _output_scale(self, form: NormalForm) -> Scale | None:
+        if self.claim is None and is_integer_operator(self.nodes):
+            return self._readers_scale(form)
         if self.claim is None or self.claim.fusion.outputs == FLOAT:
             return None
         if self.claim.fusion.outputs == "same":

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from placer.graph import Edge
 from placer.plan import Layer, Port
+from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.claims import ANY, FLOAT, Claim
 from placer.prediction.layers.conversions import (
     BuildTarget,
     PredictedLayer,
     TensorDraft,
 )
+from placer.prediction.layers.integer_operators import is_integer_operator
 from placer.prediction.layers.layer_candidate import Written
 from placer.prediction.layers.layer_types import FLOATS, LayerTypes, takes_any
 from placer.prediction.layers.layouts import (
@@ -61,9 +63,14 @@ class LayerReads:
         return self._read(edge)
 
     def _read(self, edge: Edge) -> Port:
-        claim = self.paired.candidate.claim
+        claim, chain = self.paired.candidate.claim, self.tensors.chains[edge]
+        is_integer = claim is None and is_integer_operator(self.paired.candidate.nodes)
         if edge.tensor not in self.tensors.formats:
-            return self.tensors.port(edge.tensor)
+            port = self.tensors.port(edge.tensor)
+            is_stored = bool(chain) and is_quantized(port.dtype) and not is_integer
+            return self.tensors.dequantized(edge, port) if is_stored else port
+        if is_integer and chain:
+            return self.tensors.as_integers(edge)
         if claim is not None and edge in claim.demanded and claim.fusion.inputs != FLOAT:
             return self.tensors.as_integers(edge)
         if claim is not None and claim.fusion.reads == ANY:
