@@ -39,6 +39,7 @@ EXPORTED = (
     "openvino_lot",
     "openvino_second_lot",
     "ort_lot",
+    "ort_second_lot",
     "paired",
     "published",
     "second_lot",
