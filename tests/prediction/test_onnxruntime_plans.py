@@ -215,6 +215,8 @@ g (float[1,16,8,8] x) => (float[1,16,8,8] a, float[1,16,8,8] y)
   [last] y = Tanh(d)
 }
 """
+# The Relu of the sum is gone; what leads to conv2 is seen past it.
+SUMMED = MOVED.replace("[conv2] d = Conv(a, v)", "[act] r = Relu(a) [conv2] d = Conv(r, v)")
 X, W = Edge("x", "conv", 0), Edge("w", "conv", 1)
 FIRST = [(Edge("x", "conv1", 0),), (Edge("w", "conv1", 1),), (Edge("c", "add", 1),)]
 SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last", 0),)]
@@ -265,6 +267,16 @@ SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last",
             SHARED,
             [(X,), (W,), (Edge("r", "join", 0), Edge("n", "join", 1)), (Edge("j", "last", 0),)],
             {"quantize": 3, "dequantize": 4},
+        ),
+        (
+            SUMMED,
+            [*FIRST, (Edge("r", "conv2", 0),), *SECOND[1:]],
+            {"quantize": 3, "dequantize": 3},
+        ),
+        (
+            LEAVING.replace("HardSigmoid", "Softmax"),
+            [*FIRST[:2], (Edge("c", "act", 0),), *SECOND],
+            {"quantize": 3, "dequantize": 3},
         ),
         (LEAVING, [*FIRST[:2], (Edge("c", "act", 0),), *SECOND], {"quantize": 3, "dequantize": 3}),
     ],

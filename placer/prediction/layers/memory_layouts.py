@@ -38,7 +38,7 @@ _PUSHED = frozenset(
 )
 _PUSHED_FLOAT = frozenset(
     "Add Clip Concat Div Elu Erf Exp HardSigmoid HardSwish LeakyRelu Max Min Mul Neg Pow "
-    "ReduceMean Relu Sigmoid Slice Softplus Split Sqrt Sub Tanh".split()
+    "ReduceMean Relu Sigmoid Slice Softmax Softplus Split Sqrt Sub Tanh".split()
 )
 
 
@@ -153,7 +153,7 @@ def _leading(layers: Sequence[PredictedLayer], graph: Graph) -> frozenset[Edge]:
         reads = _reads(predicted, graph)
         if _is_integer_conv(predicted, reads) or _main_op(predicted) == "Transpose":
             leading.update(predicted.edges[:1])
-        elif _is_pushed(predicted, reads, graph) and _leads(predicted, leading, graph):
+        elif _hands_on(predicted, reads, graph) and _leads(predicted, leading, graph):
             leading.update(predicted.edges)
     return frozenset(leading)
 
@@ -263,8 +263,10 @@ class _Draft:
         if self._is_blocked_conv(predicted):
             return BLOCKED
         written = [self._written(read) for read in reads]
-        if BLOCKED in written:
-            return BLOCKED if self._goes_on_in_blocks(predicted, reads) else ROW_MAJOR
+        if BLOCKED in written and self._goes_on_in_blocks(predicted, reads):
+            return BLOCKED
+        if _is_clamp_that_is_gone(predicted):
+            return LAST if LAST in written else ROW_MAJOR
         if LAST not in written or not _is_pushed(predicted, reads, self.graph):
             return ROW_MAJOR
         # What leaves the graph as it is stays as it is, though a Transpose came before it.
@@ -366,6 +368,16 @@ def _is_pushed(predicted: PredictedLayer, reads: Sequence[_Read], graph: Graph) 
     known = _PUSHED if integer else _PUSHED_FLOAT
     alone = len(predicted.nodes) == 1 or integer
     return alone and predicted.nodes[0].op in known and len(ranks) == 1
+
+
+def _hands_on(predicted: PredictedLayer, reads: Sequence[_Read], graph: Graph) -> bool:
+    """Whether what is behind the layer is seen from before it."""
+    return _is_clamp_that_is_gone(predicted) or _is_pushed(predicted, reads, graph)
+
+
+def _is_clamp_that_is_gone(predicted: PredictedLayer) -> bool:
+    """Whether the layer is a Relu or Clip that Q does, and none."""
+    return predicted.layer.kind == "no-op" and _main_op(predicted) in ("Relu", "Clip")
 
 
 def _rank(tensor: str, graph: Graph) -> int:
