@@ -33,7 +33,7 @@ from placer.evaluation.layers import Layer, compare_layers, first_wrong
 from placer.graph import Graph
 from placer.model import Model, load_as_is, load_model
 from placer.model.fixed_inputs import fixed_values
-from placer.model.judged import judged_by
+from placer.model.judged import Judged, judged_by
 
 LAYER_SAMPLES = 4
 
@@ -115,15 +115,8 @@ def evaluate(
     outputs = tuple(dict.fromkeys((*given.graph.outputs, *judged.graph.outputs)))
     check_gates(asked, outputs, samples[0].labels is not None)
     models = [load_as_is(path, fixed) for path in paths_of(quantized)]
-    graph, note = judged.graph, judged.told()
-    if judged.rows is not None:
-        if judged.rows.settled:  # The float model's choices are made in its normalised form.
-            source = judged.model
-        if all(judged.fits(model.proto) for model in (source, *models)):
-            for model in models if judged.rows.settled else (source, *models):
-                judged.add_to(model.proto)
-        else:  # Another tool has named or taken apart what the rows are chosen from.
-            graph, note = given.graph, None
+    source, has_judged = _with_judged_outputs(judged, source, models)
+    graph = judged.graph if has_judged else given.graph
     runner, _, _ = select_engine(
         engine,
         threads=threads,
@@ -149,8 +142,32 @@ def evaluate(
         named = tuple(compare_layers(source, model, few)) if layers else ()
         evaluated.append(Evaluated(str(model.path), compared, named, held))
     return EvalResult(
-        str(float_model), runner.name, runner.version, len(samples), tuple(evaluated), note
+        float_model=str(float_model),
+        engine=runner.name,
+        version=runner.version,
+        samples=len(samples),
+        models=tuple(evaluated),
+        note=judged.told() if has_judged else None,
     )
+
+
+def _with_judged_outputs(
+    judged: Judged, source: Model, models: Sequence[Model]
+) -> tuple[Model, bool]:
+    """The float model that is run, and whether all models have what ``judged`` judges by.
+
+    The outputs that they lack are added to them. They cannot be where another tool has named or
+    taken apart what rows are chosen from.
+    """
+    if judged.rows is None:
+        return source, True
+    if judged.rows.settled:  # The float model's choices are made in its normalised form.
+        source = judged.model
+    if not all(judged.fits(model.proto) for model in (source, *models)):
+        return source, False
+    for model in models if judged.rows.settled else (source, *models):
+        judged.add_to(model.proto)
+    return source, True
 
 
 def _run_of(engine: Engine, model: Model, threads: int) -> Run:

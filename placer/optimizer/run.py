@@ -124,48 +124,70 @@ def _searched(
     searched = search(devices, study, observer, INTERRUPTED, kept_s=kept_by(task, setup))
     for what, seconds in searched.parts.items():
         spent.add(what, seconds)
-    stopped, records = searched.stopped, study.records()
+    records = study.records()
     _refuse_if_all_failed(records)
     with spent.on("finals"):
         ended = _finals(task, setup, folder, records, observer)
         task, setup, final = ended.task, ended.setup, ended.final
         given = ratio_to_given(task, setup, final, observer)
-    front = front_parts(task, setup, ended.points)
-    why = ended.written if isinstance(ended.written, Rejected) else None
-    kept = ended.written if isinstance(ended.written, Written) else None
     with spent.on("noise sources"):
         sources = noise_sources(task, setup, study, records, final, observer)
-    probes = probes_of(study)
     result = summarize(
         task,
         records,
         setup,
         final,
-        kept,
-        stopped,
-        front,
-        probes=probes,
+        ended.written if isinstance(ended.written, Written) else None,
+        searched.stopped,
+        front_parts(task, setup, ended.points),
+        probes=probes_of(study),
         sources=sources,
         given=given,
         spent_s=spent.seconds,
     )
-    already_told = {*task.warnings, *setup.calibration.shortened}
-    already_told.update(final_warnings(task, records, final))
+    _warn_of(result, ended, records, observer)
+    _write(result, ended, folder, observer)
+    _raise_if_not_done(result, ended, folder, records, spent)
+    return result
+
+
+def _warn_of(
+    result: Result, ended: _Ended, records: Sequence[TrialRecord], observer: Observer
+) -> None:
+    """Tell the user the warnings of ``result`` that were not told on the way."""
+    told = {*ended.task.warnings, *ended.setup.calibration.shortened}
+    told.update(final_warnings(ended.task, records, ended.final))
     for sentence in result.warnings:
-        if sentence not in already_told:
+        if sentence not in told:
             observer.warn(sentence)
+
+
+def _write(result: Result, ended: _Ended, folder: OutputFolder, observer: Observer) -> None:
+    """Write result.json, the plans and the report."""
+    task = ended.task
     result.write(folder.result)
-    _tell_of_bodies(task, _write_plans(task, folder, final, setup), observer)
+    _tell_of_bodies(task, _write_plans(task, folder, ended.final, ended.setup), observer)
     if task.request.front is not None:
-        folder.keep_front_points({OutputFolder(folder.path / part.folder) for part in front})
+        folder.keep_front_points({OutputFolder(folder.path / part.folder) for part in result.front})
     _write_report(folder, observer)
+
+
+def _raise_if_not_done(
+    result: Result,
+    ended: _Ended,
+    folder: OutputFolder,
+    records: Sequence[TrialRecord],
+    spent: TimeSpent,
+) -> None:
+    """Raise GateError where no candidate meets the gates, RunError where nothing can be told."""
+    task, setup, stopped = ended.task, ended.setup, result.budget.stopped
     if result.verdict is Verdict.GATE_NOT_MET:
         write_closest(task, setup, folder, records)
+        why = ended.written if isinstance(ended.written, Rejected) else None
         needs = time_needs(task, setup, records, spent.seconds) if stopped == "timeout" else None
         raise GateError(missed_sentence(task, records, stopped, why, needs))
-    if final is not None and final.inconclusive:
-        raise RunError(no_difference_sentence(task, final))
-    return result
+    if ended.final is not None and ended.final.inconclusive:
+        raise RunError(no_difference_sentence(task, ended.final))
 
 
 def _tell_of_bodies(task: Task, float_plan: Plan | None, observer: Observer) -> None:

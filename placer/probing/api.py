@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from placer.calibration.collect import default_cache_dir
-from placer.common.names import unknown
+from placer.common.names import texts_of, unknown
 from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
 from placer.graph.port_arithmetic import numeric_outputs
@@ -88,8 +88,8 @@ def sensitivity(
         calibration=calibration,
         ranges=ranges,
         overrides=overrides_of(overrides),
-        exclude=(exclude,) if isinstance(exclude, str) else tuple(exclude),
-        only=(only,) if isinstance(only, str) else tuple(only),
+        exclude=texts_of(exclude),
+        only=texts_of(only),
         preset=preset,
         seed=seed,
         cache_dir=default_cache_dir() if cache else None,
@@ -106,7 +106,7 @@ def sensitivity(
 
 
 def _kinds(by: str | Sequence[str]) -> tuple[Kind, ...]:
-    asked = (by,) if isinstance(by, str) else tuple(by)
+    asked = texts_of(by)
     for kind in asked:
         if kind not in KINDS:
             raise InputError(unknown("`by`", kind, KINDS))
