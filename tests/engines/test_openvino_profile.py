@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 from placer.engines.openvino.profile import usual_us
 
-_WARM_UP = 2
-
 
 def _means(times: list[int]) -> list[float]:
     """As OpenVINO tells them: of all inferences so far, cut to whole microseconds."""
@@ -16,23 +14,23 @@ def _means(times: list[int]) -> list[float]:
 
 
 def test_the_first_inferences_do_not_count() -> None:
-    assert usual_us(_means([16000, 400, *[100] * 15]), _WARM_UP) == pytest.approx(100, abs=1)
+    assert usual_us(_means([16000, 400, *[100] * 15])) == pytest.approx(100, abs=1)
 
 
 def test_an_interrupted_inference_does_not_count() -> None:
     times = [100] * 17
     times[8] += 4000
     assert _means(times)[-1] > 300
-    assert usual_us(_means(times), _WARM_UP) == pytest.approx(100, abs=2)
+    assert usual_us(_means(times)) == pytest.approx(100, abs=2)
 
 
 def test_a_layer_that_never_takes_a_microsecond_takes_none() -> None:
-    assert usual_us([0.0] * 10, _WARM_UP) == 0
+    assert usual_us([0.0] * 10) == 0
 
 
 @given(
     usual=st.integers(0, 2000),
-    first=st.lists(st.integers(0, 50000), min_size=_WARM_UP, max_size=_WARM_UP),
+    first=st.lists(st.integers(0, 50000), min_size=2, max_size=2),
     interrupted=st.dictionaries(st.integers(2, 16), st.integers(1000, 20000), max_size=4),
 )
 def test_the_usual_time_is_told_to_microseconds(
@@ -41,6 +39,6 @@ def test_the_usual_time_is_told_to_microseconds(
     times = np.array([*first, *[usual] * 15])
     for place, extra in interrupted.items():
         times[place] += extra
-    told = usual_us(_means(times.tolist()), _WARM_UP)
+    told = usual_us(_means(times.tolist()))
     # An interruption ends one row of inferences and begins another: each known to a mean's cut.
     assert told == pytest.approx(usual, abs=1 + 2 * len(interrupted))

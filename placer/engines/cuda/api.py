@@ -17,11 +17,6 @@ class CudaError(RunError):
         super().__init__(f"CUDA call {call} failed: {name}")
         self.name = name
 
-    @property
-    def is_out_of_memory(self) -> bool:
-        """Whether the GPU had no memory left."""
-        return self.name == "cudaErrorMemoryAllocation"
-
 
 def runtime() -> Any:
     """The module ``cuda.bindings.runtime``; RunError says how to install it."""
@@ -77,13 +72,7 @@ def compute_capability(index: int = 0) -> str:
     return f"{major}.{minor}"
 
 
-def l2_bytes(index: int = 0) -> int:
-    """Size of GPU ``index``'s L2 cache in bytes."""
+def l2_bytes() -> int:
+    """Size of the first GPU's L2 cache in bytes."""
     attribute = runtime().cudaDeviceAttr.cudaDevAttrL2CacheSize
-    return int(call("cudaDeviceGetAttribute", attribute, index))
-
-
-def free_bytes() -> int:
-    """Free memory of the current GPU in bytes."""
-    free, _ = call("cudaMemGetInfo")
-    return int(free)
+    return int(call("cudaDeviceGetAttribute", attribute, 0))

@@ -41,21 +41,21 @@ def layer_times(compiled: Any, inputs: Tensors) -> dict[str, float]:
             means.setdefault(info.node_name, []).append(info.real_time.total_seconds() * 1e6)
     if compiled.get_property("NUM_STREAMS") > 1:  # Each counts its own inferences.
         return {name: samples[-1] for name, samples in means.items()}
-    return {name: usual_us(samples, _WARM_UP) for name, samples in means.items()}
+    return {name: usual_us(samples) for name, samples in means.items()}
 
 
-def usual_us(means: Sequence[float], warm_up: int) -> float:
-    """What an inference takes that nothing interrupts, where ``means[n]`` is that of n + 1.
+def usual_us(means: Sequence[float]) -> float:
+    """What an inference behind the warm-up takes that nothing interrupts.
 
-    ``means`` are cut to whole numbers, so the sum of n + 1 is known to n microseconds, and n / 2
-    more than they tell on average; sums of inferences in a row are as well known as single ones.
-    0 for a layer that never took a microsecond, as those that do not run.
+    ``means[n]``: the mean of the first n + 1, cut to a whole number. So their sum is known to n
+    microseconds, and n / 2 more than it tells on average; sums of inferences in a row are as well
+    known as single ones. 0 for a layer that never took a microsecond, as those that do not run.
     """
     if not any(means):
         return 0.0
     counts = np.arange(1, len(means) + 1)
     sums = counts * np.array(means) + (counts - 1) / 2
-    each, unsure = np.diff(sums)[warm_up - 1 :], counts[warm_up:]
+    each, unsure = np.diff(sums)[_WARM_UP - 1 :], counts[_WARM_UP:]
     usual = float(np.median(each))
     kept = each <= usual * (1 + _LONGER) + unsure
     return max(float(np.mean(each[kept])), 0.0)
