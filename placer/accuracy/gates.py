@@ -8,9 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from placer.accuracy.metrics import (
-    finite,
-)
+from placer.accuracy.metrics import finite
 from placer.common.names import unknown
 from placer.common.statistics import Ratio
 from placer.errors import InputError

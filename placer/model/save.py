@@ -8,11 +8,7 @@ from pathlib import Path
 from onnx import ModelProto, TensorProto
 
 from placer.common.files import cannot_write, temporary_beside
-from placer.graph.edit import (
-    LARGE_BYTES,
-    all_tensors,
-    without_initializers,
-)
+from placer.graph.edit import LARGE_BYTES, all_tensors, without_initializers
 from placer.graph.external_data import (
     MAX_INLINE_BYTES,
     is_external,

@@ -17,18 +17,10 @@ from placer.graph.bodies import BODY_OPS, bodies_of
 from placer.optimizer.device_search import Device
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Request
-from placer.optimizer.outcome.doubts import (
-    doubt_sentence,
-    final_warnings,
-    no_difference_sentence,
-)
+from placer.optimizer.outcome.doubts import doubt_sentence, final_warnings, no_difference_sentence
 from placer.optimizer.outcome.end_costs import kept_by, with_affordable_end
 from placer.optimizer.outcome.export import export
-from placer.optimizer.outcome.finals import (
-    Final,
-    Rejected,
-    chosen_placement,
-)
+from placer.optimizer.outcome.finals import Final, Rejected, chosen_placement
 from placer.optimizer.outcome.given_file import ratio_to_given
 from placer.optimizer.outcome.missed_gates import missed_sentence, time_needs, write_closest
 from placer.optimizer.outcome.near_misses import recovered_near_miss

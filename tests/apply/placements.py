@@ -8,11 +8,7 @@ from placer.apply.matching import Correspondence
 from placer.graph import Edge, Graph
 from placer.model import Model, load_model
 from placer.quantization import Placement, Range
-from placer.quantization.placement_file import (
-    PlacementFile,
-    placement_text,
-    read_placement,
-)
+from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place

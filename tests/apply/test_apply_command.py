@@ -17,10 +17,7 @@ from placer.common.folder_lock import LOCK_FILE, locked
 from placer.graph.structure import structure_of
 from placer.model import load_model
 from placer.quantization import Placement, Range
-from placer.quantization.placement_file import (
-    load_placement,
-    read_placement,
-)
+from placer.quantization.placement_file import load_placement, read_placement
 from placer.rules.packaging.load import load_pack
 from tests.apply.placements import (
     DYNAMO,

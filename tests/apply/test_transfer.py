@@ -16,9 +16,7 @@ from placer.model import load_model
 from placer.plan import Plan
 from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
-from placer.quantization.placement_file import (
-    read_placement,
-)
+from placer.quantization.placement_file import read_placement
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import ANY_TARGET

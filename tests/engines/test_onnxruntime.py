@@ -154,7 +154,16 @@ def float_and_default(
         yield proto, OnnxRuntimeEngine().compile(proto, model.base_dir).plan()
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "unet", "c2f", "vit_block"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("resnet18", marks=pytest.mark.slow),
+        "mobilenet_v2",
+        "unet",
+        "c2f",
+        "vit_block",
+    ],
+)
 def test_every_node_of_a_network_is_in_one_layer_or_removed(tmp_path: Path, name: str):
     onnx.save(topologies.TOPOLOGIES[name](), tmp_path / "net.onnx")
     for proto, plan in float_and_default(tmp_path / "net.onnx"):

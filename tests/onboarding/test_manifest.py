@@ -13,10 +13,7 @@ from placer.onboarding.manifest import Job, read_manifest
 from placer.onboarding.manifest_fields import manifest_schema
 from placer.results.onboarding import summary_schema
 from tests.conftest import DIGITS, Finished
-from tests.onboarding.nets import (
-    ESTIMATE,
-    MANIFEST,
-)
+from tests.onboarding.nets import ESTIMATE, MANIFEST
 
 Placer = Callable[..., Finished]
 

@@ -100,7 +100,7 @@ def test_proposals_are_the_same_however_long_trials_take(limit: float | None):
     assert study.trials == trials_that_leave_time(limit)
 
 
-@pytest.mark.parametrize("limit", [None, 0.6])
+@pytest.mark.parametrize("limit", [None, pytest.param(0.6, marks=pytest.mark.slow)])
 def test_a_search_that_is_killed_after_each_trial_proposes_the_same(limit: float | None):
     study = Study(limit, nothing)
     while len(study.records) < TRIALS and study.run_trial():

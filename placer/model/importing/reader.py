@@ -9,11 +9,7 @@ from pathlib import Path
 from onnx import ModelProto, NodeProto
 
 from placer.errors import InputError
-from placer.graph.edit import (
-    every_node,
-    subgraphs,
-    without_initializers,
-)
+from placer.graph.edit import every_node, subgraphs, without_initializers
 from placer.graph.flat import flatten, nest
 from placer.graph.scopes import Scopes
 from placer.model.constant_folding import fold_constants

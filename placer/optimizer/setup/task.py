@@ -8,9 +8,7 @@ from functools import cached_property
 
 from placer.accuracy.gates import Gate
 from placer.accuracy.latency_gates import Beat
-from placer.calibration.dataset import (
-    Dataset,
-)
+from placer.calibration.dataset import Dataset
 from placer.engines.abilities import HasDefaultBase, abilities_of
 from placer.engines.base import Engine, Tensors
 from placer.graph import Edge

@@ -17,11 +17,7 @@ from placer.plan.json_format import parse_plan
 from placer.plan.plan import Plan
 from placer.plan.readers.onnx_graph import onnx_plan
 from placer.plan.readers.rtx_log import logged_layers
-from placer.plan.readers.tensorrt_inspector import (
-    inspector_layers,
-    inspector_name,
-    named_layer,
-)
+from placer.plan.readers.tensorrt_inspector import inspector_layers, inspector_name, named_layer
 from placer.plan.readers.tensorrt_log import printed_entries
 from placer.plan.readers.trtexec_profile import printed_times, profile_times, with_times
 

@@ -20,10 +20,7 @@ from placer.prediction.layers.conversions import (
 from placer.prediction.layers.layer_candidate import LayerCandidate, Written
 from placer.prediction.layers.layer_reads import IN_PLACE_CONCAT, LayerReads
 from placer.prediction.layers.layer_types import LayerTypes, reads_integers
-from placer.prediction.layers.layouts import (
-    Layout,
-    written_layout,
-)
+from placer.prediction.layers.layouts import Layout, written_layout
 from placer.prediction.layers.motion import Scale, Scales
 from placer.prediction.layers.paired_candidate import PairedCandidate
 
