@@ -9,7 +9,7 @@ from onnx import ValueInfoProto
 
 from placer.calibration.archives import array_shapes
 from placer.calibration.batches import named_arrays
-from placer.calibration.sources import files_of, function_of
+from placer.calibration.sources import files_by_name, files_of, function_of
 from placer.common.shapes import Shape
 from placer.common.user_code import UserCode
 from placer.model.named_dimensions import with_named_sizes
@@ -37,6 +37,10 @@ def shapes_of_data(model: Path, given: Collection[str], source: str) -> dict[str
     else:
         files = files_of(path)
         shapes = array_shapes(files[0]) if files else {}  # Of images, `shapes` says the size.
+        named = files_by_name(files, _inputs(model))
+        of_files = {name: array_shapes(file) for name, file in named.items()}
+        if named:
+            shapes = {name: shape for name, shape in of_files.items() if isinstance(shape, tuple)}
     if isinstance(shapes, tuple):  # Of an .npy file, which is for the only input.
         shapes = dict.fromkeys(unknown, shapes) if len(unknown) == 1 else {}
     batches = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +35,11 @@ def open_source(source: str, specs: Specs, fixed: Fixed) -> Read:
         files = files_of(path)
         if not files:
             return open_images(path, specs)
+        named = files_by_name(files, {*specs, *fixed}) or files_by_name(files, specs)
+        if named:
+            return lambda note: _samples(
+                _of_files(named, specs, fixed, source), specs, source, source, note
+            )
 
         def read_files(note: Note) -> Iterator[Sample]:
             for file in files:
@@ -70,6 +75,24 @@ def files_of(path: Path) -> list[Path]:
             f"folder {path} holds no .npz or .npy file and no image; put the samples there"
         )
     return files
+
+
+def files_by_name(files: Sequence[Path], inputs: Iterable[str]) -> dict[str, Path]:
+    """The files of a folder by the input, or labels, that each is called after.
+
+    Empty unless the folder has such a file for each of ``inputs``, and nothing else.
+    """
+    named = {file.name.removesuffix(".npy"): file for file in files}
+    is_complete = len(named) > 1 and {*inputs} - {LABELS} == named.keys() - {LABELS}
+    return named if is_complete and all(file.suffix == ".npy" for file in files) else {}
+
+
+def _of_files(
+    files: Mapping[str, Path], specs: Specs, fixed: Fixed, where: str
+) -> dict[str, np.ndarray]:
+    read = {name: read_arrays(file) for name, file in files.items()}
+    arrays = {name: array for name, array in read.items() if isinstance(array, np.ndarray)}
+    return _named(arrays, specs, fixed, where)
 
 
 def _file_samples(
@@ -146,12 +169,20 @@ def _read_arrays(path: Path, specs: Specs, fixed: Fixed) -> dict[str, np.ndarray
         if len(specs) != 1:
             raise InputError(
                 f"{path} holds one array but the model has {len(specs)} inputs; "
-                f"give an .npz with arrays named: {', '.join(specs)}"
+                f"give an .npz with arrays named: {', '.join(specs)}, or a folder with an .npy of "
+                "each name"
             )
         return {next(iter(specs)): loaded}
-    loaded = _without_fixed(loaded, fixed, str(path))
-    _check_names(loaded, specs, str(path))
-    return loaded
+    return _named(loaded, specs, fixed, str(path))
+
+
+def _named(
+    arrays: Mapping[str, np.ndarray], specs: Specs, fixed: Fixed, where: str
+) -> dict[str, np.ndarray]:
+    """``arrays`` of inputs that are not fixed, and labels; InputError for other names."""
+    left = _without_fixed(arrays, fixed, where)
+    _check_names(left, specs, where)
+    return left
 
 
 def _without_fixed(
@@ -173,8 +204,17 @@ def _check_names(names: Iterable[object], specs: Specs, where: str) -> None:
         shown = ", ".join(sorted(map(str, given))) or "none"
         raise InputError(
             f"{where} has arrays named: {shown}; the model's inputs are named: "
-            f"{', '.join(specs)}; rename the arrays"
+            f"{', '.join(specs)}; {_remedy(given, specs)}"
         )
+
+
+def _remedy(given: set[object], specs: Specs) -> str:
+    """What to do about names that are not those of the inputs."""
+    missing, others = specs.keys() - given, given - {LABELS} - specs.keys()
+    if missing and others:
+        return "rename the arrays"
+    verb, names = ("add", missing) if missing else ("leave out", others)
+    return f"{verb} {', '.join(sorted(map(str, names)))}"
 
 
 def function_of(source: str) -> Callable[[], Iterable[object]]:

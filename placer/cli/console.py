@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.table import Table
 
 from placer.cli.options import with_flags
-from placer.cli.trial_lines import header, line, mark, shown, speedup
+from placer.cli.trial_lines import gate_value, header, line, mark, shown, speedup
 from placer.common.names import engine_title
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
@@ -261,7 +261,7 @@ def _add_rows(table: Table, result: Result, before: BaselinePart, after: BestPar
     speedup = f"{after.speedup:.3f} ({low:.3f} to {high:.3f})"
     table.add_row(f"{kind}speed-up\n({interval})", "1", speedup)
     for gate in after.gates:
-        value = f"{shown(gate.value)} {mark(gate.passed)}"
+        value = f"{gate_value(gate.value, passed=gate.passed)} {mark(gate.passed)}"
         table.add_row(f"gate {escape(gate.gate)}", "", value)
     table.add_row("quantized edges", "0", str(after.quantized_edges))
     for name, edges in after.formats.items():

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
-    from placer.accuracy.gates import GateResult
     from placer.results.objective import Objective
     from placer.search.records import TrialRecord
 
@@ -35,7 +34,8 @@ def line(record: TrialRecord, best: float | None, objective: Objective) -> str:
     """
     outcome = _measured(record, objective)
     gates = "  ".join(
-        f"{escape(gate.gate)}: {_value(gate)} {mark(gate.passed)}" for gate in record.gates
+        f"{escape(gate.gate)}: {gate_value(gate.value, passed=gate.passed)} {mark(gate.passed)}"
+        for gate in record.gates
     )
     if record.error is not None:
         outcome, gates = f"[red]{'failed':>{_MEASURED}}[/]", escape(record.error)[:60]
@@ -65,9 +65,9 @@ def shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _value(gate: GateResult) -> str:
-    """The gate's value; one that is not finite and passes is the SQNR of equal outputs."""
-    return "inf" if gate.passed and gate.value is None else shown(gate.value)
+def gate_value(value: float | None, *, passed: bool) -> str:
+    """A gate's value; one that is not finite and passes is the SQNR of equal outputs."""
+    return "inf" if passed and value is None else shown(value)
 
 
 def _measured(record: TrialRecord, objective: Objective) -> str:

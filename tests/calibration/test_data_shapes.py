@@ -58,6 +58,15 @@ def test_an_npy_file_and_a_folder_of_them_will_do(save: Callable[[str], Path]):
     assert shapes_of_data(model, (), str(folder / "0.npy")) == {"image": (1, 4, 6, 6)}
 
 
+def test_a_folder_with_a_file_for_each_input_settles_all(save: Callable[[str], Path]):
+    model = save(PAIR)
+    folder = model.parent / "data"
+    folder.mkdir()
+    np.save(folder / "a.npy", np.zeros((5, 2, 7), "f"))
+    np.save(folder / "b.npy", np.zeros((5, 4, 3), "f"))
+    assert shapes_of_data(model, (), str(folder)) == {"a": (2, 7), "b": (4, 3)}
+
+
 def test_a_batch_that_the_model_fixes_stays(save: Callable[[str], Path]):
     model = save(PAIR)
     data = model.parent / "data.npz"

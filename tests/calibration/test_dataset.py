@@ -257,9 +257,10 @@ def test_wrong_array_name(image: Model, text: Model, tmp_path: Path) -> None:
     )
     partial = saved(tmp_path / "partial.npz", ids=np.ones((1, 4), np.int32))
     assert error_of(partial, text) == (
-        f"{partial} has arrays named: ids; the model's inputs are named: ids, mask; "
-        "rename the arrays"
+        f"{partial} has arrays named: ids; the model's inputs are named: ids, mask; add mask"
     )
+    more = saved(tmp_path / "more.npz", x=images(1), extra=np.ones(1))
+    assert error_of(more, image).endswith("; leave out extra")
 
 
 def test_npy_for_a_model_with_two_inputs(text: Model, tmp_path: Path) -> None:
@@ -267,8 +268,26 @@ def test_npy_for_a_model_with_two_inputs(text: Model, tmp_path: Path) -> None:
     np.save(path, np.ones((1, 4), np.int32))
     assert error_of(str(path), text) == (
         f"{path} holds one array but the model has 2 inputs; give an .npz with arrays named: "
-        "ids, mask"
+        "ids, mask, or a folder with an .npy of each name"
     )
+
+
+def test_a_folder_with_a_file_for_each_input(text: Model, image: Model, tmp_path: Path) -> None:
+    """Not files of samples: each is called after an input, or after the labels."""
+    for name, array in {
+        "two/ids": np.arange(12, dtype=np.int32).reshape(3, 4),
+        "two/mask": np.ones((3, 4), bool),
+        "one/x": images(3),
+        "one/labels": np.array([2, 0, 1]),
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        np.save(tmp_path / f"{name}.npy", array)
+    samples = list(load_dataset(str(tmp_path / "two"), text))
+    assert [sample.inputs["ids"].tolist() for sample in samples][2] == [[8, 9, 10, 11]]
+    labels = [sample.labels for sample in load_dataset(str(tmp_path / "one"), image)]
+    assert np.concatenate(labels).tolist() == [2, 0, 1]
+    np.save(tmp_path / "two" / "more.npy", images(3))  # Files of samples again.
+    assert "ids.npy holds one array" in error_of(str(tmp_path / "two"), text)
 
 
 @pytest.mark.parametrize("shape", [(5, 3, 2), (5, 3, 2, 4), (5, 12)])
