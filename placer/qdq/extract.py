@@ -159,10 +159,8 @@ class _Marks:
 
     def placement(self) -> Placement:
         """The marked edges, those of one scale in one group."""
-        return Placement(
-            frozenset(
-                ScaleGroup(frozenset(edges), chosen) for (_, chosen), edges in self._edges.items()
-            )
+        return Placement.of_scales(
+            ScaleGroup(frozenset(edges), chosen) for (_, chosen), edges in self._edges.items()
         )
 
     def dequantized(self) -> dict[str, str]:

@@ -105,7 +105,9 @@ def signed_apart(model: ExtractedModel, pairs: OwnPairs) -> tuple[Placement, Own
             dtype = model.dtypes[edge]
             moved = cast(Format, dtype) if dtype in MOVED_FORMATS else group.format
             formats.setdefault(_UNREAD if edge in left else moved, set()).add(edge)
-        groups.update(ScaleGroup(frozenset(edges), chosen) for chosen, edges in formats.items())
+        groups.update(
+            ScaleGroup(frozenset(edges), chosen, group.variant) for chosen, edges in formats.items()
+        )
     types = dict.fromkeys(pairs.types, "uint8")
     placement = Placement(frozenset(groups)).with_weights(model.placement.per_tensor)
     return placement, OwnPairs(pairs.ranges, types)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +16,14 @@ from placer.quantization.scheme import FLOAT8, Format, Scheme
 
 
 class ScaleGroup(NamedTuple):
-    """Edges that share one scale. ``format``: of their pairs, None where it is the scheme's own."""
+    """Edges that share one scale. ``format``: of their pairs, None where it is the scheme's own.
+
+    ``variant``: tells apart the scales that a file has for the same tensors.
+    """
 
     edges: frozenset[Edge]
     format: Format | None = None
+    variant: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,9 +106,23 @@ class Placement:
 
     @staticmethod
     def of_groups(groups: Iterable[Iterable[Edge]]) -> Placement:
-        """A scale for each of ``groups``, in the scheme's own format; empty groups are left out."""
+        """A scale for each of ``groups``, in the scheme's own format; empty groups are left out.
+
+        Those of the same tensors have the same range, so the same scale.
+        """
         sets = filter(None, map(frozenset, groups))
         return Placement(frozenset(ScaleGroup(edges) for edges in sets))
+
+    @staticmethod
+    def of_scales(groups: Iterable[ScaleGroup]) -> Placement:
+        """A scale for each of ``groups``, of the same tensors too, which are numbered as variants."""
+        seen: Counter[tuple[frozenset[str], Format | None]] = Counter()
+        numbered = set[ScaleGroup]()
+        for group in sorted(groups, key=lambda group: min(group.edges)):
+            kind = frozenset(edge.tensor for edge in group.edges), group.format
+            numbered.add(group._replace(variant=seen[kind]))
+            seen[kind] += 1
+        return Placement(frozenset(numbered))
 
     @cached_property
     def edges(self) -> frozenset[Edge]:
@@ -141,7 +160,7 @@ class Placement:
     def without(self, edges: Container[Edge]) -> Placement:
         """This placement with ``edges`` left in float."""
         left = (
-            ScaleGroup(frozenset(e for e in group.edges if e not in edges), group.format)
+            group._replace(edges=frozenset(e for e in group.edges if e not in edges))
             for group in self.groups
         )
         placement = Placement(frozenset(group for group in left if group.edges), base=self.base)
@@ -203,20 +222,17 @@ def _edges(groups: Iterable[ScaleGroup]) -> frozenset[Edge]:
 
 def _formats(groups: Iterable[ScaleGroup]) -> dict[Edge, Format]:
     return {
-        edge: chosen_format
-        for edges, chosen_format in groups
-        if chosen_format is not None
-        for edge in edges
+        edge: group.format for group in groups if group.format is not None for edge in group.edges
     }
 
 
 def _lines(
     groups: Iterable[ScaleGroup], per_tensor: frozenset[Edge]
 ) -> Iterator[tuple[list[Edge], str]]:
-    for group, chosen in groups:
-        edges = sorted(group)
+    for group in groups:
+        edges = sorted(group.edges)
         line = _line(edges, per_tensor)
-        yield edges, line if chosen is None else f"{line} in {chosen}"
+        yield edges, line if group.format is None else f"{line} in {group.format}"
 
 
 def _line(edges: Iterable[Edge], per_tensor: frozenset[Edge]) -> str:

@@ -210,10 +210,7 @@ g (int8[1,16,8,8] x) => (int8[1,16,8,8] y) {
     [
         ("[relu] r = Relu(c)", ["conv+relu: int8 -> int8"]),
         ("[add] a = Add(c, d) [relu] r = Relu(a)", ["conv+add+relu: int8, int8 -> int8"]),
-        (
-            "[softmax] r = Softmax(c)",
-            ["conv: int8 -> float16", "softmax: float16 -> float16", "quantize y: float16 -> int8"],
-        ),
+        ("[softmax] r = Softmax(c)", ["conv: int8 -> float16", "softmax: float16 -> int8"]),
     ],
 )
 def test_integers_that_enter_and_leave_are_read_and_written_as_such(

@@ -478,3 +478,43 @@ def test_a_layer_that_clears_memory_is_no_conversion(save: Callable[..., Path]):
     found = explain_file(path, pack="tensorrt-rtx").explanation
     assert found.plan.layers[0].name == "clear x/counts"
     assert [conversion.name for conversion in found.conversions] == ["reformat y"]
+
+
+OWN_PAIRS = """
+    <ir_version: 8, opset_import: ["": 13]>
+    g (float[1,32,16,16] x) => (float[1,32,16,16] a, float[1,32,8,8] b)
+    <float[32,32,1,1] w = {{0.1}}, float s = {{0.5}}, float t = {{0.6}}, int8 zero = {{0}}> {{
+      [q0] q0 = QuantizeLinear(x, s, zero)
+      [d0] d0 = DequantizeLinear(q0, s, zero)
+      [wq] wq = QuantizeLinear(w, s, zero)
+      [wd] wd = DequantizeLinear(wq, s, zero)
+      [conv0] c = Conv(d0, {weight})
+      [q1] q1 = QuantizeLinear(c, s, zero)
+      [d1] d1 = DequantizeLinear(q1, s, zero)
+      [q2] q2 = QuantizeLinear(c, t, zero)
+      [d2] d2 = DequantizeLinear(q2, t, zero)
+      [conv1] a = Conv(d1, wd)
+      [conv2] b = Conv<strides = [2, 2]>(d2, wd)
+    }}"""
+
+
+def test_two_scales_of_one_tensor_are_two_conversions(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    """Quantizers of their own in front of every Conv, as pytorch-quantization trains them."""
+    said = placer("explain", save(OWN_PAIRS.format(weight="wd"))).out
+    assert said.count("- quantize c: ") == 2
+    assert "the readers of 'c' have unequal scales, so its producer writes float" in flat(said)
+    assert "remove it: give 'c' one scale for all that read it" in flat(said)
+
+
+def test_a_weight_without_a_pair_is_named(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    """tensorflow-onnx issue 1972: folding takes the pairs of weights away."""
+    said = placer("explain", save(OWN_PAIRS.format(weight="w"))).out
+    assert "'x' is read in float by 'conv0', whose operand 'w' has no pair" in flat(said)
+
+
+def flat(printed: str) -> str:
+    return " ".join(printed.split())

@@ -15,6 +15,7 @@ from placer.model import Model, load_model
 from placer.qdq import Inserter
 from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.quantization import EMPTY, Placement, Range, Scheme
+from placer.quantization.placement import ScaleGroup
 
 Save = Callable[..., Path]
 
@@ -191,9 +192,8 @@ def test_of_chained_pairs_the_last_one_counts():
             """
         )
     )
-    assert found.placement == Placement.of_groups(
-        [[Edge("x", "first", 0)], [Edge("x", "second", 0)]]
-    )
+    groups = (ScaleGroup(frozenset([Edge("x", name, 0)])) for name in ("first", "second"))
+    assert found.placement == Placement.of_scales(groups)
     assert graph.by_name["second"].inputs == ("x",)
 
 

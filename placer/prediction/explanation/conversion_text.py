@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from placer.graph import Edge
@@ -30,8 +31,17 @@ def _remedy(remedy: Remedy) -> str:
     parts = list(_quantized(remedy.change))
     if remedy.change.removed:
         parts.append(f"leave {_edges(remedy.change.removed)} in float")
-    what = " and ".join(parts) or "give the tensors one scale"
+    what = " and ".join(parts) or _one_scale(remedy.change)
     return f"{what}; saves est. {remedy.saves_us:.1f} us"
+
+
+def _one_scale(change: Change) -> str:
+    of_group = ({edge.tensor for edge in group.edges} for group in change.gone)
+    counts = Counter(tensor for tensors in of_group for tensor in tensors)
+    several = sorted(f"'{tensor}'" for tensor, count in counts.items() if count > 1)
+    if len(several) == 1:
+        return f"give {several[0]} one scale for all that read it"
+    return "give the tensors one scale"
 
 
 def _quantized(change: Change) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from placer.graph import Edge, Graph
+from placer.graph.weights import WEIGHTED_OPS
 from placer.plan import Plan
 from placer.prediction.defaults_by_estimates import are_left_float, with_defaults
 from placer.prediction.explanation.default_gains import Decision, decide, default_gains
@@ -186,7 +187,8 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> s
             f"the engine moves '{tensor}', which is read in float by {served}, and rounds it again"
         )
     if predicted.layer.kind == "dequantize":
-        return f"'{tensor}' is read in float by {served}"
+        without = _without_pair(predicted.edges, prediction, graph)
+        return f"'{tensor}' is read in float by {served}{without}"
     if predicted.layer.kind == "requantize":
         return f"'{tensor}' is read in another scale by {served}"
     if predicted.layer.kind == "reformat":
@@ -208,6 +210,16 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> s
     if len(scales) > 1:
         return f"the readers of '{tensor}' have unequal scales, so its producer writes float"
     return f"'{graph.producer[tensor].name}' ({graph.producer[tensor].op}) computes in float"
+
+
+def _without_pair(edges: Sequence[Edge], prediction: Prediction, graph: Graph) -> str:
+    """The operands that keep products in float, if these read ``edges`` through pairs."""
+    scales = prediction.form.scales
+    paired = {edge.node for edge in edges if edge in scales}
+    products = [graph.by_name[n] for n in paired if n and graph.by_name[n].op in WEIGHTED_OPS]
+    operands = (edge for node in products for edge in graph.edges_into(node)[:2])
+    bare = dict.fromkeys(f"'{edge.tensor}'" for edge in operands if edge not in scales)
+    return f", whose operand {' and '.join(sorted(bare))} has no pair" if bare else ""
 
 
 def _names(edges: Sequence[Edge]) -> str:

@@ -22,13 +22,15 @@ class Scale(NamedTuple):
 
     ``tensors``: those whose common range it covers. ``format``: of the values, None where it is the
     scheme's own. ``signed``: what reads it needs signed integers, whatever the scheme's are.
-    ``apart``: Q is a layer of its own, and what writes the tensor writes floats.
+    ``apart``: Q is a layer of its own, and what writes the tensor writes floats. ``variant``: see
+    ``ScaleGroup``.
     """
 
     tensors: frozenset[str]
     format: Format | None = None
     signed: bool = False
     apart: bool = False
+    variant: int = 0
 
 
 Scales = tuple[Scale, ...]  # The scales a tensor is quantized with, in turn; none: float.
@@ -95,7 +97,7 @@ class NormalForm:
 def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm:
     """Move the pairs of ``placement`` until nothing changes.
 
-    Groups of the same tensors have the same range, so the same scale.
+    Groups of the same tensors have the same range, so the same scale, unless a file has several.
     """
     given = {edge: scale_of(group) for group in placement.groups for edge in group.edges}
     return move_pairs(given, passages)
@@ -103,7 +105,8 @@ def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm
 
 def scale_of(group: ScaleGroup) -> Scale:
     """The scale of a placement's group."""
-    return Scale(frozenset(edge.tensor for edge in group.edges), group.format)
+    tensors = frozenset(edge.tensor for edge in group.edges)
+    return Scale(tensors, group.format, variant=group.variant)
 
 
 def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> NormalForm:

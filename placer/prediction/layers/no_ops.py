@@ -50,10 +50,10 @@ class WithoutNoOps:
         if not touched:
             return placement
         moved = set[ScaleGroup]()
-        for chosen in {group.format for group in touched}:
-            edge_sets = [group.edges for group in touched if group.format == chosen]
+        for kind in {(group.format, group.variant) for group in touched}:
+            edge_sets = [g.edges for g in touched if (g.format, g.variant) == kind]
             sets = [{x for e in edges for x in self.moved.get(e, (e,))} for edges in edge_sets]
-            moved.update(ScaleGroup(edges, chosen) for edges in _joined(sets))
+            moved.update(ScaleGroup(edges, *kind) for edges in _joined(sets))
         weights = (x for e in placement.per_tensor for x in self.moved.get(e, (e,)))
         groups = placement.groups.difference(touched).union(moved)
         return Placement(groups, frozenset(weights), placement.base)
