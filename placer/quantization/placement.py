@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -115,7 +114,7 @@ class Placement:
 
     @staticmethod
     def of_scales(groups: Iterable[ScaleGroup]) -> Placement:
-        """A scale for each of ``groups``, of the same tensors too, which are numbered as variants."""
+        """A scale for each of ``groups``; those of the same tensors are numbered as variants."""
         seen: Counter[tuple[frozenset[str], Format | None]] = Counter()
         numbered = set[ScaleGroup]()
         for group in sorted(groups, key=lambda group: min(group.edges)):
