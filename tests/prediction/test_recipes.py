@@ -154,6 +154,27 @@ RECIPES = [
         bad=("conv2: int8 -> int8", "add+relu2: int8, int8 -> int8"),
         good=("conv2+add+relu2: int8, int8 -> int8",),
     ),
+    Story(
+        name="attention over more than 512 tokens is three layers in INT8 (issue 3724)",
+        model="""
+            <ir_version: 9, opset_import: ["": 17]>
+            g (float[2,4,1024,64] x) => (float[2,4,1024,64] out) <float c = {0.125}> {
+              [reluq] q = Relu(x)
+              [turnk] k = Transpose<perm = [0, 1, 3, 2]>(x)
+              [scores] s = MatMul(q, k)
+              [scale] t = Mul(s, c)
+              [softmax] p = Softmax<axis = -1>(t)
+              [mix] m = MatMul(p, x)
+              [relu] out = Relu(m)
+            }""",
+        pairs=("q", "k", "p", "mix.1", "m"),
+        bad=(
+            "scores: int8, int8 -> float16",
+            "scale+softmax: float16 -> int8",
+            "mix: int8, int8 -> int8",
+        ),
+        good=("scores+scale+softmax+mix: float16, float16, float16 -> float16",),
+    ),
 ]
 
 
