@@ -103,7 +103,9 @@ class Epilogues:
             return prepared
         adds = any(adds_padded(self._graph, unit, region) for unit in chain[-1:])
         pulled = bool(chain) and (
-            self._is_pulled(chain[-1], bool(count) or adds or self._flat.are_of(product))
+            self._is_pulled(
+                chain[-1], bool(count) or adds or self._flat.are_of(product), stays=count > 0
+            )
             or self._is_shuffled(product, chain[-1])
             or (writes_line(self._graph, product) and is_shared(chain[-1]))
         )
@@ -227,10 +229,11 @@ class Epilogues:
             epilogue.append(unit)
         return epilogue
 
-    def _is_pulled(self, unit: Unit, casts_apart: bool) -> bool:
+    def _is_pulled(self, unit: Unit, casts_apart: bool, stays: bool = False) -> bool:
         """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q.
 
-        But no cast that is ``casts_apart``: of several batches, or sums of maps of more channels.
+        But no cast that is ``casts_apart``: of several batches, or sums of maps of more channels;
+        and no map is made of rows that stay one matrix of all samples (eight small graphs).
 
         But what is written into a joined tensor is there before (necks of YOLO, 12 small graphs).
         """
@@ -239,14 +242,18 @@ class Epilogues:
         shape = self._graph.type_of(unit.node.outputs[0]).shape
         if self._is_quantized_in_parts(unit):
             return True
-        turned = (becomes_map, flattens_for_products)
+        turned = () if stays else (becomes_map, flattens_for_products)
         if any(turns(self._graph, reader.node) for _, reader in unit.readers for turns in turned):
             return True
-        if unit.node.op not in CONVS and any(
-            other is not None and self._flattens_map(other)
-            for _, reader in unit.readers
-            if reader.role == "pointwise"
-            for _, other in reader.reads
+        if (
+            not stays
+            and unit.node.op not in CONVS
+            and any(
+                other is not None and self._flattens_map(other)
+                for _, reader in unit.readers
+                if reader.role == "pointwise"
+                for _, other in reader.reads
+            )
         ):
             return True
         for edge, reader in unit.readers:

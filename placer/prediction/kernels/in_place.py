@@ -53,6 +53,15 @@ class InPlace:
         shaped = node.op != "Transpose" and number(self._graph, node) is None
         return self._joint[given] and (shaped or all(self._operands(node.outputs[0])))
 
+    def are_made_of(self, tensor: str) -> bool:
+        """Whether all that reads ``tensor`` are products whose parts are read so."""
+        edges = self._graph.edges_of(tensor)
+        readers = readers_of(self._graph, tensor)
+        known = bool(readers) and all(map(self._is_joined, readers))
+        if not known or any(edge.is_graph_output for edge in edges):
+            return False
+        return self._is_cut_alike(tensor)
+
     def _is_cut_alike(self, given: str) -> bool:
         """Whether all that products with weights make of ``given`` is only moved, and as wide."""
         widths: set[float] = set()

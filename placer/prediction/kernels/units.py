@@ -72,7 +72,7 @@ class Units(UnitGraph):
         joint = {name for name, fan in fans.items() if all(n.op != "Add" for n in fan.chain)}
         self._attentions = AttentionUnits(self, attentions, joint)
         self._in_place = InPlace(self, self._attentions, joint)
-        self.rows = Rows(graph, self._free, self._attentions.has)
+        self.rows = Rows(graph, self._free, self._attentions.has, self._in_place.are_made_of)
         self._norms = NormUnits(self, self.rows, base != FLOAT)
         self._factors = factors(
             graph, form, lambda node: node.name in apart or self._attentions.has(node)
