@@ -231,6 +231,11 @@ class Predicate(Strict):
         default=None,
         description="The node is a Softmax or a Reduce operator over the last axis alone.",
     )
+    batched_product: str | None = Field(
+        default=None,
+        description="The node is a MatMul, or an Einsum that is a product of matrices in the last "
+        "two axes, for each place in the others, of which the second may be transposed.",
+    )
     sliced_apart: TensorName | None = Field(
         default=None,
         description="A Slice writes the tensor that is one of several along one axis, in steps of "
@@ -281,7 +286,7 @@ def subjects_of(predicate: Predicate) -> Subjects:
         return Subjects(tensors, frozenset[str]().union(*(inner.nodes for inner in nested)))
     (field,) = predicate.model_fields_set
     value = getattr(predicate, field)
-    of_nodes = ("depthwise", "keeps_order", "over_last_axis", "products")
+    of_nodes = ("batched_product", "depthwise", "keeps_order", "over_last_axis", "products")
     if isinstance(value, AttributeIs) or field in of_nodes:
         return Subjects(frozenset(), frozenset({getattr(value, "node", value)}))
     if isinstance(value, list):

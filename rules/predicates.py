@@ -34,6 +34,7 @@ from placer.rules.predicate_schema import (
     ValuesAre,
 )
 from placer.rules.shape_checks import (
+    batched_product,
     depthwise,
     dim_is,
     elements_are,
@@ -147,6 +148,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "square": of_each(is_square),
     "turned": of_each(is_turned),
     "over_last_axis": over_last_axis,
+    "batched_product": batched_product,
     "sliced_apart": of_each(is_sliced_apart),
     "one_piece": of_each(is_one_piece),
     "blocked": of_each(is_blocked),

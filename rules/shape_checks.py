@@ -147,6 +147,29 @@ def is_turned(tensor: str, graph: Graph) -> bool:
     return list(node.attributes.get("perm", axes[::-1])) == turned
 
 
+def batched_product(name: str) -> Check:
+    """The check that a MatMul, or an Einsum that does the same, multiplies matrices."""
+
+    def check(nodes: Nodes, _: Tensors, __: Graph) -> bool:
+        node = nodes.get(name)
+        if node is None or node.op == "MatMul":
+            return node is not None
+        return node.op == "Einsum" and _multiplies(str(node.attributes.get("equation", "")))
+
+    return check
+
+
+def _multiplies(equation: str) -> bool:
+    """Whether ``equation`` is that of matrices in the last two axes: ...ik,...kj (or jk)->...ij."""
+    given, _, result = equation.replace(" ", "").partition("->")
+    first, _, second = given.partition(",")
+    if min(len(first), len(second), len(result)) < 2 or "," in second:
+        return False
+    outer, row, inner, column = first[:-2], first[-2], first[-1], result[-1]
+    turned = second in (f"{outer}{inner}{column}", f"{outer}{column}{inner}")
+    return turned and result == f"{outer}{row}{column}" and len({row, inner, column}) == 3
+
+
 def over_last_axis(name: str) -> Check:
     """The check that a Softmax or Reduce operator works along the last axis alone."""
 

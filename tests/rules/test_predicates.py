@@ -200,6 +200,25 @@ def test_softmax_and_reduce_operators_are_told_by_their_axes(opset: int, node: s
 
 
 @pytest.mark.parametrize(
+    ("node", "holds"),
+    [
+        ("MatMul(x, z)", True),
+        ('Einsum<equation = "bij,bjk->bik">(x, z)', True),
+        ('Einsum<equation = "b i j, b k j -> b i k">(x, z)', True),
+        ('Einsum<equation = "...ij,...jk->...ik">(x, z)', True),
+        ('Einsum<equation = "bij,bjk->bki">(x, z)', False),
+        ('Einsum<equation = "bij,bij->bij">(x, z)', False),
+        ("Add(x, z)", False),
+    ],
+)
+def test_products_of_matrices_are_told_by_their_equation(node: str, holds: bool):
+    text = f"{HEAD} g (float[2,4,4] x, float[2,4,4] z) => (float[a,b,c] y) {{ [op] y = {node} }}"
+    pattern = "\n  op: {op: [MatMul, Einsum, Add], inputs: [x, z], output: y}"
+    graph = graph_of_text(text)
+    assert bool(match_rules(graph, [rule(pattern, "batched_product: op")])) is holds
+
+
+@pytest.mark.parametrize(
     ("condition", "expected"),
     [
         ("consumers: {tensor: q, at_least: 1}", "where: unknown tensor 'q'"),
