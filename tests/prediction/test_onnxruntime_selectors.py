@@ -69,6 +69,15 @@ BETWEEN_PAIRS = [
     (Edge("t", "act", 0), Edge("t", "tanh", 0)),
     (Edge("r", "last", 0),),
 ]
+# A dense layer as Keras writes it.
+DENSE = """
+g (float[4,16] x) => (float[4,8] y) <float[16,8] w = {1}, float[8] b = {1}> {
+  [product] m = MatMul(x, w)
+  [bias] a = Add(m, b)
+  [act] r = Relu(a)
+  [last] y = Softmax(r)
+}
+"""
 READ_TWICE_PAIRS = [(Edge("x", "turn", 0), Edge("t", "last", 0))]
 
 
@@ -83,6 +92,10 @@ READ_TWICE_PAIRS = [(Edge("x", "turn", 0), Edge("t", "last", 0))]
         (TWO_TURNS, [(Edge("t", "last", 0),)], 1),
         (READ_TWICE, READ_TWICE_PAIRS, 0),
         (BETWEEN, BETWEEN_PAIRS, 1),
+        (DENSE, [], 0),
+        (DENSE, READS, 0),
+        (DENSE.replace("Relu", "Tanh"), READS, 0),
+        (DENSE, [*READS, BEHIND], 1),
     ],
     ids=[
         "a Relu alone reads the product",
@@ -93,6 +106,10 @@ READ_TWICE_PAIRS = [(Edge("x", "turn", 0), Edge("t", "last", 0))]
         "two Transposes",
         "one of two readers has a pair",
         "a Relu between equal pairs is gone",
+        "a dense layer in float",
+        "its product between pairs",
+        "another activation",
+        "a dense layer between pairs",
     ],
 )
 def test_layers_of_integers(
