@@ -63,15 +63,13 @@ class LayerReads:
         return self._read(edge)
 
     def _read(self, edge: Edge) -> Port:
-        claim, chain = self.paired.candidate.claim, self.tensors.chains[edge]
-        is_integer = claim is None and is_integer_operator(self.paired.candidate.nodes)
+        claim, wants_integers = self.paired.candidate.claim, self._wants_integers(edge)
         if edge.tensor not in self.tensors.formats:
             port = self.tensors.port(edge.tensor)
-            is_stored = bool(chain) and is_quantized(port.dtype) and not is_integer
-            return self.tensors.dequantized(edge, port) if is_stored else port
-        if is_integer and chain:
-            return self.tensors.as_integers(edge)
-        if claim is not None and edge in claim.demanded and claim.fusion.inputs != FLOAT:
+            is_stored = bool(self.tensors.chains[edge]) and is_quantized(port.dtype)
+            is_converted = is_stored and not wants_integers
+            return self.tensors.dequantized(edge, port) if is_converted else port
+        if wants_integers:
             return self.tensors.as_integers(edge)
         if claim is not None and claim.fusion.reads == ANY:
             return self._as_rounded(edge)
@@ -87,6 +85,14 @@ class LayerReads:
         if is_like and self.tensors.is_dequantized(edge):
             return port
         return self.tensors.reformat(edge, port, wanted)
+
+    def _wants_integers(self, edge: Edge) -> bool:
+        """Whether the layer reads the integers of the pair on ``edge``."""
+        claim = self.paired.candidate.claim
+        if claim is None:
+            is_integer = is_integer_operator(self.paired.candidate.nodes)
+            return is_integer and bool(self.tensors.chains[edge])
+        return edge in claim.demanded and claim.fusion.inputs != FLOAT
 
     def _as_rounded(self, edge: Edge) -> Port:
         """The tensor for a node that takes Q along unless the layer before did.
