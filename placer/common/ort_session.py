@@ -81,14 +81,7 @@ def create_session(
     ``placer.common.custom_ops``. Raises RunError with ONNX Runtime's reason if it refuses the model
     or a library, LimitError if the CPU's provider takes too long, as it may to compute constants.
     """
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # Errors are raised; they are not to be printed besides.
-    options.graph_optimization_level = level
-    options.add_session_config_entry(_EXTERNAL_FOLDER, str(base_dir))
-    for key, value in (entries or {}).items():
-        options.add_session_config_entry(key, value)
+    options = _options(threads, level, {_EXTERNAL_FOLDER: str(base_dir), **(entries or {})})
     if optimized_path is not None:
         options.optimized_model_filepath = str(optimized_path)
     if profile_prefix is not None:
@@ -120,6 +113,19 @@ def create_session(
         raise LimitError(
             f"ONNX Runtime took more than {seconds} s to load the model; {lift}"
         ) from error
+
+
+def _options(
+    threads: int, level: ort.GraphOptimizationLevel, entries: Mapping[str, str]
+) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # Errors are raised; they are not to be printed besides.
+    options.graph_optimization_level = level
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
+    return options
 
 
 def _load_custom_ops(options: ort.SessionOptions) -> None:
