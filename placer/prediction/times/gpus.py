@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -165,7 +166,7 @@ def known_gpu(called: str) -> Gpu | None:
     """The built-in GPU of that name or alias."""
     wanted = _plain(called)
     for name in gpu_names():
-        gpu = _read(_folder() / f"{name}.yaml")
+        gpu = _built_in(name)
         if wanted in map(_plain, (gpu.name, *gpu.aliases)):
             return gpu
     return None
@@ -184,6 +185,11 @@ def architecture_of(gpu: str) -> str:
 def _plain(name: str) -> str:
     letters = re.sub(r"[^a-z0-9]", "", name.lower())
     return re.sub("nvidia|geforce|tesla", "", letters)
+
+
+@cache
+def _built_in(name: str) -> Gpu:
+    return _read(_folder() / f"{name}.yaml")
 
 
 def _read(path: Path) -> Gpu:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -84,7 +85,8 @@ class LayerClasses(BaseModel):
         return next(by_key[key] for key in wanted if key in by_key)
 
 
+@cache
 def load_layer_classes() -> LayerClasses:
-    """Read ``configs/layer_classes.yaml``."""
+    """The classes in ``configs/layer_classes.yaml``, which is read once."""
     folder = Path(str(resources.files("placer.configs")))
     return parse_file(folder / "layer_classes.yaml", folder, LayerClasses)
