@@ -22,7 +22,7 @@ from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
 from placer.model import save_model
 from placer.model.validate import read_model
-from placer.optimizer.observer import Observer, QuietObserver
+from placer.optimizer.observer import Observer, observer_of
 from placer.optimizer.options.given_data import Data, StrPath, is_in_memory, packed
 from placer.optimizer.options.option_values import check_values
 from placer.optimizer.options.request import (
@@ -150,7 +150,7 @@ def optimize(
         export=export,
         cache_dir=default_cache_dir() if cache else None,
     )
-    observer = observer or QuietObserver()
+    observer = observer_of(observer)
     request = apart_from_others(request, observer)
     with with_custom_ops(*request.custom_ops):
         return run(_with_data_kept(request, model, data, eval_data), observer)
@@ -189,7 +189,7 @@ def work(
     given = {name: value for name, value in changes.items() if value is not None}
     given["cache_dir"] = default_cache_dir() if cache else None
     with with_custom_ops(*paths_of(custom_ops)):
-        observer = observer or QuietObserver()
+        observer = observer_of(observer)
         return work_on(storage, study, given, observer, texts_of(functions), wait)
 
 

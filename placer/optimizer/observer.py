@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from placer.errors import InputError
 from placer.results.objective import Objective
 from placer.search.records import TrialRecord
 
@@ -57,3 +58,18 @@ class Observer(Protocol):
 
     def progress(self, done: int, total: int) -> None:
         """Part of a stage is done."""
+
+
+_METHODS = ("stage", "warn", "search", "trial", "probe", "progress")
+
+
+def observer_of(given: Observer | None) -> Observer:
+    """``given``, or one that shows nothing; InputError where it lacks a method of an observer."""
+    observer = QuietObserver() if given is None else given
+    for name in _METHODS:
+        if not callable(getattr(observer, name, None)):
+            raise InputError(
+                f"`observer` has no method '{name}'; derive its class from placer.Observer, whose "
+                "methods do nothing"
+            )
+    return observer

@@ -14,7 +14,7 @@ from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
 from placer.graph.port_arithmetic import numeric_outputs
 from placer.optimizer.api import Overrides, overrides_of
-from placer.optimizer.observer import Observer, QuietObserver
+from placer.optimizer.observer import Observer, observer_of
 from placer.optimizer.options.request import BaseOption, Calibration, Preset, Ranges, Request
 from placer.optimizer.setup.auto_scheme import resolve_schemes
 from placer.optimizer.setup.prepare import prepare
@@ -94,7 +94,7 @@ def sensitivity(
         seed=seed,
         cache_dir=default_cache_dir() if cache else None,
     )
-    observer = observer or QuietObserver()
+    observer = observer_of(observer)
     task = prepare(request, observer, schemes=resolve_schemes(request, observer))
     if not numeric_outputs(task.judged.graph):
         raise InputError(

@@ -199,6 +199,22 @@ def test_wrong_input_is_one_sentence(save: Callable[..., Path]):
 
 
 @pytest.mark.usefixtures("here")
+def test_an_observer_lacks_no_method(save: Callable[..., Path]):
+    class Half:
+        def stage(self, text: str) -> None: ...
+
+    class Warned(placer.Observer):
+        def warn(self, text: str) -> None: ...
+
+    path = save(NET, "net.onnx")
+    with pytest.raises(InputError, match=r"no method 'warn'; derive .* placer\.Observer"):
+        optimize(path, observer=Half(), **QUICK)
+    with pytest.raises(InputError, match="no method 'stage'"):
+        placer.sensitivity(path, observer="loud")
+    assert optimize(path, observer=Warned(), **QUICK).trials
+
+
+@pytest.mark.usefixtures("here")
 def test_an_observer_is_told_and_nothing_is_printed(
     save: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ):
