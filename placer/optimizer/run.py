@@ -226,7 +226,8 @@ def _finals(
         folder.remove_model()
     else:
         export(task, setup, folder, observer)
-    if final is not None and (doubt := doubt_sentence(task, final)) is not None:
+    doubt = None if final is None else doubt_sentence(task, final)
+    if final is not None and doubt is not None and not final.inconclusive:  # An error says it.
         observer.warn(doubt)
     return _Ended(task, setup, final, written, points)
 
