@@ -22,6 +22,19 @@ def apply(state: State, moves: Iterable[Move]) -> State:
     return tuple(changed)
 
 
+def sites_of(move: Move) -> set[int]:
+    """The sites that ``move`` changes."""
+    return {site for site, _ in move}
+
+
+def with_sites(state: State, other: State, sites: Iterable[int]) -> State:
+    """``state`` with the layouts that ``sites`` have in ``other``."""
+    changed = list(state)
+    for site in sites:
+        changed[site] = other[site]
+    return tuple(changed)
+
+
 @dataclass(frozen=True, eq=False)
 class Piece:
     """A part of a change that is far from its other parts.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from placer.search.landscape.landscape import Landscape, State
+from placer.search.landscape.moves import with_sites
 
 # Placements that differ from the best, and from the least that can be quantized, in such a part of
 # the groups between both are far from either; so many of them are enough.
@@ -34,19 +35,11 @@ def halves(
         return []
     order = np.random.default_rng(list(seed)).permutation(len(groups))
     middle = len(groups) // 2
-    return [
-        _mixed(best, least, [groups[i] for i in half]) for half in (order[:middle], order[middle:])
-    ]
+    parts = (
+        [site for i in half for site in groups[i]] for half in (order[:middle], order[middle:])
+    )
+    return [with_sites(best, least, sites) for sites in parts]
 
 
 def _differ(one: State, other: State, members: Sequence[int]) -> bool:
     return any(one[i] != other[i] for i in members)
-
-
-def _mixed(best: State, least: State, groups: Sequence[Sequence[int]]) -> State:
-    """``best`` with ``groups`` as in ``least``."""
-    state = list(best)
-    for members in groups:
-        for i in members:
-            state[i] = least[i]
-    return tuple(state)

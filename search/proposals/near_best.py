@@ -9,6 +9,7 @@ from itertools import combinations, islice
 import numpy as np
 
 from placer.search.landscape.landscape import Landscape, Move, Moves, State, apply
+from placer.search.landscape.moves import sites_of
 from placer.search.models.latency_model import LatencyModel
 
 # Of changes of one group, and then of two untried ones, so many are looked at one by one; of the
@@ -42,7 +43,7 @@ def near_best(
     pairs = sorted(
         (single[a][0] + single[b][0], tuple(sorted((*a, *b))))
         for a, b in combinations(paired, 2)
-        if not _sites(a) & _sites(b)
+        if not sites_of(a) & sites_of(b)
     )
     # Else those that were tried would leave no place for others.
     untried = (pair for _, pair in pairs if likely(apply(state, [pair])))
@@ -83,10 +84,6 @@ def _predicted(
         move: latency.predict(apply(state, [move]), after)
         for move, after in zip(moves.moves, counts, strict=True)
     }
-
-
-def _sites(move: Move) -> set[int]:
-    return {site for site, _ in move}
 
 
 def expected_gain(gain: float, deviation: float) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from placer.search.landscape.descent import Near, descend
 from placer.search.landscape.landscape import Landscape, Move, Moves, Objective, State, apply
+from placer.search.landscape.moves import sites_of
 from placer.search.models.noise_model import NoiseModel
 from placer.search.proposals.fill import filled, price_at_limit
 from placer.search.proposals.starts import RESTARTS
@@ -172,7 +173,7 @@ class PoolSearch:
         pairs = [
             (gain + other_gain, [move, other])
             for (gain, _, move), (other_gain, _, other) in combinations(promising, 2)
-            if gain + other_gain < room and not _sites(move) & _sites(other)
+            if gain + other_gain < room and not sites_of(move) & sites_of(other)
         ]
         states = [apply(state, change) for _, change in sorted((*single, *pairs))]
         return {other: self._land.value(other, objective) for other in dict.fromkeys(states)}
@@ -278,10 +279,6 @@ def best_states(pool: Pool, count: int) -> list[State]:
     return sorted(pool, key=lambda state: (pool[state], state))[:count]
 
 
-def _sites(move: Move) -> set[int]:
-    return {site for site, _ in move}
-
-
 def _best_exchange(candidates: Sequence[tuple[float, float, Move]], room: float) -> list[Move]:
     """The change, or the two of unlike sites, that gain most within ``room`` for more noise."""
     best: tuple[float, list[Move]] = (-1e-9, [])
@@ -291,6 +288,6 @@ def _best_exchange(candidates: Sequence[tuple[float, float, Move]], room: float)
         for other_gain, other_noise, other in candidates[i + 1 :]:
             if gain + other_gain >= best[0]:
                 break  # Sorted by gain: no later one does better.
-            if noise + other_noise <= room and not _sites(move) & _sites(other):
+            if noise + other_noise <= room and not sites_of(move) & sites_of(other):
                 best = (gain + other_gain, [move, other])
     return best[1]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from placer.search.landscape.landscape import Landscape, Objective, State
+from placer.search.landscape.moves import with_sites
 
 # So many placements are measured for one repair.
 MEASUREMENTS = 8
@@ -56,19 +57,12 @@ def pruned(landscape: Landscape, held: State, state: State, objective: Objective
         undone = [
             (landscape.value(other, objective), other)
             for sites in landscape.members
-            if (other := _as_in(state, held, sites)) != state
+            if (other := with_sites(state, held, sites)) != state
         ]
         least, best = min(undone, default=(np.inf, state))
         if least > value - 1e-9:
             return state
         state, value = best, least
-
-
-def _as_in(state: State, held: State, sites: Sequence[int]) -> State:
-    changed = list(state)
-    for site in sites:
-        changed[site] = held[site]
-    return tuple(changed)
 
 
 def _in_order(
@@ -94,5 +88,5 @@ def _in_order(
 def _with(landscape: Landscape, state: State, other: State, groups: Sequence[int]) -> State:
     """``state`` with the layouts that ``groups`` have in ``other``."""
     for group in groups:
-        state = _as_in(state, other, landscape.members[group])
+        state = with_sites(state, other, landscape.members[group])
     return state

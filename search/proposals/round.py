@@ -91,14 +91,14 @@ class Round:
 
     def hoped(self) -> Proposal | None:
         """The change of the best of which most gain is expected, be it predicted to hold or not."""
-        if not self._tried.held() or not self._progress.holds_best:
+        if not self._has_best:
             return None
         state = self._around.hoped(self._pass_over)
         return None if state is None else self._proposal(NEAR, state)
 
     def unsure(self) -> Proposal | None:
         """The change of the best of which most gain is expected, though none is predicted."""
-        if not self._tried.held() or not self._progress.holds_best:
+        if not self._has_best:
             return None
         return self._first_held(self._around.unsure)
 
@@ -107,7 +107,7 @@ class Round:
 
         Where all trials are near the best, its latency does not tell what is wrong about others.
         """
-        if not self._tried.held() or not self._progress.holds_best:
+        if not self._has_best:
             return None
         least = self._land.state(self._land.space.least)
         seed = seed_for(self._knowledge, 0, CHECK)
@@ -119,6 +119,11 @@ class Round:
                 return self._proposal(EXPLORE, state)
             self._pass_over(skip)
         return None
+
+    @property
+    def _has_best(self) -> bool:
+        """Whether the best trial that holds the gates is one in this base precision."""
+        return bool(self._tried.held()) and self._progress.holds_best
 
     def _is_far_better(self) -> bool:
         """Whether it is the turn of what layers predict to be best, and that is predicted to be a
