@@ -5,7 +5,7 @@ import pytest
 from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.prediction.layers.predictor import Predictor
-from placer.quantization import Placement
+from placer.quantization import Format, Placement
 from placer.rules.behaviour import Behaviour
 from placer.rules.target import Target
 from tests.prediction.small_rules import (
@@ -290,3 +290,39 @@ def test_a_residual_that_is_overwritten_has_the_type_that_is_written():
     assert "conv2+add1: int8, float -> float" in found
     found = lines(predict(graph, reads, shortcut, behind, rules=rules, base="float"))
     assert "conv2+add1: int8, int8 -> int8" in found
+
+
+ONLY_INT8 = """
+id: pooled
+priority: 1
+pattern:
+  conv: {op: Conv, inputs: [x, w], output: c}
+  pool: {op: MaxPool, inputs: [c], output: y}
+layouts:
+  all:
+    quantize: [conv.x, conv.w]
+    default: true
+    fuses: [{nodes: [conv, pool], op: Pooled, inputs: int8, integers: int8, outputs: readers}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("integer", "chosen", "is_fused"),
+    [
+        ("int8", None, True),
+        ("float8e4m3fn", None, False),
+        ("int8", "float8e4m3fn", False),
+    ],
+)
+def test_a_layer_of_one_type_of_integers_is_built_for_no_other(
+    integer: str, chosen: Format | None, is_fused: bool
+):
+    """``chosen``: the format of the site, where it is another than the scheme's ``integer``."""
+    graph = graph_of(
+        "(float[1,4,4,4] x) => (float[1,4,3,3] a)",
+        "[conv1] c = Conv(x, w1) [pool1] a = MaxPool<kernel_shape = [2, 2]>(c)",
+    )
+    placement = Placement.of(graph.edges_into(graph.by_name["conv1"])).in_format(chosen)
+    predictor = Predictor(graph, [rule(ONLY_INT8)], Target(), "float16", integer)
+    layers = predictor.predict(placement).plan.layers
+    assert (("conv1", "pool1") in [layer.nodes for layer in layers]) == is_fused
