@@ -45,6 +45,7 @@ class Waiting:
             product = self._biased(unit)
             if product is not None and len({reader.group for _, reader in unit.readers}) > 1:
                 self._groups.move(unit, product.group)
+                self._name_parts(unit, product)
 
     def _leave_to_products(self, unit: Unit) -> None:
         """Let products, which read any view, read what a view is of, if one more kernel reads it.
@@ -77,6 +78,18 @@ class Waiting:
             return False
         quantized = any(edge in self._form.scales for edge, _ in (*unit.reads, *read))
         return not quantized and all(u.generated for u in (*self._groups.of(unit), *later))
+
+    def _name_parts(self, biased: Unit, product: Unit) -> None:
+        """Let each kernel that reads a part of one of several products of a row add its bias.
+
+        The builder names the product there and not what cuts its row, as in networks for diffusion
+        of several blocks.
+        """
+        if sum(map(self._sums.is_row_product, self._groups.of(product))) < 2:
+            return
+        for _, reader in biased.readers:
+            if reader.node.op in ("Split", "Slice"):
+                reader.names = (product.node,)
 
     def _is_of_row(self, unit: Unit) -> bool:
         """Whether it cuts a part out of a row that a product writes, or is a view of one."""

@@ -113,6 +113,39 @@ def attended(behind: str, size: int = 8) -> str:
         }}"""
 
 
+def stream(name: str) -> str:
+    """Normed tokens that parts of a row of their own scale, shift and gate."""
+    return f"""
+      [row{name}] row{name} = Gemm(r, wr{name}, br)
+      [parts{name}] a0{name}, b0{name}, c0{name} = Split<axis = 1>(row{name})
+      [longa{name}] a{name} = Unsqueeze(a0{name}, axis)
+      [longb{name}] b{name} = Unsqueeze(b0{name}, axis)
+      [longc{name}] c{name} = Unsqueeze(c0{name}, axis)
+      [first{name}] y{name} = MatMul({name}, w{name})
+      [norm{name}] n{name} = LayerNormalization<axis = -1>(y{name}, g)
+      [near{name}] s{name} = Add(b{name}, one)
+      [scale{name}] m{name} = Mul(n{name}, s{name})
+      [shift{name}] h{name} = Add(m{name}, a{name})
+      [second{name}] o{name} = MatMul(h{name}, v{name})
+      [bias{name}] p{name} = Add(o{name}, g)
+      [gate{name}] q{name} = Mul(c{name}, p{name})
+      [add{name}] k{name} = Add(y{name}, q{name})
+      [again{name}] l{name} = LayerNormalization<axis = -1>(k{name}, g)
+      [third{name}] out{name} = MatMul(l{name}, w{name})"""
+
+
+STREAMS = f"""
+    (float[1,64,64] x, float[1,8,64] z, float[1,32] t)
+      => (float[1,64,64] outx, float[1,8,64] outz)
+    <float[32,192] wrx = {{1}}, float[32,192] wrz = {{1}}, float[192] br = {{1}},
+     float[64] g = {{1}}, float[64,64] wx = {{1}}, float[64,64] wz = {{1}},
+     float[64,64] vx = {{1}}, float[64,64] vz = {{1}}> {{
+      axis = Constant<value = int64[1] {{1}}>()
+      one = Constant<value = float {{1.0}}>()
+      [step1] r = Tanh(t)
+      {stream("x")}
+      {stream("z")}
+    }}"""
 RESIZED = """[sig1] b = Sigmoid(m)
           [resize1] a = Resize<mode = "nearest", nearest_mode = "floor",
               coordinate_transformation_mode = "asymmetric">(b, , , sizes)"""
@@ -124,6 +157,7 @@ GRAPHS = {
         24, "[scale1] m = Mul(n, b2)"
     ),
     "each kernel cuts its parts out of a row, whose bias is added once": BLOCK,
+    "each kernel adds the bias of the part that it reads of one of several rows": STREAMS,
     "heads are stored as rows by a kernel for what makes a map of them": attended(
         "[sig1] a = Sigmoid(m)"
     ),
