@@ -158,7 +158,7 @@ RECIPES = [
         name="attention over more than 512 tokens is three layers in INT8 (issue 3724)",
         model="""
             <ir_version: 9, opset_import: ["": 17]>
-            g (float[2,4,1024,64] x) => (float[2,4,1024,64] out) <float c = {0.125}> {
+            g (float[1,2,576,64] x) => (float[1,2,576,64] out) <float c = {0.125}> {
               [reluq] q = Relu(x)
               [turnk] k = Transpose<perm = [0, 1, 3, 2]>(x)
               [scores] s = MatMul(q, k)
