@@ -68,9 +68,18 @@ def test_what_cannot_be_loaded_leaves_no_folder(placer: Placer):
     assert [path.name for path in Path().iterdir()] == ["net.onnx"]
 
 
-def test_the_bundled_model_gets_faster_and_stays_accurate(placer: Placer):
-    flags = ("--preset", "quick", "--no-cache", "--budget", 6)
-    finished = placer("optimize", MODEL, *DATA, *flags)
+@pytest.mark.parametrize(
+    ("data", "budget"),
+    [
+        pytest.param(FEW_BY_MINMAX, 4, id="few"),
+        pytest.param(DATA, 6, id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_the_bundled_model_gets_faster_and_stays_accurate(
+    placer: Placer, data: tuple[object, ...], budget: int
+):
+    flags = ("--preset", "quick", "--no-cache", "--budget", budget)
+    finished = placer("optimize", MODEL, *data, *flags)
     assert finished.code == 0, finished.err
     found = result()
     assert found.verdict == "faster"
@@ -79,7 +88,7 @@ def test_the_bundled_model_gets_faster_and_stays_accurate(placer: Placer):
     assert found.baseline.metrics["top1 logits"] >= 0.97
     assert all(gate.passed for gate in found.best.gates)
     assert [trial.kind for trial in found.trials[:2]] == ["none", "default"]
-    assert len(found.trials) == 6
+    assert len(found.trials) == budget
     assert "top1 logits" in finished.out
     files = {path.name for path in Path("digits.placer").iterdir()}
     models = {"optimized.onnx", "placement.yaml"}
