@@ -62,7 +62,7 @@ def by_fit(known: Networks, chosen: Mapping[str, Makers]) -> dict[str, dict[str,
     """Figures of each set of ``chosen`` networks by a fit to the others of ``known``."""
     everything: Makers = {name: make for own in chosen.values() for name, make in own.items()}
     pairs: dict[str, list[BuildPair]] = defaultdict(list)
-    for network, own in estimates_left_out(known, everything, generated_only=True):
+    for network, own in estimates_left_out(known, everything):
         which = next(name for name, own in chosen.items() if network.record.network in own)
         pairs[which] += pairs_of(network, own)
     return {name: figures(own) for name, own in pairs.items()}

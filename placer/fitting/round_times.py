@@ -23,7 +23,7 @@ import numpy as np
 from placer.fitting.records import NetworkRecord
 
 RoundTimes = Literal["best round", "paired ratios"]
-_ALL: tuple[RoundTimes, ...] = ("best round", "paired ratios")
+ALL_ROUND_TIMES: tuple[RoundTimes, ...] = ("best round", "paired ratios")
 _SHARE = 0.8  # Of networks, whose copies are to agree.
 
 
@@ -51,4 +51,4 @@ def steadier(records: Iterable[NetworkRecord]) -> RoundTimes:
     def off(how: RoundTimes) -> float:
         return float(np.quantile([copies_differ(record, how) for record in known], _SHARE))
 
-    return min(_ALL, key=off) if known else _ALL[0]
+    return min(ALL_ROUND_TIMES, key=off) if known else ALL_ROUND_TIMES[0]

@@ -22,7 +22,7 @@ from placer.fitting.costs import fit_costs
 from placer.fitting.evidence import GIVEN, evidence
 from placer.fitting.leave_out import conformal_quantile, leave_out
 from placer.fitting.measure import Bench, model_paths
-from placer.fitting.networks import network_names, write_network
+from placer.fitting.networks import ARCHITECTURE, network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, counts_moves, in_steadier_times, predict
 from placer.fitting.progress import Progress
 from placer.fitting.records import Records
@@ -38,6 +38,9 @@ _LAYERS = "of single inferences"
 # What a given model counts for, whose placements are to be estimated. Those of networks of which
 # the float and the default build were known were closer with OpenVINO than where each counted as 1.
 GIVEN_WEIGHT = 4.0
+# What a well-known architecture counts for, where a generated network counts as 1: networks that
+# are deployed are more like it.
+_ARCHITECTURE_WEIGHT = 4.0
 # Copies of one model that differ by more make a machine too noisy to tell placements apart.
 TOO_NOISY = 0.05
 
@@ -140,6 +143,13 @@ def _bench(options: FitOptions) -> Iterator[Bench]:
             engine.close()
 
 
+def network_weight(name: str) -> float:
+    """What the network ``name`` counts for in a fit."""
+    if name.startswith(GIVEN):
+        return GIVEN_WEIGHT
+    return _ARCHITECTURE_WEIGHT if name.startswith(f"{ARCHITECTURE}-") else 1.0
+
+
 def _told(error: PlacerError) -> str:
     """What ``error`` says, without advice to give options that a fit does not have."""
     if str(error) == error.problem:
@@ -238,8 +248,7 @@ class _Run:
                 told=f"{name}: the engine refused {len(record.refused)}: {record.refused[0]}",
             )
         predictor = make_predictor(model.graph, bench.pack, target_of(bench.engine), bench.base)
-        weight = GIVEN_WEIGHT if name.startswith(GIVEN) else 1.0
-        return [predict(record, model.graph, predictor, self._moves, weight)]
+        return [predict(record, model.graph, predictor, self._moves, network_weight(name))]
 
     def _remark(self, remark: str, told: str = "") -> None:
         """Keep ``remark`` for the file, once, and tell the user, who may know names and paths."""

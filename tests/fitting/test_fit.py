@@ -17,6 +17,7 @@ from placer.fitting.architectures import ARCHIVE, architecture, architecture_nam
 from placer.fitting.networks import network_names, write_network
 from placer.fitting.predicted import counts_moves
 from placer.fitting.records import Records
+from placer.fitting.run import network_weight
 from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.prediction.times.devices import load_device
@@ -267,6 +268,11 @@ def test_a_fit_measures_networks_of_ten_kinds():
     }
     assert network_names(296)[-1] == "architecture-59"
     assert len(network_names(592)) == 592
+
+
+def test_architectures_and_given_models_count_for_more_than_generated_networks():
+    names = ("model resnet", "architecture-3", "convolutional-3", "large-3")
+    assert [network_weight(name) for name in names] == [4, 4, 1, 1]
 
 
 def test_short_networks_hold_kinds_of_layers_that_the_others_lack(tmp_path: Path):
