@@ -23,6 +23,7 @@ from placer.prediction.kernels.parts import (
     resizes,
     sums_few,
 )
+from placer.prediction.kernels.shuffled import is_shuffled
 from placer.prediction.kernels.turned_rows import TurnedRows
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import becomes_map, flattens_for_products, is_matrix_conv
@@ -106,7 +107,7 @@ class Epilogues:
             self._is_pulled(
                 chain[-1], bool(count) or adds or self._flat.are_of(product), stays=count > 0
             )
-            or self._is_shuffled(product, chain[-1])
+            or is_shuffled(self._graph, product, chain[-1])
             or (writes_line(self._graph, product) and is_shared(chain[-1]))
         )
         if len(prepared) == len(chain) or pulled or product.integers:
@@ -309,29 +310,6 @@ class Epilogues:
             if self._joins_floats(reader):
                 joined |= {reader.index, *self._joined_by([r for _, r in reader.readers])}
         return joined
-
-    def _is_shuffled(self, product: Unit, unit: Unit) -> bool:
-        """Whether the channels of a Conv of groups are shuffled next, or get a dimension more.
-
-        What is generated then is computed of what the Conv's kernel leaves as it is (15 graphs).
-        """
-        views = [reader for _, reader in unit.readers if reader.node.op in VIEWS]
-        if not product.grouped or not views:
-            return False
-        behind = {r.node.op for view in views for _, r in view.readers}
-        shuffled = all(reader.node.op == "Reshape" for _, reader in unit.readers)
-        if shuffled and "Transpose" in behind:
-            return True
-        longer = [view for view in views if self._only_lengthens(view)]
-        return any(r.generated and r.role != "cast" for v in longer for _, r in v.readers)
-
-    def _only_lengthens(self, view: Unit) -> bool:
-        """Whether a view adds or takes away dimensions of 1."""
-        given, made = (
-            [size for size in self._graph.type_of(tensor).shape or () if size != 1]
-            for tensor in (view.node.inputs[0], view.node.outputs[0])
-        )
-        return given == made
 
     def _is_quantized_in_parts(self, unit: Unit) -> bool:
         """Whether only a Split reads it, and whatever reads the parts quantizes them."""
