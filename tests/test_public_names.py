@@ -127,7 +127,7 @@ def test_import_model_finds_the_float_model_behind(quantized: Path):
 def test_check_looks_at_the_pairs(quantized: Path):
     found = placer.check(quantized, static=True)
     assert found.refusal is None
-    assert found.to_json() == {"pairs": []}
+    assert found.to_json() == {"placed_for": None, "pairs": []}
 
 
 def test_bench_measures_in_turn():

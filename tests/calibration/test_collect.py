@@ -340,7 +340,7 @@ def test_a_model_that_random_inputs_do_not_fit_asks_for_data(save: Callable[...,
         }
         """)
     )
-    with pytest.raises(RunError, match=r"out of data bounds.*; not every .* inputs: give `data`"):
+    with pytest.raises(RunError, match=r"out of data bounds.*; not every .* inputs; give `data`"):
         calibrate(model, ["g"], synthetic_dataset(model, 2, seed=0))
 
 

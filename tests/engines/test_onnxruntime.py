@@ -71,6 +71,12 @@ def placement_of(graph: Graph, match: Match, layout: Layout, fusion: Fusion) -> 
     )
 
 
+def example_of(rule: Rule, fusion: Fusion) -> str:
+    """The graph of the rule's first test with all nodes of the layer, else of its first test."""
+    whole = (t for t in rule.tests if any({*fusion.nodes} <= {*match} for match in t.matches[:1]))
+    return next(whole, rule.tests[0]).model
+
+
 def plan_of(path: Path, rule: Rule, layout: Layout, fusion: Fusion) -> tuple[Plan, dict[str, str]]:
     """The engine's plan of the first match; names of the match's nodes."""
     model = load_model(path)
@@ -100,7 +106,7 @@ def fits(layer: Layer, fusion: Fusion, covered: tuple[str, ...]) -> bool:
 def test_the_layers_that_a_layout_promises_are_built(save: Save, rule: Rule, name: str, index: int):
     layout = rule.layouts[name]
     fusion = layout.fuses[index]
-    plan, nodes = plan_of(save(rule.tests[0].model), rule, layout, fusion)
+    plan, nodes = plan_of(save(example_of(rule, fusion)), rule, layout, fusion)
     covered = tuple(sorted(nodes[name] for name in fusion.nodes if name in nodes))
     if fusion.op == ["NoOp"]:
         # They are gone, or one pair before and behind them is, and a neighbour tells of them.

@@ -238,7 +238,7 @@ def test_the_traceback_of_a_plug_in_is_shown_with_debug_only(
 def test_the_module_in_the_documentation_is_an_engine(
     install: Install, save: Callable[..., Path], placer: Any
 ):
-    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "engine-plugins.md").read_text(encoding="utf-8")
     (code,) = (text for text in re.findall(r"```python\n(.*?)```", page, re.S) if "import" in text)
     install("placer-reference", code, "reference")
     wide = CONV.replace("16", "64")  # Its default placement quantizes the Conv.

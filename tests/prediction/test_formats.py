@@ -71,7 +71,8 @@ def test_each_layout_that_quantizes_is_offered_in_each_format():
 def test_layers_read_and_write_the_format_of_their_sites():
     assert layers(in_fp8("conv1", "conv2", "conv3")) == [
         "quantize x: float -> float8e4m3fn",
-        "conv1+relu1+pool: float8e4m3fn -> float8e4m3fn",
+        "conv1+relu1: float8e4m3fn -> float8e4m3fn",
+        "pool: float8e4m3fn -> float8e4m3fn",
         "conv2+relu2: float8e4m3fn -> float8e4m3fn",
         "conv3: float8e4m3fn -> float16",
         "reformat y: float16 -> float",

@@ -154,7 +154,7 @@ RECIPES = [
         bad=("conv2: int8 -> int8", "add+relu2: int8, int8 -> int8"),
         good=("conv2+add+relu2: int8, int8 -> int8",),
     ),
-    Story(
+    Recipe(
         name="attention over more than 512 tokens is three layers in INT8 (issue 3724)",
         model="""
             <ir_version: 9, opset_import: ["": 17]>

@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx
 
-from placer.engines.explanation import explain
+from placer.explaining.api import explain
 from placer.engines.tensorrt.offline_builder import check_model
 from placer.plan import Plan
 from placer.prediction.rule_tests import layer_line
