@@ -6,8 +6,8 @@ from typing import Any
 
 import onnx
 
-from placer.explaining.api import explain
 from placer.engines.tensorrt.offline_builder import check_model
+from placer.explaining.api import explain
 from placer.plan import Plan
 from placer.prediction.rule_tests import layer_line
 
