@@ -18,7 +18,7 @@ from placer.errors import RunError
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.tensorrt.build import BuildReport
-    from placer.model.importing import Finding
+    from placer.model.quantized import Finding
     from placer.plan import Plan
 
 EXAMPLES = ("placer check quantized.onnx --static", "placer check model.onnx --gpu rtx-5090")

@@ -18,7 +18,7 @@ from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.importing.api import PackComparison
     from placer.importing.ir_matching import Matched
-    from placer.model.importing import Imported, Loss
+    from placer.model.quantized import Imported, Loss
     from placer.rules.pack import Pack
 
 MAX_ROWS = 20

@@ -1,6 +1,6 @@
 """Integers that enter and leave a graph, dequantized and quantized by float operators.
 
-That is what an imported model has where its file has half a pair (``placer.model.importing``):
+That is what an imported model has where its file has half a pair (``placer.model.quantized``):
 (q - zero_point) * scale behind a graph input, saturate(round(x / scale) + zero_point) before a
 graph output, as ONNX defines DequantizeLinear and QuantizeLinear.
 """

@@ -22,7 +22,7 @@ from placer.importing.openvino_ir import SUFFIX as IR_SUFFIX
 from placer.importing.openvino_ir import carried_over, distance
 from placer.importing.source_model import distance_sentence, inputs_of, recovered, samples_of
 from placer.model import Model, load_model, save_model
-from placer.model.importing import Imported, Loss
+from placer.model.quantized import Imported, Loss
 from placer.quantization.placement_file import placement_text
 from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.pack import Pack

@@ -20,8 +20,8 @@ from placer.importing.fake_quantize import (
     with_256_levels,
 )
 from placer.model import Model
-from placer.model.importing import ActivationScale, Imported, WeightScale
-from placer.model.importing.imported import digest
+from placer.model.quantized import ActivationScale, Imported, WeightScale
+from placer.model.quantized.imported import digest
 from placer.quantization import Placement
 
 # A weight is the float model's if no value is further off than it was rounded.

@@ -19,9 +19,9 @@ from placer.errors import InputError
 from placer.graph.bodies import Bodies, bodies_of
 from placer.graph.edit import all_tensors, fix_input_shapes
 from placer.graph.external_data import check_tensors, data_folder
-from placer.model.importing import is_quantized
 from placer.model.named_dimensions import with_named_sizes
 from placer.model.normalize import normalize, tidy
+from placer.model.quantized import is_quantized
 from placer.model.save import save_model
 from placer.model.validate import read_model
 

@@ -76,7 +76,7 @@ _TYPES = {
 Infer = Callable[[ModelProto], Mapping[str, ValueInfoProto]]
 
 
-def take_apart(proto: ModelProto, infer: Infer) -> int:
+def replace_fused(proto: ModelProto, infer: Infer) -> int:
     """Replace fused operators in the main graph of ``proto``; returns how many.
 
     FusedConv, FusedGemm, FusedMatMul, Gelu, BiasGelu, FastGelu, QuickGelu and

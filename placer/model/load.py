@@ -27,10 +27,10 @@ from placer.model.custom_types import bind_dimensions, declared_types, infer_fla
 from placer.model.early_norms import set_apart
 from placer.model.entered_bodies import enter_bodies
 from placer.model.fixed_inputs import fix_in_place
-from placer.model.importing import Imported, import_model, is_quantized
 from placer.model.input_shapes import input_shapes_of
 from placer.model.normalize import infer_values, inline_functions, normalize, tidy, tidy_quantized
 from placer.model.open_tensors import open_tensors
+from placer.model.quantized import Imported, is_quantized, take_apart
 from placer.model.validate import check_sizes, parse_model, read_model
 
 
@@ -108,7 +108,7 @@ def load_model(
     may have plugins for them. What they write has the type that the file declares, if any; no rule
     quantizes a tensor without one.
 
-    A model that is quantized already is taken apart first (``placer.model.importing``);
+    A model that is quantized already is taken apart first (``placer.model.quantized``);
     ``kept_pairs``: what those QuantizeLinear nodes write that are part of its function. Raises
     InputError, naming the file, node, tensor or input, for anything that is not a valid ONNX model
     with known input shapes, or is quantized in a way that cannot be taken apart.
@@ -124,7 +124,7 @@ def load_model(
                 raise InputError(
                     f"{path} is quantized; recover the float model by placer import before `fix`"
                 )
-            imported = import_model(proto, base_dir, path, kept_pairs)
+            imported = take_apart(proto, base_dir, path, kept_pairs)
             proto = imported.proto
             check_tensors(all_tensors(proto.graph), base_dir, path)
         if plugins:

@@ -45,7 +45,7 @@ from placer.model.constant_nodes import constants_to_initializers
 from placer.model.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
 from placer.model.early_axes import name_axes
 from placer.model.early_norms import put_back
-from placer.model.fused_operators import take_apart
+from placer.model.fused_operators import replace_fused
 from placer.model.identities import remove_identities
 from placer.model.minimum_opset import HALF_OPSET, MIN_OPSET, raise_for_half, raise_opset
 from placer.model.pooled_means import pool_means
@@ -190,7 +190,7 @@ def infer_values(
 
 
 def _take_apart(proto: ModelProto, path: Path) -> int:
-    return take_apart(proto, lambda stub: infer_values(stub, {}, path))
+    return replace_fused(proto, lambda stub: infer_values(stub, {}, path))
 
 
 def _fold_constants(proto: ModelProto, base_dir: Path, path: Path) -> int:

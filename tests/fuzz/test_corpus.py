@@ -12,8 +12,8 @@ from onnx import ModelProto, TensorProto
 from pydantic import ValidationError
 
 from placer.errors import InputError
-from placer.model.importing.arithmetic import dequantize_nodes
-from placer.model.importing.names import Names
+from placer.model.quantized.arithmetic import dequantize_nodes
+from placer.model.quantized.names import Names
 from placer.plan import Plan
 from placer.prediction.explanation.explain import Explanation
 from placer.quantization import EMPTY

@@ -130,18 +130,18 @@ def an_input_beyond_memory(proto: ModelProto) -> None:
         ("pairs", without(0, "output"), "explain", "node 'q' (QuantizeLinear) has no output"),
         ("pairs", without(1, "input"), "explain", "node 'dq' (DequantizeLinear) has 0 inputs"),
         ("pairs", pairs_in_a_circle, "explain", "node 'q' (QuantizeLinear) waits for its own"),
-        # model/importing/dequantizer.py and its neighbours.
+        # model/quantized/dequantizer.py and its neighbours.
         ("pairs", without(1, "input"), "import", "node 'dq' (DequantizeLinear) has 0 inputs"),
         ("pairs", typed("w", TensorProto.BFLOAT16), "import", "of type BFLOAT16 cannot be taken"),
         ("qoperator", typed("z", TensorProto.FLOAT), "import", "of type FLOAT cannot be taken"),
-        # model/importing/arithmetic.py: scales along an axis.
+        # model/quantized/arithmetic.py: scales along an axis.
         ("pairs", with_axis(2, 7), "import", "has axis 7 on a tensor of rank 2"),
         ("pairs", with_axis(2, -9), "import", "has axis -9 on a tensor of rank 2"),
         ("pairs", shaped("ws", 3), "import", "has 4 zero points for 3 scales"),
         ("qoperator", shaped("ws", 5), "import", "of shape (5,) along axis 0 of a tensor of shape"),
-        # model/importing/tensorrt_check.py.
+        # model/quantized/tensorrt_check.py.
         ("pairs", without(1, "input"), "check", "node 'dq' (DequantizeLinear) has 0 inputs"),
-        # model/importing/reader.py and model/normalize.py: what ONNX's C++ passes raise.
+        # model/quantized/reader.py and model/normalize.py: what ONNX's C++ passes raise.
         ("pairs", two_functions_of_one_name, "import", "again"),
         ("dense", a_loop_without_a_body, "extract", "Required attribute 'body' is missing"),
         # calibration/dataset.py and graph/edit.py: inputs that random data are made for.

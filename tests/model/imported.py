@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from placer.model import Model, load_model
-from placer.model.importing import ActivationScale
+from placer.model.quantized import ActivationScale
 from placer.quantization import Scheme
 
 Save = Callable[..., Path]

@@ -11,7 +11,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from placer.graph.text import parse_model
 from placer.model import load_model
-from placer.model.fused_operators import take_apart
+from placer.model.fused_operators import replace_fused
 from tests.model.test_normalize import outputs
 
 STANDARD = {"", "ai.onnx"}
@@ -186,7 +186,7 @@ def test_a_damaged_or_unknown_node_stays_for_the_engine_to_judge(
     node = helper.make_node("FusedConv", inputs, ["y"], domain="com.microsoft", **attributes)
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 1, 2, 2)) for n in "xy"]
     proto = helper.make_model(helper.make_graph([node], "net", values[:1], values[1:]))
-    assert take_apart(proto, lambda _: {}) == 0
+    assert replace_fused(proto, lambda _: {}) == 0
     assert [node.op_type for node in proto.graph.node] == ["FusedConv"]
 
 
@@ -196,7 +196,7 @@ def test_an_attribute_of_a_function_that_is_none_stays():
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 1, 2, 2)) for n in "xy"]
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     graph = helper.make_graph([node], "net", values[:1], values[1:])
-    assert take_apart(helper.make_model(graph, opset_imports=opsets), lambda _: {}) == 0
+    assert replace_fused(helper.make_model(graph, opset_imports=opsets), lambda _: {}) == 0
 
 
 def test_empty_lists_are_attributes_that_are_not_given(tmp_path: Path):

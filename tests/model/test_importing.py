@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 from placer.errors import InputError
 from placer.graph.text import parse_model
 from placer.model import Model, load_model
-from placer.model.importing import ActivationScale
+from placer.model.quantized import ActivationScale
 from placer.qdq import Inserter
 from placer.qdq.precision import convert
 from placer.qdq.translation import translate

@@ -24,7 +24,7 @@ from onnxruntime.quantization import (
 from placer.engines.tensorrt.offline_builder import check_file, check_model
 from placer.graph.text import parse_model
 from placer.model import Model, load_model, load_quantized
-from placer.model.importing import check_pairs, import_model
+from placer.model.quantized import check_pairs, take_apart
 from placer.qdq import Inserter
 from placer.quantization import Range
 from placer.quantization.numerics import activation_quantization
@@ -302,7 +302,7 @@ def test_quantized_at_run_time_or_into_float():
     proto = onnx.parser.parse_model(text)
     image = np.array([[1, -2, 3], [0.5, 2, -1]], np.float32)
     before = outputs(proto, x=image)
-    after = outputs(import_model(proto, Path(), Path("memory.onnx")).proto, x=image)
+    after = outputs(take_apart(proto, Path(), Path("memory.onnx")).proto, x=image)
     expected = image @ np.array([[0, 0.5], [1, 1.5], [2, 2.5]], np.float32) + [1, 2]
     for quantized, floats in zip(before, after, strict=True):
         np.testing.assert_allclose(floats, expected, rtol=1e-6)

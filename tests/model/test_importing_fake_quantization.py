@@ -3,7 +3,7 @@
 import pytest
 
 from placer.model import load_model
-from placer.model.importing import ActivationScale
+from placer.model.quantized import ActivationScale
 from tests.model.imported import (
     HEAD,
     WEIGHT,

@@ -6,7 +6,7 @@ import pytest
 
 from placer.errors import InputError
 from placer.model import load_model
-from placer.model.importing import ActivationScale
+from placer.model.quantized import ActivationScale
 from placer.quantization import Scheme
 from placer.quantization.numerics import activation_quantization
 from tests.model.imported import (

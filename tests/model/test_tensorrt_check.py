@@ -12,7 +12,7 @@ from onnx import TensorProto
 from placer.engines.tensorrt.offline_builder import check_model
 from placer.graph.text import parse_model
 from placer.model import load_quantized
-from placer.model.importing import Finding, check_pairs
+from placer.model.quantized import Finding, check_pairs
 from placer.qdq.origin import name_origin
 from tests.conftest import DIGITS, Finished
 

@@ -19,8 +19,8 @@ from placer.errors import InputError
 from placer.graph.edit import all_tensors
 from placer.graph.external_data import data_folder
 from placer.model import load_quantized
-from placer.model.importing import Finding, check_pairs, is_quantized
 from placer.model.named_dimensions import with_named_dimensions
+from placer.model.quantized import Finding, check_pairs, is_quantized
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.plan.readers.rtx_log import typed_layers

@@ -10,7 +10,7 @@ from placer.graph import Edge, Graph
 from placer.graph.edit import all_tensors
 from placer.graph.external_data import data_folder
 from placer.graph.weights import weight_input
-from placer.model.importing import check_pairs
+from placer.model.quantized import check_pairs
 from placer.qdq.extract import ExtractedModel
 
 _SHOWN = 2

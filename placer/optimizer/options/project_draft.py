@@ -27,7 +27,7 @@ from placer.engines.doctor import Diagnosis, diagnose
 from placer.engines.estimated.built_plan import NAME
 from placer.errors import InputError
 from placer.graph.index import tensor_type
-from placer.model.importing import is_quantized
+from placer.model.quantized import is_quantized
 from placer.model.validate import read_model
 from placer.optimizer.options.presets import load_preset
 from placer.optimizer.options.request import Request

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 from onnx import NodeProto
 
-from placer.model.importing.constants import zero_point_and_type
-from placer.model.importing.operators import QUANTIZE
-from placer.model.importing.quantized_tensors import Quantized
-from placer.model.importing.scales import limits_of
-from placer.model.importing.state import ImportState
+from placer.model.quantized.constants import zero_point_and_type
+from placer.model.quantized.operators import QUANTIZE
+from placer.model.quantized.quantized_tensors import Quantized
+from placer.model.quantized.scales import limits_of
+from placer.model.quantized.state import ImportState
 
 _BEFORE_RELU = frozenset(
     "Conv ConvTranspose Gemm MatMul Add Sub BatchNormalization InstanceNormalization "

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import TensorProto
 
-from placer.model.importing import arithmetic
-from placer.model.importing.imported import digest
-from placer.model.importing.scales import ActivationScale, WeightScale, type_name
+from placer.model.quantized import arithmetic
+from placer.model.quantized.imported import digest
+from placer.model.quantized.scales import ActivationScale, WeightScale, type_name
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16})

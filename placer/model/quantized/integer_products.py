@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from placer.model.importing import dynamic
-from placer.model.importing.constants import constant_info, dequantize_constant
-from placer.model.importing.dynamic import Bias, Factor, Product
-from placer.model.importing.operators import input_at
-from placer.model.importing.qoperator import Operand
-from placer.model.importing.quantized_tensors import Quantized
-from placer.model.importing.scales import limits_of
-from placer.model.importing.state import ImportState
+from placer.model.quantized import dynamic
+from placer.model.quantized.constants import constant_info, dequantize_constant
+from placer.model.quantized.dynamic import Bias, Factor, Product
+from placer.model.quantized.operators import input_at
+from placer.model.quantized.qoperator import Operand
+from placer.model.quantized.quantized_tensors import Quantized
+from placer.model.quantized.scales import limits_of
+from placer.model.quantized.state import ImportState
 
 _RESHAPES = ("Reshape", "Unsqueeze", "Squeeze")
 _ROUNDS = ("Floor", "Round", "Cast")

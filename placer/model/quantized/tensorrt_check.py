@@ -21,9 +21,9 @@ from placer.graph.external_data import read_tensor
 from placer.graph.weights import WEIGHTED_OPS, channel_axis
 from placer.model.constant_folding import fold_constants
 from placer.model.early_axes import FIRST_WITH_AXIS
-from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, integer
-from placer.model.importing.scales import type_name
 from placer.model.normalize import infer_values, tidy_quantized
+from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, integer
+from placer.model.quantized.scales import type_name
 
 Verdict = Literal["refused", "altered", "undocumented"]
 
@@ -42,7 +42,7 @@ class Finding:
 
     ``verdict``: ``refused``: no engine is built; ``altered``: an engine is built that computes
     something else; ``undocumented``: TensorRT's documentation rules it out, the builder seen does
-    not refuse it. ``fix``: what to do. ``imported``: whether ``import_model`` does it.
+    not refuse it. ``fix``: what to do. ``imported``: whether ``take_apart`` does it.
     """
 
     node: str

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import NodeProto, helper
 
-from placer.model.importing.operators import input_at
-from placer.model.importing.state import ImportState
+from placer.model.quantized.operators import input_at
+from placer.model.quantized.state import ImportState
 
 OPERATOR = "DynamicQuantizeLSTM"
 _OF_LSTM = 8  # inputs that LSTM has, too

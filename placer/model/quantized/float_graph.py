@@ -12,9 +12,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from placer.graph import Edge
 from placer.graph.edit import reads, rename_tensors, standard_opset
 from placer.graph.external_data import read_tensor
-from placer.model.importing.arithmetic import Part
-from placer.model.importing.names import Names
-from placer.model.importing.quantized_tensors import Quantized
+from placer.model.quantized.arithmetic import Part
+from placer.model.quantized.names import Names
+from placer.model.quantized.quantized_tensors import Quantized
 from placer.quantization import FLOAT8, Format, Placement
 from placer.quantization.placement import ScaleGroup
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from placer.model.importing import arithmetic
-from placer.model.importing.clamping import clamp, stands_for_relu
-from placer.model.importing.constants import constant_operand, zero_point_and_type
-from placer.model.importing.expansion import expand_dequantize
-from placer.model.importing.float_casts import cast_by_dequantizing
-from placer.model.importing.operators import input_at, integer
-from placer.model.importing.qoperator import Operand
-from placer.model.importing.quantized_tensors import INTEGERS, Quantized
-from placer.model.importing.scales import limits_of
-from placer.model.importing.state import ImportState
+from placer.model.quantized import arithmetic
+from placer.model.quantized.clamping import clamp, stands_for_relu
+from placer.model.quantized.constants import constant_operand, zero_point_and_type
+from placer.model.quantized.expansion import expand_dequantize
+from placer.model.quantized.float_casts import cast_by_dequantizing
+from placer.model.quantized.operators import input_at, integer
+from placer.model.quantized.qoperator import Operand
+from placer.model.quantized.quantized_tensors import INTEGERS, Quantized
+from placer.model.quantized.scales import limits_of
+from placer.model.quantized.state import ImportState
 
 
 def visit_quantize_linear(state: ImportState, node: NodeProto) -> None:

@@ -10,10 +10,10 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from placer.errors import InputError
 from placer.graph.edit import reads
-from placer.model.importing.dynamic import Bias, Factor, Product
-from placer.model.importing.float_graph import FloatGraphBuilder
-from placer.model.importing.operators import DEQUANTIZE
-from placer.model.importing.quantized_tensors import Quantized, Records
+from placer.model.quantized.dynamic import Bias, Factor, Product
+from placer.model.quantized.float_graph import FloatGraphBuilder
+from placer.model.quantized.operators import DEQUANTIZE
+from placer.model.quantized.quantized_tensors import Quantized, Records
 
 
 class ImportState:

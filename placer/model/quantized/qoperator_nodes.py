@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from placer.model.importing import qoperator
-from placer.model.importing.clamping import stands_for_relu, write_clamp
-from placer.model.importing.constants import constant_operand
-from placer.model.importing.expansion import expand_dequantize
-from placer.model.importing.qoperator import Decomposed, Operand
-from placer.model.importing.quantized_tensors import Quantized
-from placer.model.importing.scales import limits_of
-from placer.model.importing.state import ImportState
+from placer.model.quantized import qoperator
+from placer.model.quantized.clamping import stands_for_relu, write_clamp
+from placer.model.quantized.constants import constant_operand
+from placer.model.quantized.expansion import expand_dequantize
+from placer.model.quantized.qoperator import Decomposed, Operand
+from placer.model.quantized.quantized_tensors import Quantized
+from placer.model.quantized.scales import limits_of
+from placer.model.quantized.state import ImportState
 
 
 def visit_qoperator(state: ImportState, node: NodeProto, made: Decomposed) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from onnx import AttributeProto, NodeProto, helper
 
 from placer.errors import InputError
-from placer.model.importing.operators import input_at, integer
+from placer.model.quantized.operators import input_at, integer
 
 
 class Operand(NamedTuple):

@@ -13,11 +13,11 @@ from placer.graph.edit import every_node, subgraphs, without_initializers
 from placer.graph.flat import flatten, nest
 from placer.graph.scopes import Scopes
 from placer.model.constant_folding import fold_constants
-from placer.model.importing.dequantizer import dequantize_graph
-from placer.model.importing.imported import Imported
-from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
-from placer.model.importing.state import ImportState
 from placer.model.normalize import infer_values, inline_functions, tidy_quantized
+from placer.model.quantized.dequantizer import dequantize_graph
+from placer.model.quantized.imported import Imported
+from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
+from placer.model.quantized.state import ImportState
 
 _OPERATORS = re.compile(
     r"(TRT_(INT8|FP8))?(Quantize|Dequantize)Linear|DynamicQuantize(Linear|MatMul|LSTM)|QLinear\w+|QGemm|"
@@ -38,7 +38,7 @@ def _is_quantizing(node: NodeProto) -> bool:
     return is_fake or _OPERATORS.fullmatch(str(node.op_type)) is not None
 
 
-def import_model(
+def take_apart(
     proto: ModelProto, base_dir: Path, path: Path, kept: Collection[str] = ()
 ) -> Imported:
     """Take a quantized model apart into its float model, scales and placement; uses ``proto`` up.

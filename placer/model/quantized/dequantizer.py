@@ -16,23 +16,23 @@ from onnx import ModelProto, NodeProto
 
 from placer.errors import InputError
 from placer.graph.edit import reads
-from placer.model.importing import qoperator
-from placer.model.importing.constants import move_weight
-from placer.model.importing.copies import casts_to_same_type, copy_node, skip_node
-from placer.model.importing.expansion import expand_quantize
-from placer.model.importing.float_casts import visit_cast_behind_pair
-from placer.model.importing.integer_products import visit_run_time
-from placer.model.importing.lstm import OPERATOR as QUANTIZED_LSTM
-from placer.model.importing.lstm import visit_lstm
-from placer.model.importing.movers import visit_reader_of_integers
-from placer.model.importing.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
-from placer.model.importing.pairs import (
+from placer.model.quantized import qoperator
+from placer.model.quantized.constants import move_weight
+from placer.model.quantized.copies import casts_to_same_type, copy_node, skip_node
+from placer.model.quantized.expansion import expand_quantize
+from placer.model.quantized.float_casts import visit_cast_behind_pair
+from placer.model.quantized.integer_products import visit_run_time
+from placer.model.quantized.lstm import OPERATOR as QUANTIZED_LSTM
+from placer.model.quantized.lstm import visit_lstm
+from placer.model.quantized.movers import visit_reader_of_integers
+from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
+from placer.model.quantized.pairs import (
     visit_dequantize_linear,
     visit_fake_quantize,
     visit_quantize_linear,
 )
-from placer.model.importing.qoperator_nodes import visit_qoperator
-from placer.model.importing.state import ImportState
+from placer.model.quantized.qoperator_nodes import visit_qoperator
+from placer.model.quantized.state import ImportState
 
 _NODE_SUFFIX = "_quant"  # ONNX Runtime's, of nodes that it replaces.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from onnx import NodeProto
 
-from placer.model.importing import arithmetic
-from placer.model.importing.operators import input_at
-from placer.model.importing.quantized_tensors import BYTES, INTEGERS, Quantized
-from placer.model.importing.scales import limits_of
-from placer.model.importing.state import ImportState
+from placer.model.quantized import arithmetic
+from placer.model.quantized.operators import input_at
+from placer.model.quantized.quantized_tensors import BYTES, INTEGERS, Quantized
+from placer.model.quantized.scales import limits_of
+from placer.model.quantized.state import ImportState
 
 
 def expand_dequantize(state: ImportState, node: NodeProto) -> None:

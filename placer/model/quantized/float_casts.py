@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from onnx import NodeProto, helper
 
-from placer.model.importing.copies import copy_node
-from placer.model.importing.operators import integer
-from placer.model.importing.quantized_tensors import FLOATS, Quantized
-from placer.model.importing.state import ImportState
+from placer.model.quantized.copies import copy_node
+from placer.model.quantized.operators import integer
+from placer.model.quantized.quantized_tensors import FLOATS, Quantized
+from placer.model.quantized.state import ImportState
 
 
 def visit_cast_behind_pair(state: ImportState, node: NodeProto) -> bool:

@@ -16,7 +16,7 @@ from placer.graph.edit import every_node, subgraphs
 from placer.graph.external_data import is_external
 from placer.graph.signs import is_non_negative
 from placer.graph.weights import bias_input, weight_input
-from placer.model.importing.scales import ActivationScale, WeightScale
+from placer.model.quantized.scales import ActivationScale, WeightScale
 from placer.quantization import Placement, Range, Ranges, Scheme
 from placer.quantization.placement import ScaleGroup
 

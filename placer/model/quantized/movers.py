@@ -9,13 +9,13 @@ import numpy as np
 from onnx import NodeProto
 
 from placer.graph.edit import reads
-from placer.model.importing import arithmetic
-from placer.model.importing.copies import copy_node
-from placer.model.importing.expansion import expand_quantize
-from placer.model.importing.operators import input_at, integer
-from placer.model.importing.quantized_tensors import Quantized
-from placer.model.importing.scales import is_quantized_type
-from placer.model.importing.state import ImportState
+from placer.model.quantized import arithmetic
+from placer.model.quantized.copies import copy_node
+from placer.model.quantized.expansion import expand_quantize
+from placer.model.quantized.operators import input_at, integer
+from placer.model.quantized.quantized_tensors import Quantized
+from placer.model.quantized.scales import is_quantized_type
+from placer.model.quantized.state import ImportState
 
 # Hand integers on, or choose among them, so they do the same to the float values behind them.
 _MOVES = frozenset(

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from placer.errors import InputError
-from placer.model.importing.names import Names
+from placer.model.quantized.names import Names
 
 Part = tuple[list[NodeProto], list[TensorProto]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from onnx import NodeProto
 
 from placer.graph.edit import rename_tensors, subgraphs
-from placer.model.importing.operators import integer
-from placer.model.importing.state import ImportState
+from placer.model.quantized.operators import integer
+from placer.model.quantized.state import ImportState
 
 
 def copy_node(state: ImportState, node: NodeProto) -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from placer.model.importing import arithmetic
-from placer.model.importing.operators import input_at, integer
-from placer.model.importing.qoperator import Operand
-from placer.model.importing.quantized_tensors import FLOATS, Quantized
-from placer.model.importing.scales import WeightScale, limits_of
-from placer.model.importing.state import ImportState
+from placer.model.quantized import arithmetic
+from placer.model.quantized.operators import input_at, integer
+from placer.model.quantized.qoperator import Operand
+from placer.model.quantized.quantized_tensors import FLOATS, Quantized
+from placer.model.quantized.scales import WeightScale, limits_of
+from placer.model.quantized.state import ImportState
 
 
 def zero_point_and_type(state: ImportState, node: NodeProto) -> tuple[np.ndarray, int]:
