@@ -153,7 +153,7 @@ def apply_placement(
     original, samples = _float_model(path, fixed, given, _pack_name(file, pack), steps)
     loaded = with_opset(original, FLOAT8_OPSET) if scheme.has_float8 else original
     applied = transfer_placement(file, loaded)
-    notes = _told_of_losses(applied, source, path, strict=strict, partial=partial)
+    notes = _notes_on_losses(applied, source, path, strict=strict, partial=partial)
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
     dataset = None if given is None else _dataset(given, loaded, notes)
@@ -230,7 +230,7 @@ def _default_base(pack: str) -> Base:
     return "float16" if types == "written" else "float"
 
 
-def _told_of_losses(
+def _notes_on_losses(
     applied: Transferred, source: Path, path: Path, *, strict: bool, partial: bool
 ) -> list[str]:
     """What is said of edges that are not found; raises InputError if they are too many."""

@@ -140,8 +140,8 @@ def optimize_command(
     asked = with_project(context, model, typed, project, profile or [])
     console = Console()
     observer = None if quiet or as_json else ConsoleObserver(console)
-    if observer is not None and asked.told:
-        observer.stage(asked.told)
+    if observer is not None and asked.origin:
+        observer.stage(asked.origin)
     try:
         result = placer.optimize(asked.model, **asked.given, observer=observer)
     finally:

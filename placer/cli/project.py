@@ -36,11 +36,11 @@ Profiles = Annotated[
 
 @dataclass(frozen=True)
 class ModelAndOptions:
-    """The model and the options of a run, by keyword; ``told``: where they come from."""
+    """The model and the options of a run, by keyword; ``origin``: where they come from."""
 
     model: Path
     given: Mapping[str, Any]
-    told: str = ""
+    origin: str = ""
 
 
 def with_project(

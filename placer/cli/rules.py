@@ -196,14 +196,14 @@ def learn_command(
     """
     # Help is shown without what takes long to import.
     from placer.learning.candidate import LearningRequest, learn_from_builder  # noqa: PLC0415
-    from placer.learning.learn import told  # noqa: PLC0415
+    from placer.learning.learn import sentences_of  # noqa: PLC0415
     from placer.learning.write import drafts_or_pack, write_draft  # noqa: PLC0415
 
     del source  # The only one there is.
     loaded = drafts_or_pack(output, pack)
     shapes = optima(shape_ranges_of(shape or []))
     lesson = learn_from_builder(LearningRequest(candidate, placement, loaded, gpu, shapes))
-    for sentence in told(lesson):
+    for sentence in sentences_of(lesson):
         typer.echo(sentence)
     if lesson.rule is None:
         return

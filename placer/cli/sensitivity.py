@@ -136,8 +136,8 @@ def sensitivity_command(
     context.with_resource(placer.custom_ops(*given.pop("custom_ops")))
     console = Console()
     observer = None if as_json else ConsoleObserver(console)
-    if observer is not None and asked.told:
-        observer.stage(asked.told)
+    if observer is not None and asked.origin:
+        observer.stage(asked.origin)
     try:
         sensitivity = placer.sensitivity(
             asked.model,

@@ -147,7 +147,7 @@ def evaluate(
         version=runner.version,
         samples=len(samples),
         models=tuple(evaluated),
-        note=judged.told() if has_judged else None,
+        note=judged.note() if has_judged else None,
     )
 
 

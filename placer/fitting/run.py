@@ -150,7 +150,7 @@ def network_weight(name: str) -> float:
     return _ARCHITECTURE_WEIGHT if name.startswith(f"{ARCHITECTURE}-") else 1.0
 
 
-def _told(error: PlacerError) -> str:
+def _without_advice(error: PlacerError) -> str:
     """What ``error`` says, without advice to give options that a fit does not have."""
     if str(error) == error.problem:
         return error.problem
@@ -198,7 +198,7 @@ class _Run:
         if others:
             remark = "builds measured with other options are kept and take no part"
             names = ", ".join(path.name for path in others)
-            self._remark(remark, told=f"{remark}: {names} in {others[0].parent}")
+            self._remark(remark, sentence=f"{remark}: {names} in {others[0].parent}")
         generated = network_names(self._options.networks)
         models = model_paths(self._options.models) if self._options.models else []
         progress = Progress(len(generated) + len(models), self._tell)
@@ -218,7 +218,7 @@ class _Run:
             known = first.setdefault(record.fingerprint, network).record.network
             if known != record.network:
                 sentence = f"{record.network} is a copy of {known} and is left out"
-                self._remark("copies of one model count once", told=sentence)
+                self._remark("copies of one model count once", sentence=sentence)
         return list(first.values())
 
     def _network(self, name: str, path: Path, progress: Progress) -> list[PredictedNetwork]:
@@ -228,7 +228,9 @@ class _Run:
         try:
             model = load_model(path)
         except InputError as error:
-            self._remark("a given model cannot be read and is left out", told=_told(error))
+            self._remark(
+                "a given model cannot be read and is left out", sentence=_without_advice(error)
+            )
             return []
         record = self._records.load(name, model.fingerprint)
         if record is not None:
@@ -237,22 +239,22 @@ class _Run:
             try:
                 record = bench.measure(name, model)
             except PlacerError as error:
-                told = f"{name}: {_told(error)}"
-                self._remark("a network that cannot be built is left out", told=told)
+                sentence = f"{name}: {_without_advice(error)}"
+                self._remark("a network that cannot be built is left out", sentence=sentence)
                 return []
             self._records.keep(record)
             progress.tell_measured(f"{name}: {len(record.builds)} builds measured")
         if record.refused:
             self._remark(
                 "some builds that the engine refused are left out",
-                told=f"{name}: the engine refused {len(record.refused)}: {record.refused[0]}",
+                sentence=f"{name}: the engine refused {len(record.refused)}: {record.refused[0]}",
             )
         predictor = make_predictor(model.graph, bench.pack, target_of(bench.engine), bench.base)
         return [predict(record, model.graph, predictor, self._moves, network_weight(name))]
 
-    def _remark(self, remark: str, told: str = "") -> None:
+    def _remark(self, remark: str, sentence: str = "") -> None:
         """Keep ``remark`` for the file, once, and tell the user, who may know names and paths."""
-        self._tell(told or remark)
+        self._tell(sentence or remark)
         if remark not in self._remarks:
             self._remarks.append(remark)
 

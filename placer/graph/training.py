@@ -24,7 +24,7 @@ def is_training(node: NodeProto, constants: Mapping[str, TensorProto]) -> bool:
     )
 
 
-def told_of_training(graph: Graph) -> str | None:
+def note_on_training(graph: Graph) -> str | None:
     """What the user is told of such nodes, in one sentence; None if there is none."""
     training = [node for node in graph.nodes if is_training(node.proto, graph.initializers)]
     if not training:

@@ -98,7 +98,7 @@ def _lesson(
     return _drafted(whole, minimal, plans, text, evidence)
 
 
-def told(lesson: Lesson) -> Iterator[str]:
+def sentences_of(lesson: Lesson) -> Iterator[str]:
     """What there is to say of a lesson, line by line."""
     whole = lesson.whole
     if whole.diff is None:

@@ -57,7 +57,7 @@ class Judged:
         """Whether ``model`` has outputs that it was given without."""
         return self.rows is not None or bool(self.scores)
 
-    def told(self) -> str | None:
+    def note(self) -> str | None:
         """What the user is told of ``rows``, in one sentence."""
         if self.rows is None:
             return None

@@ -110,7 +110,7 @@ def try_steps(
     names: Sequence[str],
     work: Work,
     judge: Judge,
-    told: Callable[[str], None] = log.info,
+    tell: Callable[[str], None] = log.info,
     steps: Mapping[str, Step] = STEPS,
     outputs: Judge | None = None,
 ) -> tuple[State, list[Attempt]]:
@@ -121,7 +121,7 @@ def try_steps(
     on samples that are not in ``work``; raises RunError if it cannot be run. By ``value`` the
     result is no worse than any single step. ``outputs``: noise of the network's own outputs, where
     ``judge`` looks at what comes before them; what surely makes these worse is left out, and so is
-    a longer sequence that does so to a shorter one. ``told``: is told which step begins.
+    a longer sequence that does so to a shorter one. ``tell``: is told which step begins.
     """
     try:
         first = _Sequence(state, judge(state))
@@ -131,7 +131,7 @@ def try_steps(
     beam: list[_Sequence] = []
     sequences: list[_Sequence] = []
     for name in (step for step in steps if step in names):
-        told(name)
+        tell(name)
         alone[name] = first.followed_by(name, steps[name], work, judge)
         if alone[name] == _NO_LAYER:  # Which layers there are, no other step changes.
             continue

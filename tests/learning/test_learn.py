@@ -15,7 +15,7 @@ from placer.errors import InputError
 from placer.graph.text import parse_model
 from placer.learning.builder import BuilderPlans
 from placer.learning.case import Case, loaded
-from placer.learning.learn import Lesson, learn, told
+from placer.learning.learn import Lesson, learn, sentences_of
 from placer.learning.region import cut
 from placer.learning.text import model_text, with_short_names
 from placer.learning.write import drafts_or_pack, write_draft
@@ -89,7 +89,9 @@ def test_nothing_is_to_be_learned_where_the_plans_agree(builder: Library):
 
     learned = learn(case(POOLED), BuilderPlans(PACK, TARGET, build), "a test")
     assert learned == Lesson(learned.whole)
-    assert list(told(learned)) == ["all 6 layers are built as predicted; there is nothing to learn"]
+    assert list(sentences_of(learned)) == [
+        "all 6 layers are built as predicted; there is nothing to learn"
+    ]
 
 
 def test_a_difference_that_no_rule_can_say_is_shown_and_not_drafted():
@@ -105,7 +107,7 @@ def test_a_difference_that_no_rule_can_say_is_shown_and_not_drafted():
     learned = learn(Case(model, place((), {})), plans, "a test")
     assert learned.rule is None
     assert learned.minimal.disagrees
-    *_, last = told(learned)
+    *_, last = sentences_of(learned)
     assert last.startswith("no draft: what pack tensorrt-rtx says of layers is not in its rules")
 
 

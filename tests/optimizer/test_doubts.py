@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from placer.model import load_model
-from placer.optimizer.setup.decisions import told_of_half
+from placer.optimizer.setup.decisions import note_on_half_precision
 from placer.results.result import Result
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
@@ -63,5 +63,5 @@ def test_half_precision_on_onnx_runtime_is_told(
 ):
     model = load_model(save(HALF_NET.replace("TYPE", dtype)))
     sites = find_sites(model.graph, load_pack("onnxruntime").rules)
-    sentence = told_of_half(sites, model, load_pack(pack_name))
+    sentence = note_on_half_precision(sites, model, load_pack(pack_name))
     assert (sentence is not None and "give the float32 export" in sentence) is told

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from placer.graph.randomness import random_outputs
 from placer.graph.text import graph_of_text
-from placer.graph.training import told_of_training
+from placer.graph.training import note_on_training
 from tests.conftest import Finished
 
 NOISY = """
@@ -40,12 +40,12 @@ def test_a_model_that_was_exported_in_training_mode(
 ):
     graph = graph_of_text(IN_TRAINING)
     assert random_outputs(graph) == {"y": "dropped"}
-    assert told_of_training(graph) == (
+    assert note_on_training(graph) == (
         "nodes compute as in training, by the statistics of each batch or at random: 'norm' "
         "(BatchNormalization) and 1 more; unless that is meant, export the model in evaluation "
         "mode (model.eval())"
     )
-    assert told_of_training(graph_of_text(NOISY)) is None
+    assert note_on_training(graph_of_text(NOISY)) is None
     asked = IN_TRAINING.replace("half, yes", "half, trains")
     assert random_outputs(graph_of_text(asked)) == {"y": "dropped"}
     run = ("--engine", "fusion-model", "--gpu", "a100", "--no-cache", "--preset", "quick")

@@ -218,10 +218,10 @@ def _refusals(parser: Any, log: BuildLog) -> Iterator[Refusal]:
         if not (name or op):  # Axes, in a function of all operators; the last node is logged.
             parsing = (_PARSING.fullmatch(line) for line in reversed(log.lines))
             name, op = next((match.groups() for match in parsing if match), ("", ""))
-        yield Refusal(name, op, _told(BuildLog([error.desc()]).reason()))
+        yield Refusal(name, op, _reason(BuildLog([error.desc()]).reason()))
 
 
-def _told(reason: str) -> str:
+def _reason(reason: str) -> str:
     """``reason`` in words: the parser gives the condition in its code that did not hold."""
     if reason == "false":  # Its check of an operator that it knows of, and does not import.
         return "TensorRT has no such operator"

@@ -43,7 +43,7 @@ class _Built:
     sqnr: float
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The name as users read it."""
         return scheme_text(self.name)
 
@@ -143,11 +143,11 @@ def _best(task: Task, built: list[_Built], observer: Observer) -> _Built:
     ratios = [paired_ratio(seconds[:, column], seconds[:, i]) for i in range(len(built))]
     others_text = "".join(
         f"; {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of the time that it takes in "
-        f"scheme {other.told}, at {other.sqnr:.1f} dB"
+        f"scheme {other.text}, at {other.sqnr:.1f} dB"
         for other, ratio in zip(built, ratios, strict=True)
         if other is not best
     )
     observer.stage(
-        f"scheme {best.told}: the default placement is at {best.sqnr:.1f} dB{others_text}"
+        f"scheme {best.text}: the default placement is at {best.sqnr:.1f} dB{others_text}"
     )
     return best

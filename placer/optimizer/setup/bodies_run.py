@@ -24,13 +24,13 @@ MOST_PATHS = 8
 @dataclass(frozen=True, eq=False)
 class BodiesRun:
     """``inputs``: what latency is measured on. ``idle``: nodes that do not run on all data, of
-    which ``told`` is a sentence.
+    which ``note`` is a sentence.
     """
 
     graph: Graph
     inputs: Tensors
     idle: frozenset[str] = frozenset()
-    told: str = ""
+    note: str = ""
 
     def sites(self, sites: tuple[Site, ...]) -> tuple[Site, ...]:
         """``sites`` without what would quantize a node that no sample reaches."""

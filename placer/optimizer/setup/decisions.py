@@ -43,7 +43,7 @@ def quantizable_sites(
     return kept
 
 
-def told_of_half(sites: tuple[Site, ...], model: Model, pack: Pack) -> str | None:
+def note_on_half_precision(sites: tuple[Site, ...], model: Model, pack: Pack) -> str | None:
     """What to do where pairs would only slow down half precision, by what ``pack`` says of it."""
     if pack.manifest.behaviour.half != "kept":
         return None

@@ -23,7 +23,7 @@ from placer.errors import InputError
 from placer.graph.bodies import bodies_of
 from placer.graph.port_arithmetic import numeric_outputs
 from placer.graph.shapes import ShapeRange, check_ranges, optima
-from placer.graph.training import told_of_training
+from placer.graph.training import note_on_training
 from placer.importing.source_model import distance_sentence, recovered
 from placer.model import Model, load_model
 from placer.model.judged import judged_by
@@ -36,11 +36,11 @@ from placer.optimizer.setup.bodies_run import bodies_run
 from placer.optimizer.setup.chosen_engine import check_engine, engine_for, first_device
 from placer.optimizer.setup.chosen_nodes import check_forced, chosen_sites
 from placer.optimizer.setup.decisions import (
+    note_on_half_precision,
     pins_of,
     quantizable_sites,
     scalable_sites,
     space_of,
-    told_of_half,
 )
 from placer.optimizer.setup.default_layouts import default_layouts
 from placer.optimizer.setup.latency_baselines import implicit_engine
@@ -94,7 +94,7 @@ def prepare(
     calibration_data, evaluation_data = _datasets(request, model, preset, warn)
     request = _without_recovery(request, model, warn)
     gates = _gates(request, model, evaluation_data, observer)
-    for text in (told_of_training(model.graph), judged_by(model).told(), _unjudged(model, gates)):
+    for text in (note_on_training(model.graph), judged_by(model).note(), _unjudged(model, gates)):
         if text is not None:
             warn(text)
     distance, from_quantized = None, model.imported is not None
@@ -174,7 +174,10 @@ def _decisions(
     matches = Matches(model.graph)
     formats = pack.manifest.scheme.formats
     all_sites, _ = find_sites_with_overlaps(matches, pack.rules, target_of(engine), formats)
-    for text in (lacking(model.graph, pack.manifest), told_of_half(all_sites, model, pack)):
+    for text in (
+        lacking(model.graph, pack.manifest),
+        note_on_half_precision(all_sites, model, pack),
+    ):
         if text:
             warn(text)
     sites = quantizable_sites(all_sites, model, pack, warn)
@@ -182,12 +185,12 @@ def _decisions(
     ran = bodies_run(model, *data, warn)
     sites, needed = chosen_sites(ran.sites(sites), model.graph, pack, request, observer)
     sites = default_layouts(matches, sites, pack, engine, request, observer)
-    told = _told_of_bodies(model, *data)
-    space = space_of(sites, model, pack, told or ran.told or "there is nothing to do")
+    note = _note_on_bodies(model, *data)
+    space = space_of(sites, model, pack, note or ran.note or "there is nothing to do")
     check_forced(space, needed)
     pins = pins_of(request, sites, model, pack)
-    if told:
-        warn(told)
+    if note:
+        warn(note)
     return _Decisions(sites, replace(space, per_tensor=pins.per_tensor), pins, ran.inputs)
 
 
@@ -289,7 +292,7 @@ def _taken_apart(
     return model if keep else replace(model, imported=None)
 
 
-def _told_of_bodies(model: Model, *datasets: Dataset) -> str:
+def _note_on_bodies(model: Model, *datasets: Dataset) -> str:
     """What is said of nodes in bodies of If, Loop and Scan, which stay as they are."""
     inside = bodies_of(model.flat(), model.graph.scopes)
     return inside.sentence(_only_values(inside.switches, *datasets))
