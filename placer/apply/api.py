@@ -67,12 +67,12 @@ class AppliedModel:
 
     def to_json(self) -> dict[str, Any]:
         """As apply.json says it."""
-        applied, scales = self.applied, self.scales
+        transferred, scales = self.applied, self.scales
         return {
             "placement_file": str(self.file.path),
             "model": str(self.model.path),
-            "placement": applied.placement.id,
-            "same_structure": applied.is_exact,
+            "placement": transferred.placement.id,
+            "same_structure": transferred.is_exact,
             "found": [
                 {
                     "source": str(transfer.source),
@@ -80,7 +80,7 @@ class AppliedModel:
                     "by": "name" if transfer.by_name else "structure",
                     "operators": transfer.operators,
                 }
-                for transfer in applied.found
+                for transfer in transferred.found
             ],
             "lost": [
                 {
@@ -89,13 +89,13 @@ class AppliedModel:
                     "reason": lost.reason,
                     "candidates": list(lost.candidates),
                 }
-                for lost in applied.lost
+                for lost in transferred.lost
             ],
             "broken_groups": [
                 {"kept": [str(e) for e in group.kept], "lost": [str(e) for e in group.lost]}
-                for group in applied.broken
+                for group in transferred.broken
             ],
-            "new_nodes": list(applied.new_nodes),
+            "new_nodes": list(transferred.new_nodes),
             "new_sites": list(self.new_sites),
             "ranges": {
                 "method": scales.method,
@@ -152,22 +152,22 @@ def apply_placement(
     fixed = with_shapes_of_data(path, optima(given_ranges(shapes)), given)
     original, samples = _float_model(path, fixed, given, _pack_name(file, pack), steps)
     loaded = with_opset(original, FLOAT8_OPSET) if scheme.has_float8 else original
-    applied = transfer_placement(file, loaded)
-    notes = _notes_on_losses(applied, source, path, strict=strict, partial=partial)
+    transferred = transfer_placement(file, loaded)
+    notes = _notes_on_losses(transferred, source, path, strict=strict, partial=partial)
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
     dataset = None if given is None else _dataset(given, loaded, notes)
-    scales = _scales(applied, file, loaded, dataset, calibration, cache, notes)
+    scales = _scales(transferred, file, loaded, dataset, calibration, cache, notes)
     done = Recovered(loaded, scales, None)
     if steps and dataset is not None:
-        done = recovered_model(loaded, applied, scales, scheme, dataset, steps)
-    new_sites = _new_sites(applied, loaded, pack, file, notes)
-    proto = quantized_model(done.model, applied.placement, done.scales, scheme, chosen, io_type)
-    name_origin(proto, applied.placement.id, file.pack, done.scales.calibrated)
+        done = recovered_model(loaded, transferred, scales, scheme, dataset, steps)
+    new_sites = _new_sites(transferred, loaded, pack, file, notes)
+    proto = quantized_model(done.model, transferred.placement, done.scales, scheme, chosen, io_type)
+    name_origin(proto, transferred.placement.id, file.pack, done.scales.calibrated)
     name_base(proto, file.base)
     sqnr = distance(original, proto, samples, done.scales.ranges, notes)
     result = AppliedModel(
-        file, loaded, applied, scales, new_sites, tuple(notes), folder, sqnr, done.part
+        file, loaded, transferred, scales, new_sites, tuple(notes), folder, sqnr, done.part
     )
     _write(result, proto)
     return result
@@ -231,17 +231,17 @@ def _default_base(pack: str) -> Base:
 
 
 def _notes_on_losses(
-    applied: Transferred, source: Path, path: Path, *, strict: bool, partial: bool
+    transferred: Transferred, source: Path, path: Path, *, strict: bool, partial: bool
 ) -> list[str]:
     """What is said of edges that are not found; raises InputError if they are too many."""
-    lost, edges = len(applied.lost), len(applied.lost) + len(applied.found)
+    lost, edges = len(transferred.lost), len(transferred.lost) + len(transferred.found)
     if not edges:
         return [f"{source} quantizes nothing, so the result is the float model"]
     if not lost:
         return []
     summary = f"{lost} of {edges} edges of {source} are not found in {path}"
     if strict:
-        first = applied.lost[0]
+        first = transferred.lost[0]
         raise InputError(
             f"{summary}, the first: {first.edge} ({first.reason}); leave out `strict` to apply the "
             "others"
@@ -282,7 +282,7 @@ def _check(
 
 
 def _scales(
-    applied: Transferred,
+    transferred: Transferred,
     file: PlacementFile,
     model: Model,
     data: Dataset | None,
@@ -291,16 +291,16 @@ def _scales(
     notes: list[str],
 ) -> Scales:
     if data is None:
-        if applied.found and model.fingerprint != file.model:
+        if transferred.found and model.fingerprint != file.model:
             notes.append(
                 "ranges are of the weights that the placement was made with; "
                 "give `data` to calibrate this model"
             )
-        if applied.found and not file.calibrated:
+        if transferred.found and not file.calibrated:
             notes.append("ranges of the placement rest on random inputs; give `data`")
-        return kept_scales(applied, file, model)
+        return kept_scales(transferred, file, model)
     folder = default_cache_dir() if cache else None
-    return calibrated_scales(applied, model, file.scheme, data, method, folder)
+    return calibrated_scales(transferred, model, file.scheme, data, method, folder)
 
 
 def _dataset(data: str, model: Model, notes: list[str]) -> Dataset:
@@ -310,9 +310,9 @@ def _dataset(data: str, model: Model, notes: list[str]) -> Dataset:
 
 
 def _new_sites(
-    applied: Transferred, model: Model, pack: str | None, file: PlacementFile, notes: list[str]
+    transferred: Transferred, model: Model, pack: str | None, file: PlacementFile, notes: list[str]
 ) -> tuple[str, ...]:
-    if not applied.new_nodes:
+    if not transferred.new_nodes:
         return ()
     try:
         rules = load_pack(_pack_name(file, pack)).rules
@@ -321,7 +321,7 @@ def _new_sites(
             raise
         notes.append(f"sites of new nodes are not listed: {error}")
         return ()
-    new = set(applied.new_nodes)
+    new = set(transferred.new_nodes)
     return tuple(s.name for s in find_sites(model.graph, rules) if s.match.anchor.name in new)
 
 

@@ -40,16 +40,16 @@ class Scales:
     calibrated: bool
 
 
-def kept_scales(applied: Transferred, file: PlacementFile, model: Model) -> Scales:
+def kept_scales(transferred: Transferred, file: PlacementFile, model: Model) -> Scales:
     """The file's own ranges; raises InputError if it has none of a quantized activation."""
-    missing = sorted(_activations(applied.placement, model) - applied.ranges.keys())
+    missing = sorted(_activations(transferred.placement, model) - transferred.ranges.keys())
     if missing:
         raise InputError(f"{file.path} has no range of tensor '{missing[0]}'; give `data`")
-    return Scales(applied.ranges, "kept", None, file.calibrated)
+    return Scales(transferred.ranges, "kept", None, file.calibrated)
 
 
 def calibrated_scales(
-    applied: Transferred,
+    transferred: Transferred,
     model: Model,
     scheme: Scheme,
     data: Dataset,
@@ -65,11 +65,11 @@ def calibrated_scales(
     """
     if method not in (AUTO, *METHODS):
         raise InputError(unknown("calibration", method, (AUTO, *METHODS)))
-    activations = _activations(applied.placement, model)
+    activations = _activations(transferred.placement, model)
     calibration = calibrate(model, activations, data, cache_dir)
     # The file tells of tensors in a body that runs on no sample.
-    unseen = (set(activations) - calibration.statistics.keys()) & applied.ranges.keys()
-    kept = {tensor: applied.ranges[tensor] for tensor in sorted(unseen)}
+    unseen = (set(activations) - calibration.statistics.keys()) & transferred.ranges.keys()
+    kept = {tensor: transferred.ranges[tensor] for tensor in sorted(unseen)}
     judged = judged_by(model)
     inserter = Inserter(judged.model, scheme)
     reference = OnnxRuntimeModel(judged.model.proto, model.base_dir, threads=1)
@@ -77,10 +77,10 @@ def calibrated_scales(
     # Entropy and MSE weigh the 255 even steps of INT8, which FP8 does not have.
     some = METHODS[:2] if scheme.has_float8 else METHODS
     pinned = {
-        tensor: applied.ranges[tensor]
+        tensor: transferred.ranges[tensor]
         if pin == "range"
         else threshold(calibration.statistics[tensor], pin, scheme)
-        for tensor, pin in applied.pinned.items()
+        for tensor, pin in transferred.pinned.items()
         if tensor in calibration.statistics
     }
     tried = {
@@ -89,7 +89,7 @@ def calibrated_scales(
     }
     scores = {}
     for name, ranges in tried.items():
-        proto = inserter.insert(applied.placement, ranges)
+        proto = inserter.insert(transferred.placement, ranges)
         try:
             run = OnnxRuntimeModel(proto, model.base_dir, threads=1).run
             scores[name] = evaluator.evaluate(run).sqnr

@@ -30,7 +30,7 @@ class Recovered:
 
 def recover(
     model: Model,
-    applied: Transferred,
+    transferred: Transferred,
     scales: Scales,
     scheme: Scheme,
     data: Dataset,
@@ -47,19 +47,19 @@ def recover(
 
     def run_of(state: State) -> Run:
         tried = replace(scales, ranges=state.ranges)
-        proto = quantized_model(state.model, applied.placement, tried, scheme)
+        proto = quantized_model(state.model, transferred.placement, tried, scheme)
         return OnnxRuntimeModel(proto, model.base_dir, threads=1).run
 
     imported = model.imported.activations if model.imported else ()
-    fixed = frozenset([*applied.pinned, *imported])
-    target = Target(State(model, model, scales.ranges), applied.placement, scheme, fixed)
+    fixed = frozenset([*transferred.pinned, *imported])
+    target = Target(State(model, model, scales.ranges), transferred.placement, scheme, fixed)
     samples = split(data, model.graph, load_preset("default").noise_samples)
     state, part = recover_state(target, Bench.of(model, run_of, 1), samples, steps)
     if not part.kept:
         return Recovered(model, scales, part)
     tried = replace(scales, ranges=state.ranges)
-    before = quantized_model(model, applied.placement, scales, scheme)
-    if not same_layers(before, quantized_model(state.model, applied.placement, tried, scheme)):
+    before = quantized_model(model, transferred.placement, scales, scheme)
+    if not same_layers(before, quantized_model(state.model, transferred.placement, tried, scheme)):
         reason = "what was changed would change the layers, too"
         return Recovered(model, scales, part.model_copy(update={"kept": False, "reason": reason}))
     return Recovered(state.model, tried, part)

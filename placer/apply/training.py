@@ -132,26 +132,26 @@ def export_qat(
     loaded = load_model(path, optima(given_ranges(shapes)), bodies=bodies)
     if loaded.imported is not None:
         raise InputError(f"{path} is quantized already; give the float model")
-    applied = transfer_placement(file, loaded)
-    ranges = kept_scales(applied, file, loaded).ranges
+    transferred = transfer_placement(file, loaded)
+    ranges = kept_scales(transferred, file, loaded).ranges
     target = Path(f"{path.stem}.qat.json" if output is None else output)
-    tensors = tuple(_tensors(applied, loaded, file.scheme, ranges))
-    result = TrainingPlacement(target, loaded, file, tensors, applied.lost)
+    tensors = tuple(_tensors(transferred, loaded, file.scheme, ranges))
+    result = TrainingPlacement(target, loaded, file, tensors, transferred.lost)
     write_text(target, json.dumps(result.to_json(), indent=2) + "\n")
     return result
 
 
 def _tensors(
-    applied: Transferred, model: Model, scheme: Scheme, ranges: Ranges
+    transferred: Transferred, model: Model, scheme: Scheme, ranges: Ranges
 ) -> list[FakeQuantization]:
     """Each tensor of each group, in the order of the placement file."""
     inserter = Inserter(model, scheme)
-    candidate = inserter.insert(applied.placement, ranges)
+    candidate = inserter.insert(transferred.placement, ranges)
     if model.graph.scopes:
         flatten(candidate.graph)
     pairs = _Pairs(candidate)
     tensors = []
-    for number, group in enumerate(applied.placement.sorted()):
+    for number, group in enumerate(transferred.placement.sorted()):
         by_pair: dict[tuple[str, str], list[Edge]] = {}
         for edge in group:
             by_pair.setdefault((edge.tensor, pairs.of(edge).input[0]), []).append(edge)

@@ -113,19 +113,19 @@ def apply_command(
 
 def _print(outcome: AppliedModel) -> None:
     console = Console()
-    applied, scales = outcome.applied, outcome.scales
-    named = sum(transfer.by_name for transfer in applied.found)
+    transferred, scales = outcome.applied, outcome.scales
+    named = sum(transfer.by_name for transfer in transferred.found)
     same = {True: "the same structure", False: "another structure", None: "no structure in file"}
     table = Table(title=escape(f"{outcome.file.path.name} on {outcome.model.path.name}"))
     table.add_column("what")
     table.add_column("number", justify="right")
     rows = (
         ("edges found by name", named),
-        ("edges found by structure", len(applied.found) - named),
-        ("of them in another operator", len(_other_operators(applied))),
-        ("edges not found", len(applied.lost)),
-        ("scale groups broken", len(applied.broken)),
-        (f"new nodes ({same[applied.is_exact]})", len(applied.new_nodes)),
+        ("edges found by structure", len(transferred.found) - named),
+        ("of them in another operator", len(_other_operators(transferred))),
+        ("edges not found", len(transferred.lost)),
+        ("scale groups broken", len(transferred.broken)),
+        (f"new nodes ({same[transferred.is_exact]})", len(transferred.new_nodes)),
         ("sites of new nodes, left float", len(outcome.new_sites)),
     )
     for what, number in rows:
@@ -138,9 +138,9 @@ def _print(outcome: AppliedModel) -> None:
         lines.append(f"outputs {kept} the given model's")
     if outcome.recovery is not None:
         lines.append(_recovery_line(outcome.recovery))
-    lines += _shown([f"another operator: {line}" for line in _other_operators(applied)])
-    lines += _shown([_lost_line(lost) for lost in applied.lost])
-    lines += _shown([_broken_line(group) for group in applied.broken])
+    lines += _shown([f"another operator: {line}" for line in _other_operators(transferred)])
+    lines += _shown([_lost_line(lost) for lost in transferred.lost])
+    lines += _shown([_broken_line(group) for group in transferred.broken])
     lines += _shown([f"new site: {site}" for site in outcome.new_sites])
     for line in lines:
         console.print(f"- {line}", highlight=False, soft_wrap=True, markup=False)
@@ -159,10 +159,10 @@ def _recovery_line(part: RecoveryPart) -> str:
     return f"recovered by {', '.join(step.step for step in kept)}{gain} on samples held back"
 
 
-def _other_operators(applied: Transferred) -> list[str]:
+def _other_operators(transferred: Transferred) -> list[str]:
     return [
         f"{transfer.edge} is {transfer.operators[1]}, was {transfer.operators[0]}"
-        for transfer in applied.found
+        for transfer in transferred.found
         if transfer.operators is not None
     ]
 
