@@ -161,11 +161,11 @@ def _with_judged_outputs(
     """
     if judged.rows is None:
         return source, True
-    if judged.rows.settled:  # The float model's choices are made in its normalised form.
+    if judged.rows.reference_choices:  # The float model's choices are made in its normalised form.
         source = judged.model
     if not all(judged.fits(model.proto) for model in (source, *models)):
         return source, False
-    for model in models if judged.rows.settled else (source, *models):
+    for model in models if judged.rows.reference_choices else (source, *models):
         judged.add_to(model.proto)
     return source, True
 

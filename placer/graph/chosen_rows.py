@@ -27,9 +27,9 @@ _TO_VALUES = frozenset({"OneHot", "Equal", "Greater", "GreaterOrEqual", "Less", 
 class ChosenRows:
     """``outputs`` of a model that ``operators`` choose, and the float tensors they choose from.
 
-    ``settled``: the nodes that choose what layers with weights work on, as the second stage of a
-    two-stage detector does. What they choose from says nothing of these layers, so they have to
-    choose as in the float model (``placer.graph.float_choices``). Then ``comparable`` are those of
+    ``reference_choices``: the nodes that choose what layers with weights work on, as the second
+    stage of a two-stage detector does. What they choose from says nothing of these layers, so they
+    have to choose as in the float model (``placer.graph.float_choices``). Then ``comparable`` are those of
     ``outputs`` behind such layers of which no other node chooses the rows. ``sources`` are empty
     where the rows can be compared by nothing.
     """
@@ -37,7 +37,7 @@ class ChosenRows:
     outputs: tuple[str, ...]
     operators: tuple[str, ...]
     sources: tuple[str, ...]
-    settled: tuple[str, ...] = ()
+    reference_choices: tuple[str, ...] = ()
     comparable: tuple[str, ...] = ()
 
 
@@ -61,25 +61,25 @@ def chosen_rows(graph: Graph) -> ChosenRows | None:
         and _has_layer(node, data)
     ]
     before = _leading(graph, (name for node in layers for name in node.inputs))
-    settled = [node for node in nodes if node.name in before]
+    followed = [node for node in nodes if node.name in before]
     last = [node for node in nodes if node.name not in before]
     placed, behind_layers = _chosen_outputs(graph, last, data), _behind(graph, layers)
     chosen_last = _behind(graph, last)
     readers = [
         node
         for node in graph.nodes
-        if node in settled or (node.name in leading and not chosen_last.isdisjoint(node.outputs))
+        if node in followed or (node.name in leading and not chosen_last.isdisjoint(node.outputs))
     ]
     read = (edge.tensor for node in readers for edge in graph.reads[node.name])
     sources = floats_before(graph, (name for name in read if name not in chosen_last))
     in_bodies = layers_in_bodies(graph) & leading
-    if in_bodies or not all(_can_be_settled(graph, node) for node in settled):
+    if in_bodies or not all(_can_follow_reference(graph, node) for node in followed):
         return ChosenRows(outputs, tuple(operators), ())
     return ChosenRows(
         outputs,
         tuple(operators),
         tuple(dict.fromkeys(sources)),
-        tuple(node.name for node in settled),
+        tuple(node.name for node in followed),
         tuple(name for name in outputs if name in behind_layers and name not in placed),
     )
 
@@ -117,7 +117,7 @@ def _is_choosing(domain: str, op: str) -> bool:
     return domain in ("", "ai.onnx") and op in _CHOOSING
 
 
-def _can_be_settled(graph: Graph, node: Node) -> bool:
+def _can_follow_reference(graph: Graph, node: Node) -> bool:
     """Whether what ``node`` chooses is told by indices, or by another input, and not by values."""
     of_values = node.op == "Unique" and graph.type_of(node.inputs[0]).is_float
     return not of_values

@@ -63,7 +63,7 @@ def distance(ir: Path, model: Model, quantized: ModelProto, samples: Iterable[Te
     and RunError if OpenVINO fails.
     """
     options = EngineOptions(load_pack("openvino"), shapes=dict(model.input_shapes))
-    names, judged = model.graph.outputs, judged_by(model, settles=False)
+    names, judged = model.graph.outputs, judged_by(model, has_copy=False)
     sums = []
     with tempfile.TemporaryDirectory() as folder, OpenVinoFactory().create(options) as engine:
         compared = set(names)

@@ -240,7 +240,7 @@ def recovered(
 
 def _judged(model: Model) -> Judged:
     """What tells how far ``model`` is from the file, to which nothing but outputs is added."""
-    return judged_by(model, settles=False)
+    return judged_by(model, has_copy=False)
 
 
 def _distance(source: Source, model: Model, data: Dataset) -> Comparison | None:

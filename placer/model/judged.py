@@ -66,7 +66,11 @@ class Judged:
         )
         names = ", ".join(COMPARED.format(name) for name in self.rows.comparable)
         besides = f"{names}, and by " if names else ""
-        how = f", with the float model's choices, by {besides}" if self.rows.settled else " by "
+        how = (
+            f", with the float model's choices, by {besides}"
+            if self.rows.reference_choices
+            else " by "
+        )
         return (
             f"{operators} chooses the rows of {outputs}, which cannot be compared one by one; "
             f"accuracy is judged{how}what it chooses from: {sources}"
@@ -77,7 +81,7 @@ class Judged:
 
         Other constants change no choice: the float copy has those of the model that was given.
         """
-        if self.rows is not None and self.rows.settled:
+        if self.rows is not None and self.rows.reference_choices:
             model = _with_float_choices(model, self.source, self.rows)
         return with_outputs(model, self.graph.outputs)
 
@@ -86,20 +90,20 @@ class Judged:
         if self.rows is None:
             return True
         nodes = {node.name for node in proto.graph.node}
-        is_settled = not self.rows.settled or (
-            nodes.issuperset(self.rows.settled)
+        can_choose = not self.rows.reference_choices or (
+            nodes.issuperset(self.rows.reference_choices)
             and standard_opset(proto) == standard_opset(self.model.proto)
         )
-        return is_settled and has_tensors(proto, self.rows.sources)
+        return can_choose and has_tensors(proto, self.rows.sources)
 
     def add_to(self, proto: ModelProto, twin: Model | None = None) -> None:
         """Add what is judged to ``proto``, see ``fits``; it may lack the data of its tensors.
 
         ``twin``: ``model`` in the opset of ``proto`` where that is another.
         """
-        if self.rows is not None and self.rows.settled:
+        if self.rows is not None and self.rows.reference_choices:
             made = twin or self.model
-            graft(proto, made.proto, self.rows.settled, made.base_dir)
+            graft(proto, made.proto, self.rows.reference_choices, made.base_dir)
             proto.graph.node.extend(_comparable(self.rows))
         add_outputs(proto, self.graph.outputs)
 
@@ -108,15 +112,15 @@ class Judged:
 COMPARED = "{}/rows_of_float"
 
 
-def judged_by(model: Model, named: Collection[str] = (), *, settles: bool = True) -> Judged:
+def judged_by(model: Model, named: Collection[str] = (), *, has_copy: bool = True) -> Judged:
     """What ``model`` is judged by.
 
-    ``named``: outputs that are judged in any case, as a gate names them. ``settles``: whether
+    ``named``: outputs that are judged in any case, as a gate names them. ``has_copy``: whether
     what is compared with it can have a float copy that chooses. Where it cannot and would have to,
     the outputs whose rows are chosen stay beside what they are chosen from.
     """
     graph, rows = model.graph, chosen_rows(model.graph)
-    if rows is not None and not settles and (rows.settled or not rows.sources):
+    if rows is not None and not has_copy and (rows.reference_choices or not rows.sources):
         outputs = tuple(dict.fromkeys((*graph.outputs, *rows.sources)))
         twin = with_outputs(model, outputs)
         return Judged(twin, with_graph_outputs(twin.graph, outputs), model, rows)
@@ -126,7 +130,7 @@ def judged_by(model: Model, named: Collection[str] = (), *, settles: bool = True
     kept = [name for name in graph.outputs if name not in left]
     more = (COMPARED.format(name) for name in rows.comparable)
     outputs = tuple(dict.fromkeys((*kept, *rows.sources, *more)))
-    twin = _with_float_choices(model, model, rows) if rows.settled else model
+    twin = _with_float_choices(model, model, rows) if rows.reference_choices else model
     twin = with_outputs(twin, outputs)
     return Judged(twin, with_graph_outputs(twin.graph, outputs), model, rows)
 
@@ -137,10 +141,10 @@ def _comparable(rows: ChosenRows) -> list[NodeProto]:
 
 
 def _with_float_choices(model: Model, source: Model, rows: ChosenRows) -> Model:
-    """``model`` with a float copy, with constants of ``source``, that chooses what is settled."""
+    """``model`` with a float copy, of constants of ``source``, that makes the reference choices."""
     judged_graph = model.graph
     flat = GraphProto(node=[node.proto for node in judged_graph.nodes])
-    scopes = add_copy(flat, rows.settled, judged_graph.scopes)
+    scopes = add_copy(flat, rows.reference_choices, judged_graph.scopes)
     flat.node.extend(_comparable(rows))
     constants = {**judged_graph.initializers, **_constants_of(flat, model, source)}
     types = dict(judged_graph.types)

@@ -76,10 +76,14 @@ def test_other_ways_of_choosing(outputs: str, rest: str, expected: tuple, tmp_pa
 SECOND = KEPT.replace("found", "proposed") + "[second] found = MatMul(proposed, u)"
 
 
-def test_choices_before_layers_are_settled(tmp_path: Path):
+def test_choices_before_layers_are_the_references(tmp_path: Path):
     rows = found("float[n,4] found", SECOND, tmp_path)
     assert rows == ChosenRows(
-        ("found",), ("NonMaxSuppression",), ("a", "d"), settled=("nms",), comparable=("found",)
+        ("found",),
+        ("NonMaxSuppression",),
+        ("a", "d"),
+        reference_choices=("nms",),
+        comparable=("found",),
     )
 
 
@@ -88,7 +92,7 @@ def test_choices_behind_the_last_layer_choose_from_what_it_wrote(tmp_path: Path)
     rest += "[top] best, which = TopK(f, k) [take] found = Gather(e, which)"
     rows = found("float[5,4] found", rest, tmp_path)
     assert rows == ChosenRows(
-        ("found",), ("NonMaxSuppression", "TopK"), ("a", "d", "f", "e"), settled=("nms",)
+        ("found",), ("NonMaxSuppression", "TopK"), ("a", "d", "f", "e"), reference_choices=("nms",)
     )
 
 
@@ -111,7 +115,7 @@ def test_what_a_branch_chooses_is_chosen_by_its_if(tmp_path: Path, bodies: bool)
     onnx.save(parse_model(text.replace("OUTPUTS", "float[m,4] found")), tmp_path / "net.onnx")
     rows = chosen_rows(load_model(tmp_path / "net.onnx", bodies=bodies).graph)
     assert rows is not None
-    assert (rows.operators, rows.settled) == (("NonMaxSuppression",), ("branch",))
+    assert (rows.operators, rows.reference_choices) == (("NonMaxSuppression",), ("branch",))
     assert set(rows.sources) == {"best", "a", "d"}
 
 

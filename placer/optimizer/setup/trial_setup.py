@@ -181,7 +181,11 @@ class _Makers:
     def reference_choices(self) -> ReferenceChoices | None:
         """What gives the float model's choices to an engine that may compute others."""
         judged = self.task.judged
-        if judged.rows is None or not judged.rows.settled or not self.task.engine.verified:
+        if (
+            judged.rows is None
+            or not judged.rows.reference_choices
+            or not self.task.engine.verified
+        ):
             return None
         return ReferenceChoices.of(judged)
 
