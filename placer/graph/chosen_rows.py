@@ -29,9 +29,9 @@ class ChosenRows:
 
     ``reference_choices``: the nodes that choose what layers with weights work on, as the second
     stage of a two-stage detector does. What they choose from says nothing of these layers, so they
-    have to choose as in the float model (``placer.graph.float_choices``). Then ``comparable`` are those of
-    ``outputs`` behind such layers of which no other node chooses the rows. ``sources`` are empty
-    where the rows can be compared by nothing.
+    have to choose as in the float model (``placer.graph.float_choices``). Then ``comparable`` are
+    those of ``outputs`` behind such layers of which no other node chooses the rows. ``sources`` are
+    empty where the rows can be compared by nothing.
     """
 
     outputs: tuple[str, ...]
