@@ -5,44 +5,51 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from onnx import ValueInfoProto
+from onnx import ModelProto, ValueInfoProto
 
 from placer.calibration.archives import array_shapes
 from placer.calibration.batches import named_arrays
 from placer.calibration.sources import files_by_name, files_of, function_of
 from placer.common.shapes import Shape
 from placer.common.user_code import UserCode
+from placer.model.fixed_inputs import fixed_values
 from placer.model.named_dimensions import with_named_sizes
 from placer.model.validate import parse_model
 
 
-def shapes_of_data(model: Path, given: Collection[str], source: str) -> dict[str, Shape]:
+def shapes_of_data(
+    model: Path, given: Collection[str], source: str, fixed: Collection[str] = ()
+) -> dict[str, Shape]:
     """The shape of each input of which more than a batch of 1 is unknown, from ``source``.
 
     ``given``: inputs whose shapes are settled. ``source``: see
     ``placer.calibration.dataset.load_dataset``. The batch is the model's, 1 if it is unknown too;
     of stacked samples it is theirs. Arrays that are missing or of other ranks are left to the
-    reading of the data. Raises InputError for a model or a source that cannot be read.
+    reading of the data. ``fixed``: inputs that become constants, for which the data need hold
+    nothing. Raises InputError for a model or a source that cannot be read.
     """
+    proto = parse_model(model)
+    fixed = {*fixed, *fixed_values(proto)}
+    inputs = {name: dims for name, dims in _inputs(proto).items() if name not in fixed}
     unknown = {
         name: dims
-        for name, dims in _inputs(model).items()
+        for name, dims in inputs.items()
         if name not in given and (dims is None or None in dims)
     }
     if not unknown:
         return {}
     path = Path(source)
     if not path.exists():
-        shapes: Shape | Mapping[str, Shape] = _function_shapes(source, list(_inputs(model)))
+        shapes: Shape | Mapping[str, Shape] = _function_shapes(source, list(inputs))
     else:
         files = files_of(path)
         shapes = array_shapes(files[0]) if files else {}  # Of images, `shapes` says the size.
-        named = files_by_name(files, _inputs(model))
+        named = files_by_name(files, {*inputs, *fixed}) or files_by_name(files, inputs)
         of_files = {name: array_shapes(file) for name, file in named.items()}
         if named:
             shapes = {name: shape for name, shape in of_files.items() if isinstance(shape, tuple)}
     if isinstance(shapes, tuple):  # Of an .npy file, which is for the only input.
-        shapes = dict.fromkeys(unknown, shapes) if len(unknown) == 1 else {}
+        shapes = dict.fromkeys(inputs, shapes) if len(inputs) == 1 else {}
     batches = {
         name: _of_batch(unknown[name], shape) for name, shape in shapes.items() if name in unknown
     }
@@ -64,11 +71,10 @@ def with_shapes_of_data(
 Dims = tuple[int | None, ...] | None
 
 
-def _inputs(model: Path) -> dict[str, Dims]:
+def _inputs(proto: ModelProto) -> dict[str, Dims]:
     """Dimensions of each input, None where unknown."""
-    graph = parse_model(model).graph
-    weights = {tensor.name for tensor in graph.initializer}
-    return {value.name: _dims(value) for value in graph.input if value.name not in weights}
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    return {value.name: _dims(value) for value in proto.graph.input if value.name not in weights}
 
 
 def _dims(value: ValueInfoProto) -> Dims:

@@ -13,6 +13,7 @@ from placer.graph.bodies import Bodies, bodies_of
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.model import is_quantized_file, load_model, load_quantized, quantizes_at_run_time
+from placer.model.input_shapes import given_shapes
 from placer.prediction.layers.norms import without_norms
 from placer.qdq.extract import extract_placement
 from placer.qdq.integer_ports import with_float_ports
@@ -112,6 +113,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         without_narrowing(quantized.graph)
     move_weights(quantized.graph)
     extracted = extract_placement(quantized, pack.manifest.scheme)
+    shapes = given_shapes(quantized, shapes, path)
     graph, stored = with_float_ports(extracted, extracted.graph(shapes, path))
     scopes: Scopes = {name: scope for name, scope in flat_scopes.items() if name in graph.by_name}
     placement, pairs, refused = extracted.placement, own_pairs(extracted), ""

@@ -19,7 +19,7 @@ from placer.errors import InputError
 from placer.graph.bodies import Bodies, bodies_of
 from placer.graph.edit import all_tensors, fix_input_shapes
 from placer.graph.external_data import check_tensors, data_folder
-from placer.model.named_dimensions import with_named_sizes
+from placer.model.input_shapes import given_shapes
 from placer.model.normalize import normalize, tidy
 from placer.model.quantized import is_quantized
 from placer.model.save import save_model
@@ -79,8 +79,8 @@ def fix_in_place(
     ``fix_inputs`` does.
     """
     inputs = {value.name: value for value in proto.graph.input}
-    shapes = with_named_sizes(proto, shapes)
-    for name in (*values, *shapes):
+    shapes = given_shapes(proto, shapes, path)
+    for name in values:
         if name not in inputs:
             raise InputError(f"{path}: {unknown('input', name, inputs)}")
     fix_input_shapes(proto, shapes)
@@ -109,7 +109,9 @@ def _make_constant(proto: ModelProto, tensor: ValueInfoProto, value: float, path
     kind = tensor.type.tensor_type
     sizes = [dim.dim_value for dim in kind.shape.dim]
     if not tensor.type.HasField("tensor_type") or not kind.HasField("shape") or 0 in sizes:
-        raise InputError(f"{path}: the shape of input '{tensor.name}' is not known; give `shapes`")
+        raise InputError(
+            f"{path}: the shape of input '{tensor.name}' is not known", "give `shapes`"
+        )
     dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
     if dtype.hasobject:
         raise InputError(f"{path}: input '{tensor.name}' holds texts; fix inputs of numbers only")

@@ -28,15 +28,8 @@ def input_shapes_of(
     Raises InputError for a ``given`` input that the model does not have or whose shape does not
     fit, for an input that is no tensor or holds no values, and where a dimension stays unknown.
     """
-    weights = {tensor.name for tensor in proto.graph.initializer}  # Old exporters list them, too.
-    inputs = {value.name: value for value in proto.graph.input if value.name not in weights}
-    names = list(inputs)
-    given = with_named_sizes(proto, given)
-    for name in given:
-        if name not in names:
-            dims = dict.fromkeys(part for value in inputs.values() for part in _names(value))
-            others = f"a dimension: {', '.join(dims)}" if dims else ""
-            raise InputError(f"{path}, shapes: {unknown('input', name, names, others)}")
+    inputs = _inputs(proto)
+    given = given_shapes(proto, given, path)
     sizes = sizes_by_name(dimensions_of(proto), given)
     shapes = {
         name: _input_shape(value, given.get(name), sizes, path) for name, value in inputs.items()
@@ -54,6 +47,28 @@ def input_shapes_of(
             f"{path}: {shown}", f"give them with `shapes`, as {flags}, a number for each N"
         )
     return known
+
+
+def given_shapes(proto: ModelProto, given: Mapping[str, Shape], path: Path) -> dict[str, Shape]:
+    """``given`` by inputs of ``proto``; it may name dimensions instead, with one size each.
+
+    Raises InputError for a name that is neither, and for a shape that does not fit its input.
+    """
+    inputs = _inputs(proto)
+    shapes = with_named_sizes(proto, given)
+    for name, shape in shapes.items():
+        if name not in inputs:
+            dims = dict.fromkeys(part for value in inputs.values() for part in _names(value))
+            others = f"a dimension: {', '.join(dims)}" if dims else ""
+            raise InputError(f"{path}, shapes: {unknown('input', name, inputs, others)}")
+        tensor = inputs[name].type.tensor_type
+        _check_given(name, list(tensor.shape.dim) if tensor.HasField("shape") else None, shape)
+    return shapes
+
+
+def _inputs(proto: ModelProto) -> dict[str, ValueInfoProto]:
+    weights = {tensor.name for tensor in proto.graph.initializer}  # Old exporters list them, too.
+    return {value.name: value for value in proto.graph.input if value.name not in weights}
 
 
 def _check_names(
@@ -74,8 +89,8 @@ def _check_names(
     if 1 < len(unknown_inputs) >= len(missing):
         flags = " ".join(f"{name}=N" for name in missing)
         raise InputError(
-            f"{path}: {len(unknown_inputs)} inputs have dimensions that are not known; give "
-            f"them with `shapes`, as {flags}, a number for each N"
+            f"{path}: {len(unknown_inputs)} inputs have dimensions that are not known",
+            f"give them with `shapes`, as {flags}, a number for each N",
         )
 
 
@@ -93,7 +108,6 @@ def _input_shape(
     dims = list(tensor.shape.dim) if tensor.HasField("shape") else None
     _check_holds_values(value.name, dims or (), path)
     if given is not None:
-        _check_given(value.name, dims, given)
         return given
     if dims is None:
         raise InputError(

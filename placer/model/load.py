@@ -27,7 +27,7 @@ from placer.model.custom_types import bind_dimensions, declared_types, infer_fla
 from placer.model.early_norms import set_apart
 from placer.model.entered_bodies import enter_bodies
 from placer.model.fixed_inputs import fix_in_place
-from placer.model.input_shapes import input_shapes_of
+from placer.model.input_shapes import given_shapes, input_shapes_of
 from placer.model.normalize import infer_values, inline_functions, normalize, tidy, tidy_quantized
 from placer.model.open_tensors import open_tensors
 from placer.model.quantized import Imported, is_quantized, take_apart
@@ -135,13 +135,15 @@ def load_model(
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: a name is not UTF-8; export it again") from error
     digest = fingerprint(path, tensors, base_dir)
+    shapes = given_shapes(proto, shapes or {}, path)
     if fix:
-        fix_in_place(proto, fix, shapes or {}, path)
+        fix_in_place(proto, fix, shapes, path)
+        shapes = {name: shape for name, shape in shapes.items() if name not in fix}
         digest = _with_fixed(digest, fix)
     normal = normalize(proto, base_dir, path)
     proto, notes = normal.proto, (*fixed, *normal.notes)
     scopes = enter_bodies(proto, base_dir, path) if bodies else {}
-    input_shapes = input_shapes_of(proto, dict(shapes or {}), path)
+    input_shapes = input_shapes_of(proto, shapes, path)
     bind_dimensions(declared, proto.graph, input_shapes)
     values = infer_flat_values(proto, base_dir, input_shapes, path, scopes, declared)
     types = {name: tensor_type(value) for name, value in values.items()}

@@ -107,7 +107,7 @@ def _shape(name: str, dims: Dimensions, given: Mapping[str, int]) -> Shape:
     if None in sizes:
         missing = dims[sizes.index(None)].dim_param or "?"
         raise InputError(
-            f"`shapes`: dimension '{missing}' of input '{name}' has no size; give it as well, or "
-            "the shape of this input"
+            f"`shapes`: dimension '{missing}' of input '{name}' has no size",
+            "give it as well, or the shape of this input",
         )
     return tuple(size for size in sizes if size is not None)

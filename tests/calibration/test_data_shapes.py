@@ -67,6 +67,19 @@ def test_a_folder_with_a_file_for_each_input_settles_all(save: Callable[[str], P
     assert shapes_of_data(model, (), str(folder)) == {"a": (2, 7), "b": (4, 3)}
 
 
+def test_a_fixed_input_needs_no_file_in_the_folder(save: Callable[[str], Path]):
+    model = save(PAIR.replace("float[B, 3] b)", "float[B, 3] b, int64 sr)"))
+    folder = model.parent / "data"
+    folder.mkdir()
+    np.save(folder / "a.npy", np.zeros((5, 2, 7), "f"))
+    np.save(folder / "b.npy", np.zeros((5, 4, 3), "f"))
+    # No input has the shape of another one's file.
+    assert shapes_of_data(model, ("b",), str(folder)) == {}
+    assert shapes_of_data(model, (), str(folder), ("sr",)) == {"a": (2, 7), "b": (4, 3)}
+    np.save(folder / "sr.npy", np.ones(5, np.int64))
+    assert shapes_of_data(model, (), str(folder), ("sr",)) == {"a": (2, 7), "b": (4, 3)}
+
+
 def test_a_batch_that_the_model_fixes_stays(save: Callable[[str], Path]):
     model = save(PAIR)
     data = model.parent / "data.npz"

@@ -91,6 +91,19 @@ def test_explain_shows_the_branch_that_runs(save: Save, placer: Callable[..., Fi
     assert "stay float in the bodies" not in fixed
     assert "│ other " in fixed
     assert placer("explain", path, *shapes, "--fix", "rate=1").code == 2
+    by_name = placer("explain", path, "--shape", "N=1", "--fix", "sr=8000", "--all")
+    assert (by_name.code, by_name.out) == (0, fixed)
+
+
+def test_a_wrong_name_is_told_with_the_dimensions_that_there_are(save: Save, tmp_path: Path):
+    with pytest.raises(InputError, match=r"use one of: x, sr, pair, or a dimension: N; did you"):
+        placer.fix_inputs(save(NETWORK), tmp_path / "fixed.onnx", {"sr": 1}, {"xx": (2,)})
+
+
+def test_a_fixed_input_may_have_a_dimension_that_others_have(save: Save):
+    path = save(NETWORK.replace("float[2] pair", "float[N] pair"))
+    model = load_model(path, {"N": (2,)}, fix={"pair": 1})
+    assert model.input_shapes == {"x": (2, 4, 8, 8), "sr": ()}
 
 
 def test_explain_fixes_no_input_of_a_file_with_pairs():

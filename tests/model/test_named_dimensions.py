@@ -69,6 +69,8 @@ def test_what_is_missing_is_asked_for_by_name(decoder: Path):
         f"{decoder}: 3 inputs have dimensions that are not known; give them with `shapes`, as "
         "s=N past_and_s=N past=N, a number for each N"
     )
+    # For commands without such an option:
+    assert caught.value.problem == f"{decoder}: 3 inputs have dimensions that are not known"
 
 
 def test_a_wrong_name_is_told_with_those_there_are(decoder: Path):
@@ -76,6 +78,26 @@ def test_a_wrong_name_is_told_with_those_there_are(decoder: Path):
         InputError, match=r"unknown input 'old'; use one of: ids, .*, or a dimension: batch, s"
     ):
         load_model(decoder, {"old": (5,)})
+
+
+QUANTIZED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[B,seq,16] x) => (float[B,seq,16] y)
+<float[16,16] w = {0.1}, float s = {0.05}, int8 z = {0}> {
+  q = QuantizeLinear(x, s, z)
+  d = DequantizeLinear(q, s, z)
+  y = MatMul(d, w)
+}
+"""
+
+
+def test_explain_takes_names_for_a_file_with_pairs(save: Save):
+    path = save(QUANTIZED)
+    by_name = placer.explain(path, shapes={"seq": "32"}).to_json()
+    assert by_name == placer.explain(path, shapes={"x": "1x32x16"}).to_json()
+    assert by_name != placer.explain(path, shapes={"seq": "64"}).to_json()
+    with pytest.raises(InputError, match=r"unknown input 'sequence'; .*, or a dimension: B, seq"):
+        placer.explain(path, shapes={"sequence": "32"})
 
 
 def test_commands_take_names(decoder: Path, placer: Callable[..., Finished]):

@@ -250,7 +250,7 @@ def _with_shapes_of_data(request: Request, observer: Observer) -> Request:
     source = request.data or request.evaluation_data
     if source is None:
         return request
-    of_data = shapes_of_data(request.model, request.shape_ranges, source)
+    of_data = shapes_of_data(request.model, request.shape_ranges, source, request.fix)
     for name, shape in of_data.items():
         observer.stage(f"shape {name}={'x'.join(map(str, shape))}, as the data has it")
     fixed = {name: ShapeRange.fixed(shape) for name, shape in of_data.items()}
