@@ -11,7 +11,7 @@ class PlacerError(Exception):
 
     exit_code = 1
 
-    def __init__(self, problem: str, advice: str = "") -> None:
+    def __init__(self, problem: str = "", advice: str = "") -> None:
         super().__init__(f"{problem}; {advice}" if advice else problem)
         self.problem = problem
 

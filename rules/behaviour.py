@@ -9,6 +9,9 @@ from pydantic import Field
 from placer.common.yaml_file import Strict
 from placer.rules.gains import Gains
 
+# What holds of an engine unless a pack says otherwise.
+_OF_ENGINES = {"tensorrt": {"types": "written", "pairs": "symmetric"}}
+
 
 class Behaviour(Strict):
     """What an engine does everywhere. A field that is left out is that of the extended pack."""
@@ -106,13 +109,14 @@ class Behaviour(Strict):
         default="chosen",
         description="Who says in which type what is not quantized is computed: the engine has it "
         "`chosen`, whatever the file says, or it is `written` into the file, as TensorRT takes it: "
-        "by default FP16 is.",
+        "by default FP16 is. Of engine `tensorrt` it is `written` unless the pack says otherwise.",
     )
     pairs: Literal["any", "symmetric"] = Field(
         default="any",
         description="Which pairs of a file the engine takes: `any`, or `symmetric` ones with one "
         "scale for an activation; `placer explain` says which of the others it refuses, and which "
-        "it computes in float.",
+        "it computes in float. Of engine `tensorrt` they are `symmetric` unless the pack says "
+        "otherwise.",
     )
     half: Literal["quantized", "kept"] = Field(
         default="quantized",
@@ -142,6 +146,12 @@ class Behaviour(Strict):
         description="Times by which the default placement leaves float what integers would not pay "
         "for; left out, it is what the layouts say.",
     )
+
+    def of_engine(self, engine: str) -> Behaviour:
+        """The behaviour of a pack for ``engine`` that extends none, with what that implies."""
+        implied = _OF_ENGINES.get(engine, {})
+        left_out = implied.keys() - self.model_fields_set
+        return self.model_copy(update={name: implied[name] for name in left_out})
 
 
 DEFAULT_BEHAVIOUR = Behaviour()

@@ -124,6 +124,10 @@ def test_import_model_finds_the_float_model_behind(quantized: Path):
         placer.import_model(MODEL, "again.onnx")
 
 
+def test_an_error_may_be_raised_without_a_text():
+    assert (str(placer.RunError()), placer.RunError.exit_code) == ("", 1)
+
+
 def test_check_looks_at_the_pairs(quantized: Path):
     found = placer.check(quantized, static=True)
     assert found.refusal is None

@@ -80,10 +80,12 @@ def files_of(path: Path) -> list[Path]:
 def files_by_name(files: Sequence[Path], inputs: Iterable[str]) -> dict[str, Path]:
     """The files of a folder by the input, or labels, that each is called after.
 
-    Empty unless the folder has such a file for each of ``inputs``, and nothing else.
+    Empty unless the folder has such a file for each of ``inputs``. Of several inputs it may have
+    other files besides, which are returned too: no file of samples is called after an input then.
     """
     named = {file.name.removesuffix(".npy"): file for file in files}
-    is_complete = len(named) > 1 and {*inputs} - {LABELS} == named.keys() - {LABELS}
+    wanted, found = {*inputs} - {LABELS}, named.keys() - {LABELS}
+    is_complete = len(named) > 1 and (wanted == found or 1 < len(wanted & found) == len(wanted))
     return named if is_complete and all(file.suffix == ".npy" for file in files) else {}
 
 

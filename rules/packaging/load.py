@@ -79,7 +79,8 @@ def _load(files: PackFiles, store: Store, children: tuple[str, ...]) -> Pack:
         return _extended(files, manifest, rules, this, parent)
     if not rules:
         raise InputError(f"rule pack {files.source} has no rules; add a rule file beside pack.yaml")
-    settled = Manifest.model_validate(dict(manifest))
+    behaviour = manifest.behaviour.of_engine(manifest.engine)
+    settled = Manifest.model_validate({**dict(manifest), "behaviour": behaviour})
     origins = {rule.id: (this,) for rule in rules}
     return Pack(files.source, settled, tuple(rules), (this,), origins)
 

@@ -286,8 +286,13 @@ def test_a_folder_with_a_file_for_each_input(text: Model, image: Model, tmp_path
     assert [sample.inputs["ids"].tolist() for sample in samples][2] == [[8, 9, 10, 11]]
     labels = [sample.labels for sample in load_dataset(str(tmp_path / "one"), image)]
     assert np.concatenate(labels).tolist() == [2, 0, 1]
-    np.save(tmp_path / "two" / "more.npy", images(3))  # Files of samples again.
-    assert "ids.npy holds one array" in error_of(str(tmp_path / "two"), text)
+    np.save(tmp_path / "two" / "more.npy", images(3))
+    assert error_of(str(tmp_path / "two"), text) == (
+        f"{tmp_path / 'two'} has arrays named: ids, mask, more; the model's inputs are named: "
+        "ids, mask; leave out more"
+    )
+    (tmp_path / "two" / "mask.npy").rename(tmp_path / "two" / "0.npy")  # Files of samples again.
+    assert "0.npy holds one array" in error_of(str(tmp_path / "two"), text)
 
 
 @pytest.mark.parametrize("shape", [(5, 3, 2), (5, 3, 2, 4), (5, 12)])

@@ -128,6 +128,14 @@ tests:
 TENSORRT = MANIFEST.replace("engine: onnxruntime", "engine: tensorrt").replace("uint8", "int8")
 
 
+def test_a_pack_for_tensorrt_by_itself_has_written_types_and_symmetric_pairs(tmp_path):
+    behaviour = load_pack(pack(tmp_path / "mine", pack=TENSORRT, wide=WIDE)).manifest.behaviour
+    assert (behaviour.types, behaviour.pairs) == ("written", "symmetric")
+    says = TENSORRT + "behaviour: {types: chosen}\n"
+    behaviour = load_pack(pack(tmp_path / "ours", pack=says, wide=WIDE)).manifest.behaviour
+    assert (behaviour.types, behaviour.pairs) == ("chosen", "symmetric")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "finding"),
     [
