@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,8 +74,8 @@ def check_command(
 
 def _placed_for(model: Path, engine: str) -> str:
     return (
-        f"{model} was placed for {engine_title(engine)}, not for TensorRT; 'placer optimize "
-        f"{model} --engine tensorrt' places its pairs anew"
+        f"{model} was placed for {engine_title(engine)}, not for TensorRT; to place its pairs "
+        f"anew: {shlex.join(['placer', 'optimize', str(model), '--engine', 'tensorrt'])}"
     )
 
 

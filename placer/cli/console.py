@@ -135,7 +135,8 @@ def print_result(console: Console, result: Result, folder: str) -> None:
         _add_rows(table, result, result.baseline, result.best)
     console.print(table)
     if result.best is not None and result.baseline is not None:
-        _print_metrics(console, result.baseline.metrics, result.shown_metrics())
+        is_float = result.best.trial is None
+        _print_metrics(console, result.baseline.metrics, result.shown_metrics(), is_float=is_float)
     if result.front:
         _print_front(console, result)
     if not result.calibrated:
@@ -207,8 +208,16 @@ def _print_front(console: Console, result: Result) -> None:
 
 
 def _print_metrics(
-    console: Console, before: dict[str, float | None], after: dict[str, float | None]
+    console: Console,
+    before: dict[str, float | None],
+    after: dict[str, float | None],
+    *,
+    is_float: bool = False,
 ) -> None:
+    """Print the metrics of the result, after those of the float model where it has them.
+
+    ``is_float``: it is the float model, of which nobody need be told that its outputs are equal.
+    """
     equal = [name.removeprefix(_ERROR) for name in after if name.startswith(_ERROR)]
     equal = [output for output in equal if after[f"{_ERROR}{output}"] == 0]
     after = {name: value for name, value in after.items() if not _is_of(name, equal)}
@@ -224,10 +233,11 @@ def _print_metrics(
         console.print(f"{escape(name)}: {was}{shown(value)}", highlight=False)
     if len(listed) < len(after):
         console.print(f"{len(after) - len(listed)} more, of parts of outputs, in the report")
-    if outputs := [output for output in equal if "[" not in output]:
+    outputs = [output for output in equal if "[" not in output]
+    if outputs and not is_float:
         more = f" and {len(outputs) - 3} more" if len(outputs) > 3 else ""
         shown_outputs = escape(", ".join(outputs[:3]))
-        console.print(f"as the float model computes them: {shown_outputs}{more}", highlight=False)
+        console.print(f"outputs equal to the float model's: {shown_outputs}{more}", highlight=False)
 
 
 def _is_of(name: str, outputs: Collection[str]) -> bool:

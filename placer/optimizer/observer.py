@@ -60,13 +60,10 @@ class Observer(Protocol):
         """Part of a stage is done."""
 
 
-_METHODS = ("stage", "warn", "search", "trial", "probe", "progress")
-
-
 def observer_of(given: Observer | None) -> Observer:
     """``given``, or one that shows nothing; InputError where it lacks a method of an observer."""
     observer = QuietObserver() if given is None else given
-    for name in _METHODS:
+    for name in (name for name in vars(Observer) if not name.startswith("_")):
         if not callable(getattr(observer, name, None)):
             raise InputError(
                 f"`observer` has no method '{name}'; derive its class from placer.Observer, whose "

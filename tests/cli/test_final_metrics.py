@@ -43,10 +43,14 @@ def test_outputs_that_are_equal_have_a_line_together_instead_of_figures():
         after |= {f"sqnr {output}": None, f"cosine {output}": 1.0, f"max_abs {output}": 0.0}
     console = Console(width=80, file=io.StringIO())
     _print_metrics(console, {"top1 y": 0.95}, after)
-    assert console.file.getvalue().splitlines() == [
+    lines = console.file.getvalue().splitlines()
+    assert lines == [
         "sqnr y: 30",
         "max_abs y: 0.5",
         "top1 y: 0.95 -> 0.9",
         "argmax_agreement y: 1",
-        "as the float model computes them: k0, v0, k1 and 1 more",
+        "outputs equal to the float model's: k0, v0, k1 and 1 more",
     ]
+    of_float = Console(width=80, file=io.StringIO())
+    _print_metrics(of_float, {"top1 y": 0.95}, after, is_float=True)
+    assert of_float.file.getvalue().splitlines() == lines[:-1]

@@ -336,6 +336,16 @@ def test_check_says_first_which_engine_placer_placed_the_pairs_for(
         name_origin(proto, "p", pack, calibrated=True)
         onnx.save(proto, path)
         assert placer("check", path, "--static").out.startswith(told)
+    spaced = path.with_name("of openvino.onnx")
+    name_origin(proto, "p", "openvino 0.23.0", calibrated=True)
+    onnx.save(proto, spaced)
+    told = placer("check", spaced, "--static").out.splitlines()[0]
+    assert told.endswith(f"anew: placer optimize '{spaced}' --engine tensorrt")
+    # The metadata of a float model that optimize kept name a pack, too.
+    proto = onnx.load(DIGITS / "digits.onnx")
+    name_origin(proto, "p", "openvino 0.23.0", calibrated=True)
+    onnx.save(proto, path)
+    assert json.loads(placer("check", path, "--static", "--json").out)["placed_for"] is None
 
 
 def test_check_prints_a_line_for_each_fix_and_what_is_refused_first(

@@ -111,7 +111,9 @@ def check(
 
 
 def _placed_for(proto: ModelProto) -> str | None:
-    """The engine whose built-in pack ``proto`` was made with, if it takes other pairs."""
+    """The engine whose built-in pack the pairs of ``proto`` were made with, if it takes others."""
+    if not is_quantized(proto):
+        return None
     pack = (named_pack(proto) or "").partition(" ")[0]
     if not is_builtin(pack):
         return None

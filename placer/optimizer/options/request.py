@@ -97,8 +97,8 @@ class Request:
         Mapping[str, float],
         Option(
             "Model and data",
-            "Value of an input that is always the same, e.g. sr=16000: the result is made for it "
-            "and for these shapes, and an If that it decides becomes the branch that runs.",
+            "Value of an input that is always the same, e.g. sr=16000: it becomes a constant, and "
+            "of an If that it decides, or the shapes, the branch that runs is left.",
         ),
     ] = field(default_factory=dict)
     custom_ops: Annotated[
