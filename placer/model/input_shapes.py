@@ -115,7 +115,7 @@ def _input_shape(
             f"give it with `shapes`, e.g. {value.name}=1x3x224x224",
         )
     sizes = [size_of(dim, named) for dim in dims]
-    if sizes and sizes[0] is None:
+    if sizes and sizes[0] is None and not parts_of(dims[0]):
         sizes[0] = 1
     return tuple(sizes)
 

@@ -15,6 +15,8 @@ from placer.model.validate import parse_model
 Dimensions = list[TensorShapeProto.Dimension]
 # Not `?` and the like, and not what exporters call all that they do not know.
 _NAME = re.compile(r"(?i:(?!(none|unknown|dynamic)$))[A-Za-z_][\w./]*")
+# What may stand behind axis 0, as in states of LSTM, and has no other size than the inputs' batch.
+_BATCH = re.compile(r"(?i:batch(_?size)?)")
 
 
 def with_named_dimensions(
@@ -59,15 +61,20 @@ def with_named_sizes(model: Path | ModelProto, shapes: Mapping[str, Shape]) -> d
 
 
 def sizes_by_name(inputs: Mapping[str, Dimensions], shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """Sizes of dimensions by the names that ``shapes`` of inputs tell; other batches are 1."""
+    """Sizes of dimensions by the names that ``shapes`` of inputs tell; other batches are 1.
+
+    A batch comes first in each input that has it, or is called so.
+    """
     known = {
         dim.dim_param: size
         for name, shape in shapes.items()
         for dim, size in zip(inputs[name], shape, strict=False)
         if parts_of(dim) == [dim.dim_param]
     }
-    batches = [dims[0] for name, dims in inputs.items() if dims and name not in shapes]
-    return {dim.dim_param: 1 for dim in batches if parts_of(dim) == [dim.dim_param]} | known
+    first = {part for dims in inputs.values() for dim in dims[:1] for part in parts_of(dim)}
+    later = {part for dims in inputs.values() for dim in dims[1:] for part in parts_of(dim)}
+    batches = (name for name in first if name not in later or _BATCH.fullmatch(name))
+    return dict.fromkeys(batches, 1) | known
 
 
 def parts_of(dim: TensorShapeProto.Dimension) -> list[str]:
@@ -102,7 +109,7 @@ def _parts(dim: TensorShapeProto.Dimension) -> list[str]:
 
 def _shape(name: str, dims: Dimensions, given: Mapping[str, int]) -> Shape:
     sizes = [size_of(dim, given) for dim in dims]
-    if sizes[0] is None:
+    if sizes[0] is None and not parts_of(dims[0]):
         sizes[0] = 1
     if None in sizes:
         missing = dims[sizes.index(None)].dim_param or "?"

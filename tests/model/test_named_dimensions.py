@@ -73,6 +73,27 @@ def test_what_is_missing_is_asked_for_by_name(decoder: Path):
     assert caught.value.problem == f"{decoder}: 3 inputs have dimensions that are not known"
 
 
+@pytest.mark.parametrize(
+    ("inputs", "asked"),
+    [
+        ("float[batch,seq] x, float[seq] y", "seq=N"),
+        ("float[boxes,4] x, float[boxes] y, float[1,boxes,8] z", "boxes=N"),
+    ],
+)
+def test_what_comes_first_in_some_inputs_only_is_no_batch(inputs: str, asked: str, save: Save):
+    path = save(f'''
+        <ir_version: 8, opset_import: ["": 17]>
+        g ({inputs}) => (float out) {{
+          s = ReduceSum<keepdims = 0>(x)
+          t = ReduceSum<keepdims = 0>(y)
+          out = Add(s, t)
+        }}''')
+    with pytest.raises(InputError, match=f"with `shapes`, as {asked}, a number for each N"):
+        load_model(path)
+    shapes = load_model(path, {asked.removesuffix("=N"): (8,)}).input_shapes
+    assert shapes["y"] == (8,)
+
+
 def test_a_wrong_name_is_told_with_those_there_are(decoder: Path):
     with pytest.raises(
         InputError, match=r"unknown input 'old'; use one of: ids, .*, or a dimension: batch, s"
