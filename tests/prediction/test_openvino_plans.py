@@ -12,12 +12,12 @@ from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.common.processor import multiplies_signed
 from placer.graph import Edge
-from placer.graph.text import parse_model
+from placer.graph.text import graph_of_text, parse_model
 from placer.model import load_model
 from placer.plan import Plan
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
-from placer.quantization import Placement
+from placer.quantization import EMPTY, Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 
@@ -224,3 +224,15 @@ def test_layers_and_conversions_are_openvinos(text, pairs, expected, tmp_path):
     else:
         assert (expected or "quantize") in {kind for kind, _, _ in conversions(actual)}
         assert expected is not None or "requantize" not in {k for k, _, _ in conversions(actual)}
+
+
+def test_an_operator_of_another_domain_is_no_sigmoid():
+    graph = graph_of_text("""
+        <ir_version: 9, opset_import: ["": 17, "my.ops": 1]>
+        g (float[1,16,8,8] x, float[1,16,8,8] z) => (float[1,16,8,8] y) {
+          [sigmoid1] s = my.ops.Sigmoid(x, z)
+          [mul1] m = Mul(x, s)
+          [mul2] y = Mul(m, s)
+        }""")
+    plan = make_predictor(graph, PACK, Target(), "float").predict(EMPTY).plan
+    assert [layer.nodes for layer in plan.layers] == [("sigmoid1",), ("mul1", "mul2")]

@@ -89,9 +89,9 @@ def _reads_around(node: Node, writer: Node, graph: Graph, form: NormalForm) -> b
 
     It then no longer reads the Sigmoid (OpenVINO's SwishFusion).
     """
-    if (node.op, writer.op) != ("Mul", "Sigmoid"):
+    if (node.qualified_op, writer.qualified_op) != ("Mul", "Sigmoid"):
         return False
-    (data,) = graph.edges_into(writer)
+    (data,) = graph.edges_into(writer)  # As the standard has it.
     others = [edge for edge in graph.edges_into(node) if edge.tensor != writer.outputs[0]]
     scales = {form.scales.get(edge) for edge in (data, *others)}
     readers = graph.edges_of(writer.outputs[0])
