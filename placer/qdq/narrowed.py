@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from onnx import GraphProto
 
+from placer.graph.edit import reads
+
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
@@ -18,7 +20,7 @@ def without_narrowing(graph: GraphProto) -> None:
     kept = {value.name for value in graph.output}
     for node in graph.node:
         if node.op_type != _PAIR[1]:
-            kept.update(node.input)
+            kept.update(reads(node))
     clips = {
         node.output[0]: node.input[0]
         for node in graph.node

@@ -8,8 +8,10 @@ import onnx
 
 from placer.engines.tensorrt.offline_builder import check_model
 from placer.explaining.api import explain
+from placer.graph.text import parse_model
 from placer.plan import Plan
 from placer.prediction.rule_tests import layer_line
+from placer.qdq.narrowed import without_narrowing
 
 Save = Callable[..., Path]
 
@@ -51,11 +53,27 @@ def test_a_clip_between_q_and_dq_is_part_of_the_pair(save: Save):
     ]
 
 
+def test_a_clip_stays_that_a_body_reads():
+    proto = parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[4] x, bool c) => (float[4] y)
+        <float s = {0.1}, int8 z = {0}, int8 low = {-127}, int8 high = {127}> {
+          q = QuantizeLinear(x, s, z)
+          n = Clip(q, low, high)
+          y = If (c) <
+            then_branch = a () => (float[4] t) { t = DequantizeLinear(n, s, z) },
+            else_branch = b () => (float[4] e) { e = Identity(x) }
+          >
+        }""")
+    without_narrowing(proto.graph)
+    assert [node.op_type for node in proto.graph.node] == ["QuantizeLinear", "Clip", "If"]
+
+
 def test_and_so_the_builder_makes_of_four_bits(save: Save, builder: Any):
     report = check_model(builder, onnx.load(save(clipped(-7, 7))), "sm89")
     convs = [one for one in report.plan.layers if {"conv1", "conv2"} & set(one.nodes)]
     assert report.accepted
-    assert [layer.input_types for layer in convs if layer.op == "correlation"] == [
-        ("int8",),
-        ("int8",),
-    ]
+    built = [layer.input_types for layer in convs if layer.op == "correlation"]
+    predicted = explain(save(clipped(-7, 7)), gpu="a100").explanation.plan.layers
+    assert built == [one.input_types for one in predicted if {"conv1", "conv2"} & set(one.nodes)]
+    assert built == [("int8",), ("int8",)]
