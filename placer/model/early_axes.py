@@ -10,7 +10,7 @@ import math
 
 from onnx import ModelProto, helper
 
-from placer.graph.edit import standard_opset
+from placer.graph.edit import all_tensors, every_node, standard_opset
 
 FIRST_WITH_AXIS = 13
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
@@ -20,8 +20,9 @@ def name_axes(proto: ModelProto) -> None:
     """Write axis 0 into the Q and DQ of ``proto`` that have several scales and name none."""
     if standard_opset(proto) >= FIRST_WITH_AXIS:
         return
-    several = {t.name for t in proto.graph.initializer if math.prod(t.dims) > 1}
-    for node in proto.graph.node:
+    several = {t.name for t in all_tensors(proto.graph) if math.prod(t.dims) > 1}
+    for node in every_node(proto.graph.node):
         known = any(attribute.name == "axis" for attribute in node.attribute)
-        if node.op_type in _PAIR and not known and node.input[1] in several:
+        is_pair = node.op_type in _PAIR and not node.domain  # Contrib operators default to 1.
+        if is_pair and not known and node.input[1] in several:
             node.attribute.append(helper.make_attribute("axis", 0))

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from placer.errors import InputError
+from placer.graph.edit import every_node
 from placer.graph.external_data import is_external
+from placer.graph.text import parse_model
 from placer.model import constant_folding, load_model, save_model
+from placer.model.early_axes import name_axes
 
 Save = Callable[..., Path]
 
@@ -631,3 +634,24 @@ def test_folding_that_would_overflow_half_precision_is_left_out(tmp_path: Path):
     onnx.save(proto, tmp_path / "model.onnx")
     x = np.full((1, 1, 2, 2), 0.001, np.float16)
     assert same_outputs(tmp_path / "model.onnx", x=x) == ["Conv", "Mul"]
+
+
+def test_axis_0_is_written_where_only_early_opsets_have_it():
+    """Into bodies, too, but not into contrib operators, whose axis is 1 at any opset."""
+    proto = parse_model("""
+        <ir_version: 6, opset_import: ["": 11, "com.microsoft": 1]>
+        g (bool c) => (float[2,2] y, float[2,2] m)
+        <int8[2,2] w = {1, 2, 3, 4}, float[2] s = {1, 2}, int8[2] z = {0, 0}> {
+          y = If (c) <
+            then_branch = a () => (float[2,2] t) { t = DequantizeLinear(w, s, z) },
+            else_branch = b () => (float[2,2] e) { e = Cast<to = 1>(w) }
+          >
+          m = com.microsoft.DequantizeLinear(w, s, z)
+        }""")
+    name_axes(proto)
+    axes = {
+        node.output[0]: [a.i for a in node.attribute]
+        for node in every_node(proto.graph.node)
+        if node.op_type == "DequantizeLinear"
+    }
+    assert axes == {"t": [0], "m": []}
