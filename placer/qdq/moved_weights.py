@@ -73,14 +73,16 @@ def _moved(
     node: NodeProto, constant: TensorProto, constants: Mapping[str, TensorProto]
 ) -> TensorProto | None:
     """What ``node`` makes of ``constant``; None if it does more than move elements."""
-    if node.domain not in ("", "ai.onnx") or any(name not in constants for name in node.input[1:]):
+    more = [constants.get(name) for name in node.input[1:]]
+    known = [tensor for tensor in more if tensor is not None and not is_external(tensor)]
+    if node.domain not in ("", "ai.onnx") or len(known) < len(more):
         return None
     if is_external(constant):
         values = np.empty(tuple(constant.dims), np.int8)
     else:
         values = numpy_helper.to_array(constant)
     try:
-        result = _apply(node, values, [numpy_helper.to_array(constants[n]) for n in node.input[1:]])
+        result = _apply(node, values, [numpy_helper.to_array(tensor) for tensor in known])
     except ValueError:  # The model contradicts itself; type inference says where.
         return None
     if result is None:

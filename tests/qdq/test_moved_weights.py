@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 
 from placer.graph.text import parse_model
 from placer.model import load_quantized
@@ -97,3 +98,17 @@ def test_weights_in_another_file_get_their_shape_only(tmp_path: Path):
     found = extract_placement(quantized)
     assert tuple(found.constants["t"].dims) == (3, 4)
     assert [node.name for node in found.nodes] == ["fc"]
+
+
+def test_scales_and_shapes_in_another_file_are_not_read(tmp_path: Path):
+    """Where the shape is not there either, the weight stays as it is."""
+    text = LINEAR.replace("Transpose<perm = [1, 0]>(d)", "Reshape(d, shape)")
+    proto = parse_model(text.replace("<float[4,3] w", "<int64[2] shape = {3, 4}, float[4,3] w"))
+    for tensor in proto.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+    onnx.save_model(
+        proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    quantized = load_quantized(tmp_path / "m.onnx")
+    move_weights(quantized.graph)
+    assert [node.name for node in quantized.graph.node] == ["q", "d", "t", "fc"]
