@@ -68,7 +68,7 @@ def _problem(node: NodeProto, opset: int, context: Any) -> str | None:
     if node.domain or not 0 < opset <= onnx.defs.onnx_opset_version():
         return None  # Other domains have no schemas here, nor has what is newer than the library.
     if not all(isinstance(n, str) for n in (node.op_type, *node.input, *node.output)):
-        return None  # FixedProperties where names are checked.
+        return None  # Told where names are checked.
     if any(True for _ in subgraphs(node)):  # The checker would look for outer tensors in vain.
         node = _without_subgraphs(node)
     elif not _is_defined(node.op_type, opset):

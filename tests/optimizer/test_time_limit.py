@@ -49,7 +49,7 @@ Save = Callable[..., Path]
 CONVS = two_convs(channels=64, size=8, weight=1)
 
 
-class FixedProperties(QuietObserver):
+class Told(QuietObserver):
     """Keeps what the user is told."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ def test_before_a_trial_was_measured_the_first_one_has_to_fit(digits: tuple[Task
 
 def test_the_end_is_made_with_the_effort_that_time_allows(digits: tuple[Task, TrialSetup]):
     task, setup = digits
-    told = FixedProperties()
+    told = Told()
     records = [trial(0, 8.0), trial(1, 8.0)]
     late = with_affordable_end(task, setup, records, told).preset
     assert (late.finalists, late.copies, late.races, late.confirm_rounds) == (1, 1, 1, 11)
@@ -170,7 +170,7 @@ def test_the_end_is_made_with_the_effort_that_time_allows(digits: tuple[Task, Tr
 
 def test_calibration_leaves_out_what_would_come_late(tmp_path: Path, save: Save):
     request = request_of(tmp_path, save, evaluation_data=str(tmp_path / "data.npz"))
-    task, told = replace(prepare(request, QuietObserver()), limit=over()), FixedProperties()
+    task, told = replace(prepare(request, QuietObserver()), limit=over()), Told()
     part = set_up(task, told).calibration
     # A sample of each half.
     assert (part.samples, part.method, part.requested_method) == (2, "minmax", "auto")
