@@ -81,13 +81,13 @@ def test_what_is_missing_is_asked_for_by_name(decoder: Path):
     ],
 )
 def test_what_comes_first_in_some_inputs_only_is_no_batch(inputs: str, asked: str, save: Save):
-    path = save(f'''
+    path = save(f"""
         <ir_version: 8, opset_import: ["": 17]>
         g ({inputs}) => (float out) {{
           s = ReduceSum<keepdims = 0>(x)
           t = ReduceSum<keepdims = 0>(y)
           out = Add(s, t)
-        }}''')
+        }}""")
     with pytest.raises(InputError, match=f"with `shapes`, as {asked}, a number for each N"):
         load_model(path)
     shapes = load_model(path, {asked.removesuffix("=N"): (8,)}).input_shapes
