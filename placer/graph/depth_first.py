@@ -5,7 +5,7 @@ from __future__ import annotations
 from placer.graph.index import Graph, Node, with_nodes
 
 
-def depth_first(graph: Graph) -> Graph:
+def depth_first_from_outputs(graph: Graph) -> Graph:
     """``graph`` with its nodes in the order of OpenVINO's ``topological_sort``.
 
     What the last output needs comes first, then what the one before it needs. What a node reads

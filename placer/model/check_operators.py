@@ -14,11 +14,12 @@ from placer.common.custom_ops import custom_op_libraries
 from placer.errors import InputError
 from placer.graph.edit import all_tensors, every_node, standard_opset, without_large_tensors
 from placer.graph.external_data import is_external
+from placer.graph.qoperator import is_qoperator
 
 _STANDARD = ("", "ai.onnx")
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 _PLUGINS = "TRT"  # As TensorRT's exporters call the domain of its plugins.
-_QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|QLinear\w+|\w+Integer|QGemm")
+_QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|\w+Integer")
 
 
 def name_plugins(proto: ModelProto) -> None:
@@ -72,7 +73,7 @@ def _check_nodes(proto: ModelProto, path: Path, plugins: bool) -> None:
 def _check_node(node: NodeProto, opset: int, path: Path, plugins: bool) -> None:
     name = node.name or f"(unnamed, output '{next(iter(node.output), '')}')"
     op = str(node.op_type)  # Damaged files have bytes here.
-    if _QUANTIZED.fullmatch(op):
+    if _QUANTIZED.fullmatch(op) or is_qoperator(op):
         raise InputError(
             f"{path}: node '{name}' ({op}) is quantized in a way that placer cannot take apart; "
             "give the float model"

@@ -23,7 +23,7 @@ from placer.prediction.kernels.dissolved import dissolved, moved, moved_placemen
 from placer.prediction.kernels.full_precision import float32_tensors
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
-from placer.prediction.kernels.order import depth_first
+from placer.prediction.kernels.order import depth_first_from_inputs
 from placer.prediction.kernels.parts import POOLS, PRODUCTS
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.wiring import is_volume
@@ -77,7 +77,7 @@ class KernelPredictor:
         self._dissolved = dissolved(self._left.graph)
         given = self._dissolved.graph
         cast = [t for t in given.inputs if base != FLOAT and type_name(given, t) == FLOAT]
-        self._graph = depth_first(given, cast)
+        self._graph = depth_first_from_inputs(given, cast)
         self._float32 = float32_tensors(self._model) if base == "float16" else frozenset[str]()
         if matches is None or matches.graph is not self._graph:
             matches = Matches(self._graph)

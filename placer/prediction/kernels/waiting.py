@@ -150,7 +150,3 @@ def multiplies_out(graph: Graph, unit: Unit) -> bool:
     if unit.role != "pointwise" or not unit.works or unit.node.op not in PRODUCTS:
         return False
     return product_shape(graph, unit.node)[-1:] > (1,)
-
-
-def _multiplies(unit: Unit) -> bool:
-    return unit.role == "product" and unit.node.op in PRODUCTS

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 
 from placer.graph import Edge, Graph
-from placer.graph.depth_first import depth_first
+from placer.graph.depth_first import depth_first_from_outputs
 from placer.prediction.layers.clamps import Exceeds
 from placer.prediction.layers.conversions import (
     BuildTarget,
@@ -101,7 +101,7 @@ class Predictor:
         if behaviour.concats == "joined":
             self._left = with_joined_concats(self._left)
         if behaviour.order == "depth-first":
-            self._left = replace(self._left, graph=depth_first(self._left.graph))
+            self._left = replace(self._left, graph=depth_first_from_outputs(self._left.graph))
         graph = self._left.graph
         if matches is None or matches.graph is not graph:
             matches = Matches(graph)
