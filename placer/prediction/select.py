@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 from onnx import TensorProto
 
 from placer.graph import Graph
@@ -18,6 +19,7 @@ from placer.prediction.layers.motion import Scale
 from placer.prediction.layers.no_ops import equal_nodes, ranges_before
 from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Range, Ranges, Scheme, union
+from placer.quantization.numerics import activation_quantization
 from placer.quantization.scheme import INT8_OR_UINT8
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
@@ -83,7 +85,7 @@ def make_predictor(
         integers=integers,
         equal=equal,
         requantizes=requantizes,
-        exceeds=partial(_exceeds, graph, known)
+        exceeds=partial(_exceeds, graph, known, scheme)
         if behaviour.clamps == "kept" and not scheme.symmetric
         else None,
         stored=stored,
@@ -130,18 +132,22 @@ def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:
     return scheme.of(min(_low(graph, ranges, tensor) for tensor in scale.tensors)).activation
 
 
-def _exceeds(graph: Graph, ranges: Ranges, scale: Scale, bounds: Bounds) -> bool:
+def _exceeds(
+    graph: Graph, ranges: Ranges, scheme: Scheme, scale: Scale, bounds: Bounds
+) -> bool:
     """Whether the integers of one scale stand for numbers outside of ``bounds``.
 
-    A step that is outside by less than half of it is rounded to the bound.
+    ONNX Runtime quantizes the bounds, in float32 (IsClipMadeRedundantByQ in qdq_util.cc).
     """
-    low = min(0.0, *(_low(graph, ranges, tensor) for tensor in scale.tensors))
+    low = min(_low(graph, ranges, tensor) for tensor in scale.tensors)
     known = [ranges[tensor].high for tensor in scale.tensors if tensor in ranges]
     if len(known) < len(scale.tensors):
         return low < 0 <= bounds.low
-    high = max(0.0, *known)
-    step = (high - low) / _STEPS
-    return low < bounds.low - step / 2 or high > bounds.high + step / 2
+    scheme = scheme.of(low)
+    step, zero = activation_quantization(Range(low, max(0.0, *known)), scheme)
+    lowest = np.iinfo(scheme.activation).min
+    first, last = np.rint(np.array(bounds, np.float32) / np.float32(step)) + zero
+    return bool(first > lowest or last < lowest + _STEPS)
 
 
 def _own(types: Mapping[str, str], otherwise: Callable[[Scale], str], scale: Scale) -> str:

@@ -12,12 +12,14 @@ from tests.prediction.test_onnxruntime_plans import HEAD, plans
 
 CLAMPED = """
 g (float[1,16,32] x) => (float[1,16,8] y)
-<float[32,8] w = {{1}}, float low = {{0}}, float high = {{0.5}}> {{
+<float[32,8] w = {{1}}, float low = {{0}}, float high = {{0.5}},
+ float down = {{-1}}, float up = {{1}}> {{
   [product] c = MatMul(x, w)
   [act] r = {act}
   [last] y = Tanh(r)
 }}
 """
+OPEN = CLAMPED.replace("float[1,16,32] x", "float[1,16,32] x, float top")
 READS = [(Edge("x", "product", 0),), (Edge("w", "product", 1),)]
 BEHIND = (Edge("r", "last", 0),)
 # Q behind the sum covers more than what the Clip before it leaves.
@@ -43,6 +45,14 @@ g (float[1,16,8,8] x) => (float[1,8,8,16] y) {
 TURNED_PAIRS = [(Edge("x", "turn", 0),), (Edge("t", "last", 0),)]
 TWO_TURNS = """
 g (float[2,24,4,16] x) => (float[2,4,16,24] y) {
+  [heads] h = Transpose<perm = [0, 2, 1, 3]>(x)
+  [turn] t = Transpose<perm = [0, 1, 3, 2]>(h)
+  [last] y = Softmax(t)
+}
+"""
+# Neither turns the other back, though shapes are equal.
+SQUARE_TURNS = """
+g (float[2,8,8,8] x) => (float[2,8,8,8] y) {
   [heads] h = Transpose<perm = [0, 2, 1, 3]>(x)
   [turn] t = Transpose<perm = [0, 1, 3, 2]>(h)
   [last] y = Softmax(t)
@@ -78,6 +88,7 @@ g (float[4,16] x) => (float[4,8] y) <float[16,8] w = {1}, float[8] b = {1}> {
   [last] y = Softmax(r)
 }
 """
+ONE_NUMBER = DENSE.replace("float[8] b", "float[1] b")
 READ_TWICE_PAIRS = [(Edge("x", "turn", 0), Edge("t", "last", 0))]
 
 
@@ -87,29 +98,46 @@ READ_TWICE_PAIRS = [(Edge("x", "turn", 0), Edge("t", "last", 0))]
         (CLAMPED.format(act="Relu(c)"), READS, 0),
         (CLAMPED.format(act="Relu(c)"), [*READS, BEHIND], 1),
         (CLAMPED.format(act="Clip(c, low, high)"), [*READS, BEHIND], 1),
+        # The bounds of Q's range, -1 and 1, are half a step from its integers.
+        (CLAMPED.format(act="Clip(c, down, up)"), [*READS, BEHIND], 0),
+        (OPEN.format(act="Clip(c, low, top)"), [*READS, BEHIND], 0),
         (SHARED, SHARED_PAIRS, 1),
         (TURNED, TURNED_PAIRS, 1),
         (TWO_TURNS, [(Edge("t", "last", 0),)], 1),
+        (SQUARE_TURNS, [(Edge("x", "heads", 0),)], 1),
+        (SQUARE_TURNS, [], 0),
         (READ_TWICE, READ_TWICE_PAIRS, 0),
         (BETWEEN, BETWEEN_PAIRS, 1),
         (DENSE, [], 0),
         (DENSE, READS, 0),
         (DENSE.replace("Relu", "Tanh"), READS, 0),
         (DENSE, [*READS, BEHIND], 1),
+        (ONE_NUMBER, [], 0),
+        (ONE_NUMBER, [*READS, BEHIND], 0),
+        (ONE_NUMBER.replace("Relu", "Sigmoid"), [], 0),
+        (DENSE.replace("float[8] b", "float[1,8] b").replace("Relu", "Sigmoid"), [], 0),
     ],
     ids=[
         "a Relu alone reads the product",
         "a pair follows the Relu",
         "a pair follows the Clip",
+        "a pair covers half a step more than the Clip leaves",
+        "the Clip's bound is computed",
         "a pair covers more than the Clip leaves",
         "pairs given apart have the same numbers",
         "two Transposes",
+        "two Transposes of a cube behind a pair",
+        "two Transposes of a cube in float",
         "one of two readers has a pair",
         "a Relu between equal pairs is gone",
         "a dense layer in float",
         "its product between pairs",
         "another activation",
         "a dense layer between pairs",
+        "a bias of one number in float",
+        "a bias of one number between pairs",
+        "a bias of one number and another activation",
+        "a bias of one row and another activation",
     ],
 )
 def test_layers_of_integers(

@@ -27,11 +27,12 @@ class Bounds(NamedTuple):
 # Whether Q of a scale covers numbers outside of the bounds, so that it does not clamp to them.
 Exceeds = Callable[[Scale, Bounds], bool]
 RELU = Bounds(low=0.0)
+CLAMPS = ("Relu", "Clip")
 
 
 def bounds_of(node: Node | None, graph: Graph) -> Bounds | None:
     """Those of a Relu, or a Clip with constants; None: it is no such node."""
-    if node is None or node.op not in ("Relu", "Clip"):
+    if node is None or node.op not in CLAMPS:
         return None
     if node.op == "Relu":
         return RELU
@@ -56,7 +57,7 @@ def clamp_behind(node: Node, graph: Graph) -> Node | None:
     """The Relu or Clip that alone reads what ``node`` writes."""
     edges = [e for t in node.outputs for e in graph.edges_of(t) if not e.is_graph_output]
     reader = graph.by_name.get(edges[0].node) if len(edges) == 1 else None
-    return reader if reader is not None and reader.op in ("Relu", "Clip") else None
+    return reader if reader is not None and reader.op in CLAMPS else None
 
 
 def edges_behind_clamp(node: Node, graph: Graph) -> tuple[Edge, ...]:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.claims import FLOAT, Claim
-from placer.prediction.layers.clamps import Bounds, bounds_of
+from placer.prediction.layers.clamps import CLAMPS, Bounds, bounds_of
 from placer.prediction.layers.integer_operators import is_integer_operator
 from placer.prediction.layers.motion import NormalForm, Scale
 from placer.quantization import Format
@@ -96,19 +96,21 @@ class LayerCandidate:
             return next(iter(scales)) if scales else None
         return self._readers_scale(form)
 
-    def clamped_scales(self, form: NormalForm) -> frozenset[tuple[Scale, Bounds]]:
-        """The scales of pairs behind a Relu or Clip among its nodes, and what that clamps to."""
+    def clamped_scales(self, form: NormalForm) -> frozenset[tuple[Scale, Bounds | None]]:
+        """The scales of pairs behind a Relu or Clip among its nodes, and what that clamps to.
+
+        None: its bounds are computed.
+        """
         found = ((form.scales.get(edge), bounds) for edge, bounds in self._behind_clamps)
         return frozenset((scale, bounds) for scale, bounds in found if scale is not None)
 
     @cached_property
-    def _behind_clamps(self) -> tuple[tuple[Edge, Bounds], ...]:
-        clamps = ((node.outputs[0], bounds_of(node, self.graph)) for node in self.nodes)
+    def _behind_clamps(self) -> tuple[tuple[Edge, Bounds | None], ...]:
         return tuple(
-            (edge, bounds)
-            for tensor, bounds in clamps
-            if bounds is not None
-            for edge in self.graph.edges_of(tensor)
+            (edge, bounds_of(node, self.graph))
+            for node in self.nodes
+            if node.op in CLAMPS
+            for edge in self.graph.edges_of(node.outputs[0])
         )
 
     def rounds(self, form: NormalForm) -> bool:

@@ -134,7 +134,10 @@ class Region:
             candidate
             for candidate in self.claimed
             if candidate.claim is not None and _implies(candidate.claim)
-            if any(exceeds(*clamped) for clamped in candidate.clamped_scales(form))
+            if any(
+                bounds is None or exceeds(scale, bounds)
+                for scale, bounds in candidate.clamped_scales(form)
+            )
             or _is_held_back(candidate, candidate.claim, form, exceeds)
         )
 
