@@ -57,6 +57,8 @@ def _alike(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node, ..
     for softmax in graph.nodes:
         if softmax.op != "Softmax" or _is_of_one_head(graph, softmax):
             continue
+        if not _is_of_rows(graph, softmax):
+            continue
         before = _scored(graph, softmax)
         behind = _weighted(graph, softmax, softmax.inputs[0] not in float32)
         if not before or behind[-1].op != "MatMul":
@@ -230,6 +232,12 @@ def _unsqueezes(graph: Graph, node: Node) -> bool:
 def _is_of_one_head(graph: Graph, softmax: Node) -> bool:
     """Whether it is of a single head of a single sample, whose products are single matrices."""
     return math.prod((graph.type_of(softmax.outputs[0]).shape or (0,))[:-2]) == 1
+
+
+def _is_of_rows(graph: Graph, softmax: Node) -> bool:
+    """Whether it works along the last axis: one of columns is none of an attention."""
+    rank = len(graph.type_of(softmax.outputs[0]).shape or ())
+    return softmax.attributes.get("axis", -1) in (-1, rank - 1)
 
 
 def _is_heads(graph: Graph, tensor: str) -> bool:
