@@ -6,6 +6,7 @@ import pytest
 
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
+from placer.plan import Plan
 from placer.plan.diff import diff_plans
 from placer.prediction.layers.clamps import Bounds, bounds_of
 from tests.prediction.test_onnxruntime_plans import HEAD, plans
@@ -19,6 +20,10 @@ g (float[1,16,32] x) => (float[1,16,8] y)
   [last] y = Tanh(r)
 }}
 """
+READ_FIRST = CLAMPED.replace("float[1,16,8] y", "float[1,16,8] y, float[1,16,8] z").replace(
+    "[last]", "[first] z = Sigmoid(c)\n  [last]"
+)
+LEAVES = CLAMPED.replace("float[1,16,8] y", "float[1,16,8] y, float[1,16,8] c")
 OPEN = CLAMPED.replace("float[1,16,32] x", "float[1,16,32] x, float top")
 READS = [(Edge("x", "product", 0),), (Edge("w", "product", 1),)]
 BEHIND = (Edge("r", "last", 0),)
@@ -92,6 +97,13 @@ ONE_NUMBER = DENSE.replace("float[8] b", "float[1] b")
 READ_TWICE_PAIRS = [(Edge("x", "turn", 0), Edge("t", "last", 0))]
 
 
+def reading_integers(plan: Plan) -> set[frozenset[str]]:
+    """The nodes, but for a Relu or Clip, of each layer that computes from integers."""
+    computing = (layer for layer in plan.layers if layer.kind == "compute")
+    reading = (x for x in computing if any(port.dtype == "uint8" for port in x.inputs))
+    return {frozenset(layer.nodes) - {"act"} for layer in reading}
+
+
 @pytest.mark.parametrize(
     ("text", "pairs", "integers"),
     [
@@ -101,6 +113,8 @@ READ_TWICE_PAIRS = [(Edge("x", "turn", 0), Edge("t", "last", 0))]
         # The bounds of Q's range, -1 and 1, are half a step from its integers.
         (CLAMPED.format(act="Clip(c, down, up)"), [*READS, BEHIND], 0),
         (OPEN.format(act="Clip(c, low, top)"), [*READS, BEHIND], 0),
+        (READ_FIRST.format(act="Relu(c)"), [*READS, BEHIND], 0),
+        (LEAVES.format(act="Relu(c)"), [*READS, BEHIND], 0),
         (SHARED, SHARED_PAIRS, 1),
         (TURNED, TURNED_PAIRS, 1),
         (TWO_TURNS, [(Edge("t", "last", 0),)], 1),
@@ -123,6 +137,8 @@ READ_TWICE_PAIRS = [(Edge("x", "turn", 0), Edge("t", "last", 0))]
         "a pair follows the Clip",
         "a pair covers half a step more than the Clip leaves",
         "the Clip's bound is computed",
+        "the product is read before the Relu, too",
+        "the product is a graph output, too",
         "a pair covers more than the Clip leaves",
         "pairs given apart have the same numbers",
         "two Transposes",
@@ -148,6 +164,7 @@ def test_layers_of_integers(
     for plan in (predicted, built):
         computing = [x for x in plan.layers if x.kind == "compute" and "uint8" in x.output_types]
         assert len(computing) == integers
+    assert reading_integers(predicted) == reading_integers(built)
 
 
 def test_bounds_are_those_of_constants_and_attributes():

@@ -56,28 +56,41 @@ def _number(node: Node, index: int, name: str, graph: Graph) -> float | None:
 def clamp_behind(node: Node, graph: Graph) -> Node | None:
     """The Relu or Clip that alone reads what ``node`` writes."""
     edges = [e for t in node.outputs for e in graph.edges_of(t) if not e.is_graph_output]
-    reader = graph.by_name.get(edges[0].node) if len(edges) == 1 else None
+    return _clamp_at(edges[0], graph) if len(edges) == 1 else None
+
+
+def _clamp_at(edge: Edge, graph: Graph) -> Node | None:
+    reader = graph.by_name.get(edge.node)
     return reader if reader is not None and reader.op in CLAMPS else None
 
 
-def edges_behind_clamp(node: Node, graph: Graph) -> tuple[Edge, ...]:
-    """The edges of what the Relu or Clip that alone reads ``node`` writes."""
-    clamp = clamp_behind(node, graph)
-    return () if clamp is None else tuple(graph.edges_of(clamp.outputs[0]))
+def edges_behind_clamps(node: Node, graph: Graph) -> tuple[Edge, ...]:
+    """The edges of what each Relu or Clip that reads ``node`` writes."""
+    clamps = (_clamp_at(edge, graph) for t in node.outputs for edge in graph.edges_of(t))
+    return tuple(e for clamp in clamps if clamp for e in graph.edges_of(clamp.outputs[0]))
 
 
 def is_held_back(node: Node, graph: Graph, form: NormalForm, exceeds: Exceeds) -> bool:
-    """Whether ``node`` is no layer of integers for the Relu or Clip that alone reads it."""
-    clamp = clamp_behind(node, graph)
+    """Whether ``node`` is no layer of integers for the Relu or Clip that reads it."""
     readers = [edge for tensor in node.outputs for edge in graph.edges_of(tensor)]
+    behind = {edge: _scale_of_dropped(edge, graph, form, exceeds) for edge in readers}
+    if any(behind.values()):  # Q reads the node then, as others that read it do not.
+        return len({behind[edge] or form.scales.get(edge) for edge in readers}) > 1
+    clamp = clamp_behind(node, graph)
     if clamp is None or any(edge in form.scales for edge in readers):
         return False
     edges = graph.edges_of(clamp.outputs[0])
     scales = {form.scales.get(edge) for edge in edges}
-    if len(scales) != 1:
-        return False  # The selectors look past what one node reads.
-    scale = scales.pop()
-    if scale is None:
+    if scales == {None}:
         return len(edges) == 1 and not edges[0].is_graph_output
-    bounds = bounds_of(clamp, graph)
-    return bounds is None or exceeds(scale, bounds)
+    return len(scales) == 1  # The selectors look past what one node reads, such as a Q.
+
+
+def _scale_of_dropped(edge: Edge, graph: Graph, form: NormalForm, exceeds: Exceeds) -> Scale | None:
+    """The scale of Q behind a Relu or Clip at ``edge`` that it makes redundant."""
+    clamp = _clamp_at(edge, graph)
+    if clamp is None or edge in form.scales:
+        return None
+    scales = {form.scales.get(behind) for behind in graph.edges_of(clamp.outputs[0])}
+    scale, bounds = scales.pop() if len(scales) == 1 else None, bounds_of(clamp, graph)
+    return None if scale is None or bounds is None or exceeds(scale, bounds) else scale

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from placer.graph import Edge, Node
 from placer.prediction.layers.claims import FLOAT, Claim, find_claims
-from placer.prediction.layers.clamps import Exceeds, edges_behind_clamp, is_held_back
+from placer.prediction.layers.clamps import Exceeds, edges_behind_clamps, is_held_back
 from placer.prediction.layers.followers import followers
 from placer.prediction.layers.fused_chains import find_fused_chains, merges
 from placer.prediction.layers.integer_readers import IntegerReaders, find_integer_readers
@@ -62,7 +62,7 @@ class Region:
         looked_at += [edge for operand in self.operands.values() for edge in operand.edges]
         for candidate in self.alone:
             looked_at += [
-                e for node in candidate.nodes for e in edges_behind_clamp(node, candidate.graph)
+                e for node in candidate.nodes for e in edges_behind_clamps(node, candidate.graph)
             ]
         return frozenset(looked_at)
 
