@@ -105,7 +105,10 @@ def _narrowed(graph: Graph) -> Graph:
 
 
 def _by_range(ranges: Ranges, types: Mapping[str, str]) -> Callable[[Scale], Scale]:
-    """What makes scales of tensors whose integers and known ranges are the same one."""
+    """What makes scales of tensors whose integers and known ranges are the same one.
+
+    Of a tensor that has several scales only the range of all is known, so they stay as they are.
+    """
     tensors_of: dict[tuple[Range, str | None], set[str]] = {}
     for tensor, found in ranges.items():
         tensors_of.setdefault((_with_zero([found]), types.get(tensor)), set()).add(tensor)
@@ -114,7 +117,7 @@ def _by_range(ranges: Ranges, types: Mapping[str, str]) -> Callable[[Scale], Sca
     def of(scale: Scale) -> Scale:
         known = [ranges[tensor] for tensor in scale.tensors if tensor in ranges]
         own = {types.get(tensor) for tensor in scale.tensors}
-        if len(known) < len(scale.tensors) or len(own) != 1:
+        if scale.variant or len(known) < len(scale.tensors) or len(own) != 1:
             return scale
         tensors = alike.get((_with_zero(known), own.pop()), scale.tensors)
         return scale._replace(tensors=tensors)

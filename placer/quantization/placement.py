@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from placer.quantization.scheme import FLOAT8, Format, Scheme
 class ScaleGroup(NamedTuple):
     """Edges that share one scale. ``format``: of their pairs, None where it is the scheme's own.
 
-    ``variant``: tells apart the scales that a file has for the same tensors.
+    ``variant``: tells apart the scales that a file has for one tensor, from 1 on; 0: it has one.
     """
 
     edges: frozenset[Edge]
@@ -62,8 +63,8 @@ class Placement:
     Edges of one tensor inside a group share one Q/DQ pair. ``per_tensor``: edges of weights that
     have one scale where the scheme gives them one for each channel. ``base``: the type that what is
     not quantized is computed in, where the search decides on it and it is another than the model's
-    own. Two placements are equal exactly if their partitions, these edges and this type are,
-    however reached.
+    own. Two placements are equal exactly if their partitions with the formats and variants, these
+    edges and this type are, however reached.
     """
 
     groups: frozenset[ScaleGroup]
@@ -114,13 +115,22 @@ class Placement:
 
     @staticmethod
     def of_scales(groups: Iterable[ScaleGroup]) -> Placement:
-        """A scale for each of ``groups``; those of the same tensors are numbered as variants."""
-        seen: Counter[tuple[frozenset[str], Format | None]] = Counter()
+        """A scale for each of ``groups``; those that share a tensor are numbered as variants.
+
+        So they stay apart whatever edges they lose.
+        """
+        ordered = sorted(groups, key=lambda group: min(group.edges))
+        kinds = [{(edge.tensor, group.format) for edge in group.edges} for group in ordered]
+        count = Counter(kind for own in kinds for kind in own)
+        taken: dict[tuple[str, Format | None], set[int]] = {kind: set() for kind in count}
         numbered = set[ScaleGroup]()
-        for group in sorted(groups, key=lambda group: min(group.edges)):
-            kind = frozenset(edge.tensor for edge in group.edges), group.format
-            numbered.add(group._replace(variant=seen[kind]))
-            seen[kind] += 1
+        for group, own in zip(ordered, kinds, strict=True):
+            others = set[int]().union(*(taken[kind] for kind in own))
+            is_one = all(count[kind] == 1 for kind in own)
+            variant = 0 if is_one else next(n for n in itertools.count(1) if n not in others)
+            numbered.add(group._replace(variant=variant))
+            for kind in own:
+                taken[kind].add(variant)
         return Placement(frozenset(numbered))
 
     @cached_property
@@ -153,7 +163,7 @@ class Placement:
 
     def in_format(self, chosen: Format | None) -> Placement:
         """This placement with all its groups in ``chosen``; None: the scheme's own format."""
-        groups = frozenset(ScaleGroup(group.edges, chosen) for group in self.groups)
+        groups = frozenset(group._replace(format=chosen) for group in self.groups)
         return Placement(groups, self.per_tensor, self.base)
 
     def without(self, edges: Container[Edge]) -> Placement:
@@ -231,7 +241,9 @@ def _lines(
     for group in groups:
         edges = sorted(group.edges)
         line = _line(edges, per_tensor)
-        yield edges, line if group.format is None else f"{line} in {group.format}"
+        if group.format is not None:
+            line += f" in {group.format}"
+        yield edges, f"{line} by scale {group.variant}" if group.variant else line
 
 
 def _line(edges: Iterable[Edge], per_tensor: frozenset[Edge]) -> str:

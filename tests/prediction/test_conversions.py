@@ -1,6 +1,9 @@
 """Which conversions remain: pairs that share a layer, move over others, and meet in a Concat."""
 
 from placer.graph import Edge
+from placer.prediction.layers.motion import normal_form
+from placer.quantization import Placement
+from placer.quantization.placement import ScaleGroup
 from tests.prediction.small_rules import (
     BLOCK,
     FORK,
@@ -30,6 +33,16 @@ def test_each_scale_has_a_quantize_of_its_own():
     ]
     quantize = [x for x in prediction.layers if x.layer.kind == "quantize"]
     assert [x.edges for x in quantize] == [(X,), (TO_2,), (TO_3,)]
+
+
+def test_scales_of_one_tensor_stay_two_when_one_loses_another_tensor():
+    """Files have such: one scale for x and c, and another one for c."""
+    groups = (ScaleGroup(frozenset(edges)) for edges in ([X, TO_2], [TO_3]))
+    placement = Placement.of_scales(groups).without({X})
+    assert placement != Placement.of_groups([[TO_2], [TO_3]])
+    assert placement.id != Placement.of_groups([[TO_2], [TO_3]]).id
+    form = normal_form(placement, ())
+    assert form.scales[TO_2] != form.scales[TO_3]
 
 
 def test_agreeing_readers_get_integers_and_a_reader_that_no_rule_covers_a_dequantize():

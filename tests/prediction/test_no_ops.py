@@ -12,7 +12,7 @@ from placer.prediction.layers.no_ops import eliminated_by_onnxruntime, without_n
 from placer.prediction.layers.predictor import Predictor
 from placer.prediction.select import make_predictor
 from placer.quantization import Placement
-from placer.quantization.placement import Change
+from placer.quantization.placement import Change, ScaleGroup
 from placer.rules.behaviour import Behaviour
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
@@ -46,6 +46,15 @@ def test_readers_read_what_idle_nodes_read():
     # A pair before all of them is one before each reader.
     assert set(left.moved[Edge("x", "bias1", 1)]) == {Edge("x", "conv1", 0), Edge("x", "scale1", 0)}
     assert left.moved[Edge("c", "conv1", 0)] == (Edge("x", "conv1", 0),)
+
+
+def test_pairs_that_come_onto_one_edge_are_one_scale():
+    """Also where the tensor of one of them has another scale for another reader."""
+    edges = [Edge("b", "slice1", 0), Edge("b", "scale1", 0), Edge("c", "conv1", 0)]
+    placement = Placement.of_scales(ScaleGroup(frozenset([edge])) for edge in edges)
+    placed = without_no_ops(graph_of_text(TEXT)).placed(placement)
+    assert placed.sorted() == [[Edge("x", "conv1", 0)], [Edge("x", "scale1", 0)]]
+    assert len({group.variant for group in placed.groups}) == 2
 
 
 def test_what_changes_a_value_or_a_shape_or_leaves_the_graph_stays():

@@ -18,7 +18,8 @@ from placer.model import load_model
 from placer.plan import Plan
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
-from placer.quantization import EMPTY, Placement
+from placer.quantization import EMPTY, Placement, Range
+from placer.quantization.placement import ScaleGroup
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
 from tests.prediction.test_openvino_plans import layers, varied
@@ -384,3 +385,21 @@ def test_float_kernels_are_predicted_as_they_are_built(
     assert layers(predicted) == layers(built)
     for plan in (predicted, built):
         assert sum(x.kind in ("quantize", "dequantize") for x in plan.layers) == conversions
+
+
+def test_scales_of_one_tensor_are_not_those_of_its_whole_range():
+    """Which z has: x has one for each reader, and only their common range is known."""
+    text = """
+        g (float[1,16,8,8] x, float[1,16,8,8] z) => (float[1,48,8,8] y) {
+          [pool1] p = MaxPool<kernel_shape = [1, 1]>(x)
+          [pool2] q = MaxPool<kernel_shape = [1, 1]>(x)
+          [pool3] r = MaxPool<kernel_shape = [1, 1]>(z)
+          [join] y = Concat<axis = 1>(p, q, r)
+        }"""
+    graph = graph_of_text(HEAD + text)
+    edges = [Edge("x", "pool1", 0), Edge("x", "pool2", 0), Edge("z", "pool3", 0)]
+    placement = Placement.of_scales(ScaleGroup(frozenset([edge])) for edge in edges)
+    ranges = dict.fromkeys("xz", Range(0.0, 2.0))
+    predictor = make_predictor(graph, PACK, Target(), "float", ranges=ranges)
+    scales = predictor.predict(placement).form.scales
+    assert len({scales[edge] for edge in edges}) == 3

@@ -83,7 +83,7 @@ def expected_placement(placement: Placement, ranges: dict[str, float]) -> Placem
         for edge in group.edges:
             key = edge.tensor if edge.tensor in CONSTANTS else limit
             groups.setdefault(key, set()).add(edge)
-    return Placement.of_groups(groups.values())
+    return Placement.of_scales(ScaleGroup(frozenset(edges)) for edges in groups.values())
 
 
 @st.composite

@@ -7,7 +7,7 @@ and so are range and scale. So are those of nodes that compute the same, of whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placer.graph import Edge, Graph, Node
@@ -50,13 +50,14 @@ class WithoutNoOps:
         if not touched:
             return placement
         moved = set[ScaleGroup]()
-        for kind in {(group.format, group.variant) for group in touched}:
-            edge_sets = [g.edges for g in touched if (g.format, g.variant) == kind]
-            sets = [{x for e in edges for x in self.moved.get(e, (e,))} for edges in edge_sets]
-            moved.update(ScaleGroup(edges, *kind) for edges in _joined(sets))
-        weights = (x for e in placement.per_tensor for x in self.moved.get(e, (e,)))
+        for chosen in {group.format for group in touched}:
+            here = [(self._moved(g.edges), g.variant) for g in touched if g.format == chosen]
+            moved.update(ScaleGroup(edges, chosen, first) for edges, first in _joined(here))
         groups = placement.groups.difference(touched).union(moved)
-        return Placement(groups, frozenset(weights), placement.base)
+        return Placement(groups, self._moved(placement.per_tensor), placement.base)
+
+    def _moved(self, edges: Iterable[Edge]) -> frozenset[Edge]:
+        return frozenset(x for edge in edges for x in self.moved.get(edge, (edge,)))
 
 
 # Whether an engine takes out a node of a graph that hands on the tensor it is asked with.
@@ -175,10 +176,12 @@ def _ends(
         yield from _ends(graph, later, origins, no_ops, merged)
 
 
-def _joined(groups: Sequence[set[Edge]]) -> list[frozenset[Edge]]:
-    """``groups``, of which those that share an edge are one."""
-    kept = [group for group in groups if group]
-    return [frozenset[Edge]().union(*(kept[i] for i in part)) for part in connected(kept)]
+def _joined(groups: Sequence[tuple[frozenset[Edge], int]]) -> Iterator[tuple[frozenset[Edge], int]]:
+    """``groups`` with their variants, of which those that share an edge are the first of them."""
+    kept = [(edges, variant) for edges, variant in groups if edges]
+    for part in connected([edges for edges, _ in kept]):
+        edges = frozenset[Edge]().union(*(kept[i][0] for i in part))
+        yield edges, min(kept[i][1] for i in part)
 
 
 def _may_go(graph: Graph, node: Node) -> bool:
