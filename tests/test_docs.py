@@ -27,7 +27,7 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Names of the recipes' models, in the order of RECIPES.
-NAMES = ("stem", "concat", "scales", "upsample", "swish", "residual", "eager")
+NAMES = ("stem", "concat", "scales", "upsample", "swish", "residual", "eager", "attention")
 COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
