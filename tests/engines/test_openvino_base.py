@@ -123,5 +123,6 @@ def test_the_result_says_the_type_that_it_was_judged_in_and_a_resumed_run_keeps_
     judged: dict[int | None, tuple[str, str | None]] = {
         trial.number: (trial.placement, trial.base) for trial in result.trials
     }
-    judged[None] = (EMPTY.id, base)  # The float model is no trial.
+    float_model = EMPTY.computed_in(None if base == "float" else base)
+    judged[None] = (float_model.id, base)  # It is no trial.
     assert judged[result.best.trial] == (result.best.placement, base)
