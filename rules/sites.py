@@ -157,16 +157,20 @@ def apply_layouts(
     edges: set[Edge] = set()
     shared: list[tuple[str, ...]] = []
     votes: set[Vote] = set()
-    waiting = chosen
-    while ready := [layout for layout in waiting if layout.requires <= edges]:
-        waiting = [layout for layout in waiting if not layout.requires <= edges]
+    ready = [layout for layout in chosen if not layout.requires]
+    waiting = [layout for layout in chosen if layout.requires]
+    while ready:
         for layout in ready:
-            quantized = layout.quantize - floats - _incomplete(layout, floats)
+            quantized = layout.quantize - floats
+            if layout.all_or_none:
+                quantized -= _incomplete(layout, floats)
             edges |= quantized
             shared += layout.shared
             if with_formats:
                 wanted = _wanted(layout, votes)
                 votes.update((edge, wanted, edge in layout.own) for edge in quantized)
+        ready = [layout for layout in waiting if layout.requires <= edges]
+        waiting = [layout for layout in waiting if not layout.requires <= edges]
     return frozenset(edges), tuple(shared), frozenset(votes)
 
 

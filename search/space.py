@@ -114,9 +114,11 @@ class Space:
         layout_of = {}
         for group in self.groups:
             layout = choices.get(group.name, group.default)
-            for site in group.sites:
-                of_site = choices.get(site_key(site), group.default)
-                layout_of[site.name] = of_site if layout == PER_SITE else layout
+            if layout == PER_SITE:
+                for site in group.sites:
+                    layout_of[site.name] = choices.get(site_key(site), group.default)
+            else:
+                layout_of.update((site.name, layout) for site in group.sites)
         return layout_of
 
     def choices(self, layouts: Mapping[str, str]) -> dict[str, str]:
