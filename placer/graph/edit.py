@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from placer.graph.external_data import is_external, tensor_bytes
 from placer.graph.index import NUMBERS, WITHOUT_GRAPHS, captured_tensors
@@ -33,15 +33,18 @@ def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-        for subgraph in subgraphs(node):
-            yield from all_tensors(subgraph)
+            for subgraph in _graphs(attribute):
+                yield from all_tensors(subgraph)
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """Graphs among the node's attributes (If, Loop, Scan)."""
     for attribute in node.attribute:
-        if attribute.type in WITHOUT_GRAPHS:
-            continue
+        yield from _graphs(attribute)
+
+
+def _graphs(attribute: AttributeProto) -> Iterator[GraphProto]:
+    if attribute.type not in WITHOUT_GRAPHS:
         yield from attribute.graphs
         if attribute.HasField("g"):
             yield attribute.g

@@ -27,6 +27,10 @@ _PACKED_BITS: dict[int, int] = {
     TensorProto.INT2: 2,
     TensorProto.UINT2: 2,
 }
+_BITS = {
+    dtype: _PACKED_BITS.get(dtype, 8 * onnx.helper.tensor_dtype_to_np_dtype(dtype).itemsize)
+    for dtype in _TYPES
+}
 # A protobuf message may hold 2 GiB; leave room for the graph itself.
 MAX_INLINE_BYTES = 1_800_000_000
 
@@ -41,9 +45,7 @@ def tensor_bytes(tensor: TensorProto) -> int:
 
     Strings count as 8 bytes each.
     """
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    bits = _PACKED_BITS.get(tensor.data_type, 8 * int(dtype.itemsize))
-    return int(math.prod(tensor.dims) * bits + 7) // 8
+    return int(math.prod(tensor.dims) * _BITS[tensor.data_type] + 7) // 8
 
 
 def check_tensors(tensors: Iterable[TensorProto], base_dir: Path, model: Path) -> None:
