@@ -25,6 +25,7 @@ EXPORTED = (
     "defaults_lot",
     "deployed",
     "eighth_lot",
+    "eleventh_lot",
     "exported",
     "exported_aside",
     "exported_more_pairs",

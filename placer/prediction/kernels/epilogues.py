@@ -294,14 +294,17 @@ class Epilogues:
         """Whether a Conv reads one part of a joined tensor and ``unit`` writes another one.
 
         A generated kernel does not read what it writes; prepared ones do (blocks of ELAN, eight
-        small graphs). Depthwise Convs read a copy.
+        small graphs). Depthwise Convs read a copy. Nor does a matrix product write a part (12).
         """
         if product.node.op not in CONVS or product.depthwise:
             return False
+        written = self._joined_by([r for _, r in unit.readers])
+        if is_matrix_conv(self._graph, product.node):
+            return bool(written)
         tensors = {edge.tensor for edge, _ in product.reads}
         sources = [w for _, w in product.reads if w is not None]
         readers = [r for w in sources for edge, r in w.readers if edge.tensor in tensors]
-        return bool(self._joined_by(readers) & self._joined_by([r for _, r in unit.readers]))
+        return bool(self._joined_by(readers) & written)
 
     def _joined_by(self, readers: Sequence[Unit]) -> set[int]:
         """Those of ``readers`` that join floats in place, by index, and what joins them again."""

@@ -13,7 +13,7 @@ from placer.prediction.kernels.names import KernelNames, squeezes
 from placer.prediction.kernels.parts import CONVS, VIEWS, Unit, is_padded
 from placer.prediction.kernels.ports import KernelPorts
 from placer.prediction.kernels.units import Units
-from placer.prediction.kernels.views import SWAPPED, keeps_all, leaves_turned
+from placer.prediction.kernels.views import SWAPPED, is_matrix_conv, keeps_all, leaves_turned
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.motion import Scale
@@ -30,6 +30,7 @@ class KernelLayers:
         self._ports = KernelPorts(units, kernels, base, integer)
         self._names = KernelNames(units, kernels)
         self._weights_made: set[tuple[str, Scale]] = set()  # Shared weights are dequantized once.
+        self._copied: set[str] = set()  # Joined tensors that are read as matrices.
 
     def layers(self) -> Iterator[PredictedLayer]:
         """The kernels in the order of their last units."""
@@ -46,6 +47,7 @@ class KernelLayers:
             elif not self._is_gone(units):
                 yield from self._weights(units)
                 yield from self._copied_part(units)
+                yield from self._copied_matrix(units)
                 yield from self._kernel(units)
                 yield from self._reordered(units)
             elif all(self._is_view(unit) for unit in units):
@@ -236,6 +238,24 @@ class KernelLayers:
         made = (Port(self._base, tensor=edge.tensor),)
         layer = Layer(f"copy for {names[0]}", "Generated", names, made, made)
         yield PredictedLayer(layer, (), None, ())
+
+    def _copied_matrix(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
+        """The copy of what is joined in place for the 1x1 Convs that read it as a matrix.
+
+        All of them read one copy. Those that add another map are no matrix products (20
+        small graphs, as necks of YOLO and blocks of DenseNet).
+        """
+        behind = [unit for unit in units if unit.generated]
+        if any(unit.node.op == "Add" for unit in behind):
+            return
+        for unit in units:
+            if unit.role != "product" or not is_matrix_conv(self._graph, unit.node):
+                continue
+            edge, writer = unit.reads[0]
+            floats = edge not in self._form.scales and edge.tensor not in self._copied
+            if floats and writer is not None and self._kernels.is_in_place(writer):
+                self._copied.add(edge.tensor)
+                yield self._conversion("reformat", edge, self._base, self._base)
 
     def _cleared(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         """What clears the memory that a kernel counts its blocks of threads in."""

@@ -59,7 +59,26 @@ SLICED = """
       [join1] j = Concat<axis = 1>(a, b, d)
       [conv3] out = Conv(j, w3)
     }"""
+JOINED = """
+    (float[1,8,8,8] x) => (float[1,64,8,8] out)
+    <float[256,8,3,3] w1 = {1}, float[128,256,1,1] w2 = {1}, float[256,384,1,1] w3 = {1},
+     float[256,384,1,1] w4 = {1}, float[64,512,3,3] w5 = {1}, float[256] b = {1}> {
+      [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b)
+      [relu1] r = Relu(c)
+      [conv2] d = Conv(r, w2)
+      [relu2] q = Relu(d)
+      [join1] j = Concat<axis = 1>(r, q)
+      [conv3] e = Conv(j, w3, b)
+      [gate3] s = Sigmoid(e)
+      [silu3] t = Mul(e, s)
+      [conv4] f = Conv(j, w4, b)
+      [relu4] u = Relu(f)
+      [join2] k = Concat<axis = 1>(t, u)
+      [conv5] l = Conv<pads = [1, 1, 1, 1]>(k, w5)
+      [relu5] out = Relu(l)
+    }"""
 GRAPHS = {
+    "joined tensors are copied for matrix products, whose SiLU joins what it makes": ("", JOINED),
     "slices of what a matrix product wrote are of one kernel": ("", SLICED),
     "a matrix product adds nothing behind its activation": ("", added(SILU)),
     "as a Conv of fewer channels does": ("", added(SILU, 64)),
@@ -80,6 +99,18 @@ def test_the_input_is_cast_before_anything_reads_it(tmp_path: Path):
     plan = predicted(model_of(text_of(TWO_DEPTHS, 17), tmp_path).graph, EMPTY)
 
     assert ("add1", "conv2", "relu2") in [layer.nodes for layer in plan.layers]
+
+
+def test_one_copy_of_a_joined_tensor_is_read_as_a_matrix(tmp_path: Path):
+    plan = predicted(model_of(text_of(JOINED, 17), tmp_path).graph, EMPTY)
+
+    assert [layer.name for layer in plan.of_kind("reformat")][1:-1] == ["reformat j"]
+    assert [layer.nodes for layer in plan.of_kind("compute")][2:] == [
+        ("conv3",),
+        ("gate3", "silu3"),
+        ("conv4", "relu4"),
+        ("conv5", "relu5"),
+    ]
 
 
 test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=17)
