@@ -203,6 +203,11 @@ class Rule(Strict):
         description="Edges that need unsigned integers where the scheme's activations may be "
         "signed: what is quantized at them, or where pairs move on to them, is uint8.",
     )
+    symmetric: list[Reference] = Field(
+        default=[],
+        description="Edges on which signed integers are read only where their zero point is 0; "
+        "others are read in float.",
+    )
     shared: list[Reference] = Field(
         default=[],
         description="Edges on which integers are read only where another edge of the tensor, none "
@@ -240,7 +245,7 @@ class Rule(Strict):
         for tensor in self.read_behind:
             if tensor not in names:
                 raise ValueError(f"read_behind: unknown tensor '{tensor}'")
-        for field in ("signed", "unsigned", "shared"):
+        for field in ("signed", "unsigned", "symmetric", "shared"):
             for reference in getattr(self, field):
                 self._check_reference(field, reference, names)
         return self

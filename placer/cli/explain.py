@@ -69,6 +69,14 @@ def explain_command(
             rich_help_panel="Engine",
         ),
     ] = False,
+    signed_products: Annotated[
+        bool | None,
+        typer.Option(
+            help="Whether the CPU multiplies int8 by int8 (AMX-INT8, AVX-VNNI-INT8).",
+            show_default="as this machine's",
+            rich_help_panel="Engine",
+        ),
+    ] = None,
     pack: Annotated[
         str | None,
         option("pack", default="the one that the placement or model names, the fit's, or tensorrt"),
@@ -123,6 +131,7 @@ def explain_command(
         fix=fixes_of(fix or []),
         actual=actual,
         profile=profile,
+        signed_products=signed_products,
     )
     if plan_file is not None:
         explained.write_plan(plan_file)

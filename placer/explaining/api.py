@@ -12,6 +12,7 @@ from typing import Any
 from placer.common.collector import without_collection
 from placer.common.files import write_text
 from placer.common.names import unknown
+from placer.common.processor import multiplies_signed
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.engines.estimated.fusion_model import BASES
 from placer.errors import InputError
@@ -146,6 +147,7 @@ def explain(
     fix: Mapping[str, float] | None = None,
     actual: str | PathLike[str] | None = None,
     profile: str | PathLike[str] | None = None,
+    signed_products: bool | None = None,
 ) -> ModelExplanation:
     """Match rules, decide each site, predict the plan and find the conversions that stay layers.
 
@@ -158,6 +160,8 @@ def explain(
     ``fix``: values of inputs that become constants, as in ``optimize``.
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
+    ``signed_products``: whether the processor that will run the model has products of two int8
+    operands (AMX-INT8, AVX-VNNI-INT8); by default as this machine's. GPUs do not ask.
 
     Raises InputError for wrong input.
     """
@@ -172,7 +176,8 @@ def explain(
     base = base or base_of(device)
     if base not in BASES:
         raise InputError(unknown("base", base, BASES))
-    target = target_on(device, weak)
+    signed = multiplies_signed() if signed_products is None else signed_products
+    target = target_on(device, weak, signed)
     given = optima(given_ranges(shapes))
     with without_collection():
         placed = placed_model(path, source, given, fix, rules)

@@ -99,6 +99,7 @@ class BuildTarget:
     ``twins``: by node the names of equal ones that are computed with it.
     ``exceeds``: whether Q of a scale leaves a Relu or Clip before it, so that no kernel of
     integers applies it; None where all do.
+    ``symmetric``: edges on which int8 is read only where it has no zero point.
     ``alike``: the scale that stands for all of the same numbers; None where they are told apart.
     """
 
@@ -115,6 +116,7 @@ class BuildTarget:
     twins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exceeds: Exceeds | None = None
     alike: Callable[[Scale], Scale] | None = None
+    symmetric: frozenset[Edge] = frozenset()
 
     @property
     def rounds_alone(self) -> bool:
@@ -139,6 +141,12 @@ class BuildTarget:
         if self.integers is None or scale is None:
             return self.integer
         return self.integers(scale)
+
+    def is_read_in_float(self, edge: Edge, scale: Scale) -> bool:
+        """Whether no kernel reads the integers of ``scale`` on ``edge``, for their zero point."""
+        if edge not in self.symmetric or self.has_zero_point is None:
+            return False
+        return self.integer_of(edge.tensor, scale) == "int8" and self.has_zero_point(scale)
 
     def properties_of(self, tensor: str) -> tuple[str, str | None, bool, bool]:
         """What is told of ``tensor`` here: its integers, its type outside, its zero point, and

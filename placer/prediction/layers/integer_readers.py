@@ -70,6 +70,7 @@ def rounded(
     integer_readers: IntegerReaders,
     verdicts: Mapping[Edge, bool | None],
     has_zero_point: Callable[[Scale], bool],
+    is_read_in_float: Callable[[Edge, Scale], bool],
 ) -> Rounded:
     """What a layer rounds to by itself.
 
@@ -93,7 +94,12 @@ def rounded(
     for key, edges in edges_of.items():
         if any(edge in form.second for edge in edges):
             continue
-        floats = [edge for edge in edges if not _is_taken(edge, form, integer_readers, verdicts)]
+        floats = [
+            edge
+            for edge in edges
+            if is_read_in_float(edge, key[1])
+            or not _is_taken(edge, form, integer_readers, verdicts)
+        ]
         rounds = is_pointwise or not is_kernel or not has_zero_point(key[1])
         if len(floats) == len(edges):
             if rounds or all(verdicts.get(edge) is False for edge in edges):

@@ -71,7 +71,7 @@ def _decide(
     form = NormalForm(_given(asked.edges, scales), _given(asked.linked, second))
     decided: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
     shifts = target.has_zero_point
-    candidates = region.candidates(form, shifts or _always, target.exceeds)
+    candidates = region.candidates(form, shifts or _always, target.exceeds, target.is_read_in_float)
     shifts = shifts or _never
     verdicts = _verdicts(region, candidates.values(), form, shifts) if target.rounds_alone else {}
     moved = _moved(candidates.values(), form)
@@ -82,7 +82,14 @@ def _decide(
         feeds = _feeds_float_conv(target, candidate, form)
         found_rounded = NO_ROUNDED
         if target.rounds_alone:
-            found_rounded = rounded(candidate, form, region.integer_readers, verdicts, shifts)
+            found_rounded = rounded(
+                candidate,
+                form,
+                region.integer_readers,
+                verdicts,
+                shifts,
+                target.is_read_in_float,
+            )
         decided[position] = paired(
             candidate,
             chains,

@@ -216,6 +216,11 @@ def find_signed(matches: Matches, rules: Iterable[Rule]) -> frozenset[Edge]:
     return frozenset(_wanted([(rule, rule.signed) for rule in rules], matches))
 
 
+def find_symmetric(matches: Matches, rules: Iterable[Rule]) -> frozenset[Edge]:
+    """The edges of ``Rule.symmetric``."""
+    return frozenset(_wanted([(rule, rule.symmetric) for rule in rules], matches))
+
+
 def find_shared(matches: Matches, rules: Iterable[Rule]) -> Mapping[Edge, tuple[Edge, ...]]:
     """The edges of ``Rule.shared``, each with those of which one must carry the same pair."""
     edges = frozenset(_wanted([(rule, rule.shared) for rule in rules], matches))

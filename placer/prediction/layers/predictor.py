@@ -38,6 +38,7 @@ from placer.prediction.layers.passages import (
     find_links,
     find_passages,
     find_signed,
+    find_symmetric,
     find_unsigned,
     linked_nodes,
 )
@@ -122,6 +123,7 @@ class Predictor:
             self._left.twins,
             exceeds,
             alike,
+            find_symmetric(matches, rules),
         )
         self._scale_of = self._target.scale_of
         self._requantizes = requantizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from placer.common.files import read_text
@@ -74,12 +75,17 @@ def make_estimator(graph: Graph, device: Device | None) -> Estimator:
     return Roofline(graph, device, load_layer_classes())
 
 
-def target_on(device: Device | None, weak: bool = False) -> Target:
-    """What is predicted for: types are strong unless ``weak``, or as the fit's builds had them."""
+def target_on(
+    device: Device | None, weak: bool = False, signed_products: bool | None = None
+) -> Target:
+    """What is predicted for: types are strong unless ``weak``, or as the fit's builds had them.
+
+    ``signed_products``: of the processor, where ``device`` is no GPU.
+    """
     if device is None:
-        return Target(typing="weak" if weak else "strong")
+        return Target(typing="weak" if weak else "strong", signed_products=signed_products)
     if isinstance(device, Fit):
-        return device.target
+        return replace(device.target, signed_products=signed_products)
     return Target(compute_capability=device.compute_capability, typing="weak" if weak else "strong")
 
 
