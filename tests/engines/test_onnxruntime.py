@@ -286,6 +286,32 @@ def test_a_transpose_that_was_moved_and_an_operator_that_was_taken_apart_are_lay
     ]
 
 
+BESIDE_LAYOUTS = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,64,16] x, float[1,16,8,8] z) => (float[1,16,8,8] y)
+<int64[4] shape = {1, 16, 8, 8}, float[16,1,1] k = {1}, float[16,16,3,3] w = {1}> {
+  [move1] t = Transpose<perm = [0, 2, 1]>(x)
+  [reshape1] r = Reshape(t, shape)
+  [mul1] m = Mul(r, k)
+  [conv1] c = Conv<pads = [1, 1, 1, 1]>(z, w)
+  [add1] y = Add(m, c)
+}
+"""
+
+
+def test_transposes_to_another_layout_are_not_one_that_was_moved(save: Save):
+    model = load_model(save(BESIDE_LAYOUTS))
+    pairs = [Edge("z", "conv1", 0), Edge("w", "conv1", 1), Edge("c", "add1", 1)]
+    scheme = PACK.manifest.scheme
+    ranges = calibrate(model, {"z", "c"}, synthetic_dataset(model, 1, 0))
+    candidate = Inserter(model, scheme).insert(Placement.of(pairs), ranges.ranges("minmax", scheme))
+    plan = OnnxRuntimeEngine().compile(candidate, model.base_dir).plan()
+    # ONNX Runtime calls the first "Transpose", and those around the Conv "Transpose_token_1".
+    turned = [layer for layer in plan.layers if layer.op == "Transpose"]
+    assert [layer.nodes for layer in turned if layer.kind == "compute"] == [("move1",)]
+    assert len(turned) == 3
+
+
 UNBLOCKED = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,18,8,8] x) => (float[1,18,8,8] y)

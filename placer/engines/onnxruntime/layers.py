@@ -164,10 +164,13 @@ def _whole_functions(layers: Iterable[Layer]) -> Iterator[Layer]:
 
 
 def _fused_name(node: onnx.NodeProto, known: Mapping[str, object]) -> str:
-    """What the node is called in the fused graph; its own name if it is not there."""
+    """What the node is called in the fused graph; its own name if it is not there.
+
+    A new node is called after its operator, as many are: that is the name of none before it.
+    """
     name = _name(node)
     short = re.sub(r"_token_\d+$", "", name)
-    return name if name in known else short
+    return name if name in known or short == node.op_type else short
 
 
 def _name(node: onnx.NodeProto) -> str:
