@@ -41,6 +41,7 @@ EXPORTED = (
     "openvino_second_lot",
     "ort_lot",
     "ort_second_lot",
+    "ort_third_lot",
     "paired",
     "published",
     "second_lot",
