@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import nnls
+from scipy.sparse import csr_array
 
 from placer.common.blas import one_blas_thread
 from placer.fitting.equations import WIDTH, Build, Network, System
@@ -92,10 +93,11 @@ def _solve(
     columns = system.joined(level, kinds)
     before = np.concatenate([_prior(kind, solved) for kind in kinds])
     pull = _pull(columns, before)
-    solution, trust = before, np.ones(len(columns))
+    solution, trust = before, np.ones(columns.shape[0])
     for _ in range(_ROUNDS):
         weights = (system.weights * trust) ** 2
-        products = columns.T @ (columns * weights[:, None]) + np.diag(pull)
+        weighted = columns.multiply(weights[:, None]).tocsr()
+        products = (columns.T @ weighted).toarray() + np.diag(pull)
         sums = columns.T @ (weights * system.values) + pull * before
         solution = _non_negative(products, sums)
         off = np.abs(columns @ solution - system.values)
@@ -104,10 +106,10 @@ def _solve(
         solved[kind] = solution[WIDTH * index : WIDTH * (index + 1)]
 
 
-def _pull(columns: np.ndarray, before: np.ndarray) -> np.ndarray:
+def _pull(columns: csr_array, before: np.ndarray) -> np.ndarray:
     """Of each figure how much its squared distance from ``before`` counts, that of the ancestor."""
     # What a figure of 1 makes of a build's time on average, where there is some of the kind.
-    share = np.abs(columns).sum(axis=0) / np.maximum((columns != 0).sum(axis=0), 1)
+    share = np.abs(columns).sum(axis=0) / np.maximum(columns.count_nonzero(axis=0), 1)
     share = np.maximum(share, 1e-9)
     by_ancestor = np.repeat((share * before).reshape(-1, WIDTH).sum(axis=1), WIDTH)
     relative = np.divide(share, by_ancestor, out=np.zeros_like(share), where=by_ancestor > 0)

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.stats import theilslopes
 
 from placer.prediction.times.costs import CostTable
@@ -106,10 +107,10 @@ class Equation(NamedTuple):
 
 @dataclass(frozen=True)
 class System:
-    """Equations of all networks: ``columns`` has ``WIDTH`` for each of ``keys``."""
+    """Equations of all networks: ``columns`` has ``WIDTH`` for each of ``keys``, most of them 0."""
 
     keys: tuple[CostKey, ...]
-    columns: np.ndarray
+    columns: csr_array
     values: np.ndarray
     weights: np.ndarray
 
@@ -120,20 +121,23 @@ class System:
         equations = [one for network in networks for one in _of_network(network, profiler, known)]
         keys = tuple(sorted({key for equation in equations for key in equation.features}))
         place = {key: WIDTH * index for index, key in enumerate(keys)}
-        columns = np.zeros((len(equations), WIDTH * len(keys)))
-        for row, equation in enumerate(equations):
-            for key, values in equation.features.items():
-                columns[row, place[key] : place[key] + WIDTH] = values
+        figures = [figure for equation in equations for figure in equation.features.values()]
+        starts = [place[key] for equation in equations for key in equation.features]
+        ends = np.cumsum([0, *(WIDTH * len(equation.features) for equation in equations)])
+        indices = np.add.outer(np.array(starts, dtype=int), np.arange(WIDTH)).ravel()
+        data = np.concatenate([np.zeros(0), *figures])
+        columns = csr_array((data, indices, ends), shape=(len(equations), WIDTH * len(keys)))
+        columns.eliminate_zeros()
         values = np.array([equation.value for equation in equations])
         return System(keys, columns, values, np.array([e.weight for e in equations]))
 
-    def joined(self, level: Mapping[CostKey, CostKey], kinds: Sequence[CostKey]) -> np.ndarray:
+    def joined(self, level: Mapping[CostKey, CostKey], kinds: Sequence[CostKey]) -> csr_array:
         """The columns of ``kinds``, each the sum of those that it stands for."""
         place = {kind: WIDTH * index for index, kind in enumerate(kinds)}
-        columns = np.zeros((len(self.values), WIDTH * len(kinds)))
-        for index, key in enumerate(self.keys):
-            start, column = place[level[key]], WIDTH * index
-            columns[:, start : start + WIDTH] += self.columns[:, column : column + WIDTH]
+        starts = np.array([place[level[key]] for key in self.keys], dtype=int)
+        to = np.add.outer(starts, np.arange(WIDTH)).ravel()
+        ones = (np.ones(len(to)), (np.arange(len(to)), to))
+        columns: csr_array = self.columns @ csr_array(ones, shape=(len(to), WIDTH * len(kinds)))
         return columns
 
 
