@@ -48,10 +48,25 @@ def _fitted(networks: Sequence[Network], known: CostTable | None) -> CostTable:
         key for network in networks for build in network.builds for key in _with_ancestors(build)
     )
     memory = known.memory if known else FAST_MEMORY
-    unscaled = CostTable((_cost(key, own, 0) for key, own in solved.items()), memory)
+    unscaled = CostTable((_cost(key, own) for key, own in solved.items()), memory)
     scale = _scale(networks, unscaled)
-    costs = (_cost(key, scale * figures, counts[key]) for key, figures in sorted(solved.items()))
+    largest = _largest(networks)
+    costs = (
+        _cost(key, scale * figures, counts[key], largest.get(key))
+        for key, figures in sorted(solved.items())
+    )
     return CostTable(costs, memory)
+
+
+def _largest(networks: Sequence[Network]) -> dict[CostKey, tuple[float, float, float]]:
+    """The most operations, megabytes read and written of a part of each kind and its ancestors."""
+    largest: dict[CostKey, tuple[float, float, float]] = {}
+    for part in {part for network in networks for b in network.builds for part in b.parts}:
+        own = part.mops, part.read_mb, part.written_mb
+        for kind in {part.key, *ancestors(part.key), EVERY_KIND} if part.key != WEIGHTS else ():
+            mops, read_mb, written_mb = map(max, own, largest.get(kind, own))
+            largest[kind] = mops, read_mb, written_mb
+    return largest
 
 
 def _scale(networks: Sequence[Network], table: CostTable) -> float:
@@ -132,7 +147,12 @@ def _non_negative(products: np.ndarray, sums: np.ndarray) -> np.ndarray:
     return solution / scale
 
 
-def _cost(key: CostKey, figures: np.ndarray, builds: int) -> Cost:
+def _cost(
+    key: CostKey,
+    figures: np.ndarray,
+    builds: int = 0,
+    largest: tuple[float, float, float] | None = None,
+) -> Cost:
     fixed, op, read, written = (float(f"{x:.6g}") for x in figures)
     return Cost(
         name=key.name,
@@ -142,4 +162,5 @@ def _cost(key: CostKey, figures: np.ndarray, builds: int) -> Cost:
         us_per_mb_read=read,
         us_per_mb_written=written,
         builds=builds,
+        largest=largest,
     )

@@ -100,7 +100,7 @@ def fit_of(*costs: Cost, memory: Memory = FAST_MEMORY) -> Fit:
         training_ratio=0.02,
     )
     found = Fit(
-        format="placer-fit/9",
+        format="placer-fit/10",
         name="a CPU",
         engine=engine,
         versions={},
@@ -278,6 +278,24 @@ def test_what_was_not_measured_costs_what_is_most_like_it():
     assert table.find(CostKey("matmul", "float")).name == ""
 
 
+def test_far_beyond_what_was_measured_of_a_kind_a_part_takes_what_like_kinds_do():
+    small = cost("Div", us_per_mb_read=50.0, fixed_us=1.0)
+    like = cost("memory", "", us_per_mb_read=2.0, fixed_us=9.0)
+    table = CostTable(
+        [
+            small.model_copy(update={"largest": (0, 0.1, 0.1)}),
+            like.model_copy(update={"largest": (0, 10, 10)}),
+        ]
+    )
+    key = CostKey("Div", "float")
+    # Its own rate holds up to four times the largest.
+    assert table.layer_us([Part(key, 1, 0, 0.4, 0)]) == pytest.approx(1 + 0.4 * 50)
+    assert table.layer_us([Part(key, 1, 0, 5, 0)]) == pytest.approx(1 + 0.4 * 50 + 4.6 * 2)
+    # Nothing larger was measured of any kind.
+    assert table.layer_us([Part(key, 1, 0, 50, 0)]) == pytest.approx(1 + 0.4 * 50 + 49.6 * 2)
+    assert CostTable([small, like]).layer_us([Part(key, 1, 0, 5, 0)]) == 1 + 5 * 50
+
+
 @pytest.mark.parametrize(
     ("kind", "nearest"),
     [
@@ -338,7 +356,7 @@ def test_an_edited_file_is_refused(fit_file: Path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("placer-fit/9", "placer-fit/7", "format 'placer-fit/7' is not placer-fit/9"),
+        ("placer-fit/10", "placer-fit/7", "format 'placer-fit/7' is not placer-fit/10"),
         ('"fixed_us": 2.0', '"fixed_us": -2.0', "field 'costs.1.fixed_us'"),
         ('"noise"', '"nois"', "field 'noise': Field required"),
         ("}", "", "not valid JSON"),

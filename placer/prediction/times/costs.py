@@ -10,11 +10,18 @@ them where there are twice as many: they are read in turn, and each pushes out w
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from placer.prediction.times.layer_parts import EVERY_KIND, WEIGHTS, CostKey, Part, ancestors
+
+# How many times the largest part that was measured a part may be for its kind's own rates to hold.
+# Rates of a kind that was measured in small parts alone are told from little, and off by tens of
+# times in a large one; up to a few times the largest they are closer than those of like kinds.
+_HELD = 4.0
 
 
 class Document(BaseModel):
@@ -27,7 +34,9 @@ class Cost(Document):
     """What a kind of part costs; see ``placer.prediction.times.layer_parts``.
 
     Microseconds: for each one, each million operations or elements, each 10**6 bytes that are read
-    and each that are written. ``builds``: how many measured builds had such parts.
+    and each that are written. ``builds``: how many measured builds had such parts. ``largest``:
+    million operations, and 10**6 bytes read and written, of the largest part that was measured;
+    None: costs hold for parts of any size.
     """
 
     name: str
@@ -37,6 +46,20 @@ class Cost(Document):
     us_per_mb_read: float = Field(ge=0)
     us_per_mb_written: float = Field(ge=0)
     builds: int = Field(ge=0)
+    largest: tuple[float, float, float] | None = None
+
+    @cached_property
+    def rates(self) -> tuple[float, float, float]:
+        """Microseconds per million operations, and per 10**6 bytes read and written."""
+        return self.us_per_mop, self.us_per_mb_read, self.us_per_mb_written
+
+    @cached_property
+    def held(self) -> tuple[float, float, float]:
+        """Up to where the rates hold, in the same units."""
+        if self.largest is None:
+            return math.inf, math.inf, math.inf
+        mops, read_mb, written_mb = self.largest
+        return _HELD * mops, _HELD * read_mb, _HELD * written_mb
 
     def part_us(self, part: Part) -> float:
         """The time of ``part`` in microseconds."""
@@ -71,24 +94,44 @@ FAST_MEMORY = Memory(kept_mb=1, us_per_mb=0)  # Nothing waits for it.
 
 
 class CostTable:
-    """Costs by kind; what was not measured has the cost of its nearest ancestor."""
+    """Costs by kind; what was not measured has the cost of its nearest ancestor.
+
+    What a part has beyond the largest ones of its kind takes what it takes of the nearest ancestor
+    that was measured so large.
+    """
 
     def __init__(self, costs: Iterable[Cost], memory: Memory = FAST_MEMORY) -> None:
         self.costs = tuple(costs)
         self.memory = memory
         self._costs = {CostKey(cost.name, cost.dtype): cost for cost in self.costs}
+        self._similar: dict[CostKey, tuple[Cost, ...]] = {}
 
     def find(self, key: CostKey) -> Cost:
         """The cost of ``key``."""
-        known = self._costs.get(key)
-        if known is None:
-            near = (self._costs[k] for k in (*ancestors(key), EVERY_KIND) if k in self._costs)
-            known = self._costs[key] = next(near)
-        return known
+        return self._nearest(key)[0]
+
+    def _nearest(self, key: CostKey) -> tuple[Cost, ...]:
+        """The costs of ``key`` and of its ancestors, those that are known."""
+        found = self._similar.get(key)
+        if found is None:
+            kinds = (key, *ancestors(key), *((EVERY_KIND,) if key != EVERY_KIND else ()))
+            found = tuple(self._costs[kind] for kind in kinds if kind in self._costs)
+            self._similar[key] = found
+        return found
 
     def layer_us(self, parts: Iterable[Part]) -> float:
         """The time of a layer in microseconds, whose weights are in a cache."""
-        return sum(self.find(part.key).part_us(part) for part in parts if part.key != WEIGHTS)
+        return sum(map(self._part_us, (part for part in parts if part.key != WEIGHTS)))
+
+    def _part_us(self, part: Part) -> float:
+        costs = self._nearest(part.key)
+        amounts = part.mops, part.read_mb, part.written_mb
+        if all(map(operator.le, amounts, costs[0].held)):
+            return costs[0].part_us(part)
+        return part.times * costs[0].fixed_us + sum(
+            _beyond_us(amount, [(cost.held[axis], cost.rates[axis]) for cost in costs])
+            for axis, amount in enumerate(amounts)
+        )
 
     def wait_us(self, parts: Sequence[Part]) -> float:
         """Microseconds that a layer takes longer where memory brings its weights."""
@@ -105,6 +148,19 @@ class CostTable:
         if not missing:
             return list(map(self.layer_us, plan))
         return [self.layer_us(parts) + missing * self.wait_us(parts) for parts in plan]
+
+
+def _beyond_us(amount: float, steps: Sequence[tuple[float, float]]) -> float:
+    """Microseconds of ``amount``: by each rate up to where it holds, by the last all that is left.
+
+    ``steps``: up to which amount each rate holds, and the rate.
+    """
+    us = counted = 0.0
+    for held, rate in steps[:-1]:
+        until = min(amount, max(counted, held))
+        us += (until - counted) * rate
+        counted = until
+    return us + (amount - counted) * steps[-1][1]
 
 
 def weights_mb(parts: Iterable[Part]) -> float:

@@ -27,7 +27,7 @@ from placer.prediction.times.work import float_weight_bytes
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
-FORMAT = "placer-fit/9"
+FORMAT = "placer-fit/10"
 
 
 class FittedEngine(Document):
