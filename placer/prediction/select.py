@@ -135,9 +135,7 @@ def _integer(graph: Graph, scheme: Scheme, ranges: Ranges, scale: Scale) -> str:
     return scheme.of(min(_low(graph, ranges, tensor) for tensor in scale.tensors)).activation
 
 
-def _exceeds(
-    graph: Graph, ranges: Ranges, scheme: Scheme, scale: Scale, bounds: Bounds
-) -> bool:
+def _exceeds(graph: Graph, ranges: Ranges, scheme: Scheme, scale: Scale, bounds: Bounds) -> bool:
     """Whether the integers of one scale stand for numbers outside of ``bounds``.
 
     ONNX Runtime quantizes the bounds, in float32 (IsClipMadeRedundantByQ in qdq_util.cc).
