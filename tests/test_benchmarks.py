@@ -47,6 +47,18 @@ def test_what_benchmarks_import_of_each_other_is_there():
     assert missing == []
 
 
+def test_no_benchmark_imports_the_package_that_only_holds_models():
+    """It loads OpenCV; ``benchmarks.networks.ocr`` finds the models without that."""
+    importing = {
+        script.name
+        for script in SCRIPTS
+        for node in ast.walk(ast.parse(script.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        if "rapidocr_onnxruntime" in ast.unparse(node)
+    }
+    assert importing == set()
+
+
 def names_of(script: Path) -> set[str]:
     """What a script defines or imports at its top."""
     found = set[str]()

@@ -1,7 +1,7 @@
 """Networks that benchmarks search on, with data: calibration and evaluation are disjoint.
 
 PP-OCRv4 detection, recognition and direction classifier as packed in rapidocr-onnxruntime
-(peers/onnxruntime_models.py), and networks of public topology with random weights (topologies.py).
+(ocr.py), and networks of public topology with random weights (topologies.py).
 Data are rendered pages of text, and random tokens where the model takes no image.
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from benchmarks.networks.ocr import SUBJECTS, Subject, ocr_models, render
 from benchmarks.networks.topologies import c2f, efficientnet, mobilenet_v2, resnet, unet, vit
-from benchmarks.peers.onnxruntime_models import FOLDER, SUBJECTS, Subject, render
 from placer.calibration.dataset import Dataset, load_dataset
 from placer.model import Model, load_model
 
@@ -44,7 +44,7 @@ class Case:
 def case(name: str, samples: int, folder: Path) -> Case:
     """The model called ``name``, with data in ``folder``, made unless it is there."""
     subject = next((s for s in SUBJECTS if s.name == name), None)
-    path = folder / "model.onnx" if subject is None else FOLDER / subject.file
+    path = folder / "model.onnx" if subject is None else ocr_models() / subject.file
     if subject is None and not path.exists():
         onnx.save(NETWORKS[name](), path)
     entry = onnx.load(path).graph.input[0]

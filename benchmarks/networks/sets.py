@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import onnx
-import rapidocr_onnxruntime
 
 from benchmarks.networks import exporters, exporters_aside, further, held_out, topologies, unseen
+from benchmarks.networks.ocr import ocr_models
 from placer.graph.edit import fix_input_shapes
 from placer.model import Model, load_model
 
@@ -51,13 +51,11 @@ EXPORTED = (
     "tenth_lot",
     "third_lot",
 )
-_OCR = Path(rapidocr_onnxruntime.__file__).parent / "models"
-_EXAMPLES = Path(__file__).parents[2] / "examples"
-_FILES = {
-    "digits": (_EXAMPLES / "digits" / "digits.onnx", {}),
-    "PP-OCR cls": (_OCR / "ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
-    "PP-OCRv4 det": (_OCR / "ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 160, 160)}),
-    "PP-OCRv4 rec": (_OCR / "ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 160)}),
+_DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+_OCR = {
+    "PP-OCR cls": ("ch_ppocr_mobile_v2.0_cls_infer.onnx", (1, 3, 48, 192)),
+    "PP-OCRv4 det": ("ch_PP-OCRv4_det_infer.onnx", (1, 3, 160, 160)),
+    "PP-OCRv4 rec": ("ch_PP-OCRv4_rec_infer.onnx", (1, 3, 48, 160)),
 }
 _FITTED: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "resnet18": lambda: topologies.resnet(64, (2, 2, 2, 2), bottleneck=False),
@@ -104,8 +102,11 @@ def subjects(name: str, folder: Path, bodies: bool = False) -> Iterator[Subject]
         return
     for network, make in BUILT[name].items():
         yield Subject(name, network, lambda make=make: _loaded(make()))
-    for network, (path, shapes) in _FILES.items() if name in _WITH_FILES else ():
-        yield Subject(name, network, lambda path=path, shapes=shapes: load_model(path, shapes))
+    if name in _WITH_FILES:
+        yield Subject(name, "digits", lambda: load_model(_DIGITS))
+        for network, (file, shape) in _OCR.items():
+            path, shapes = ocr_models() / file, {"x": shape}
+            yield Subject(name, network, lambda path=path, shapes=shapes: load_model(path, shapes))
 
 
 def written(name: str, folder: Path) -> Iterator[Path]:

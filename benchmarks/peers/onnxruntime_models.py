@@ -16,21 +16,19 @@ import logging
 import math
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.version_converter
-import rapidocr_onnxruntime
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command_line import parser_of, write_json
+from benchmarks.networks.ocr import SUBJECTS, Subject, ocr_models, render
 from benchmarks.peers.calibration_reader import Samples
 from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import finite
@@ -47,57 +45,14 @@ from placer.optimizer.run import Request, optimize
 from placer.results.folder import OutputFolder
 from placer.results.result import versions
 
-FOLDER = Path(rapidocr_onnxruntime.__file__).parent / "models"
-IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
-IMAGENET_STD = np.array([0.229, 0.224, 0.225], np.float32)
-WORDS = tuple(
-    "placer moves scales where integer kernels run and leaves float what must stay".split()
-)
 EXTRA_DB = [0, 3, 6]
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A model, its input size and how its images look."""
-
-    name: str
-    file: str
-    height: int
-    width: int
-    lines: int
-
-
-SUBJECTS = (
-    Subject("det", "ch_PP-OCRv4_det_infer.onnx", 320, 320, 8),
-    Subject("rec", "ch_PP-OCRv4_rec_infer.onnx", 48, 320, 1),
-    Subject("cls", "ch_ppocr_mobile_v2.0_cls_infer.onnx", 48, 192, 1),
-)
-
-
-def render(subject: Subject, seed: int) -> np.ndarray:
-    """One image of random words as the model wants it, shape (3, height, width)."""
-    rng = np.random.default_rng(seed)
-    light, dark = rng.integers(170, 256, 3), rng.integers(0, 90, 3)
-    image = Image.new("RGB", (subject.width, subject.height), tuple(int(v) for v in light))
-    draw = ImageDraw.Draw(image)
-    step = subject.height // subject.lines
-    for line in range(subject.lines):
-        text = " ".join(rng.choice(WORDS, 4)) + f" {rng.integers(10**6)}"
-        font = ImageFont.load_default(size=int(step * rng.uniform(0.45, 0.8)))
-        at = (int(rng.integers(0, 12)), line * step + int(rng.integers(0, max(1, step // 5))))
-        draw.text(at, text, fill=tuple(int(v) for v in dark), font=font)
-    if subject.name == "cls" and rng.random() < 0.5:
-        image = image.rotate(180)
-    pixels = np.asarray(image, np.float32) / 255 + rng.normal(0, 0.02, (*image.size[::-1], 3))
-    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if subject.name == "det" else (0.5, 0.5)
-    return ((pixels - mean) / std).astype(np.float32).transpose(2, 0, 1)
 
 
 def quantized_by_onnxruntime(
     subject: Subject, input_name: str, dataset: Dataset, folder: Path
 ) -> onnx.ModelProto:
     """The peer's result: pre-processed, then quantize_static with its default calibration."""
-    fixed = onnx.load(FOLDER / subject.file)
+    fixed = onnx.load(ocr_models() / subject.file)
     fix_input_shapes(fixed, {input_name: (1, 3, subject.height, subject.width)})
     # Per-channel DequantizeLinear came with opset 13; the files have 11 and 12.
     fixed = onnx.version_converter.convert_version(fixed, 17)
@@ -132,7 +87,7 @@ def run_subject(
     subject: Subject, options: argparse.Namespace, folder: Path, console: Console
 ) -> dict[str, Any]:
     """Optimize one model under three gates and compare all variants in one interleaved run."""
-    path = FOLDER / subject.file
+    path = ocr_models() / subject.file
     input_name = onnx.load(path).graph.input[0].name
     shapes = {input_name: (1, 3, subject.height, subject.width)}
     model = load_model(path, shapes)

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.version_converter
-import rapidocr_onnxruntime
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command_line import parser_of, write_json
+from benchmarks.networks.ocr import ocr_models
 from benchmarks.networks.topologies import TOPOLOGIES
 from benchmarks.peers.calibration_reader import Samples
 from placer.calibration.dataset import synthetic_dataset
@@ -40,7 +40,6 @@ from placer.rules.sites import find_sites
 from placer.search.space import build_space
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
-OCR = Path(rapidocr_onnxruntime.__file__).parent / "models"
 OCR_FILES = {
     "PP-OCRv4 det": ("ch_PP-OCRv4_det_infer.onnx", (1, 3, 320, 320)),
     "PP-OCRv4 rec": ("ch_PP-OCRv4_rec_infer.onnx", (1, 3, 48, 320)),
@@ -66,7 +65,7 @@ def subjects(folder: Path) -> Iterator[tuple[str, Path]]:
     """Names and files of the nine models, with fixed input shapes, normalised."""
     sources: dict[str, tuple[Path, dict[str, tuple[int, ...]]]] = {"digits": (DIGITS, {})}
     for name, (file, shape) in OCR_FILES.items():
-        sources[name] = (OCR / file, {"x": shape})
+        sources[name] = (ocr_models() / file, {"x": shape})
     for name in GENERATED:
         path = folder / f"raw_{name}.onnx"
         onnx.save(TOPOLOGIES[name](), path)

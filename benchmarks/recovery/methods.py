@@ -34,16 +34,16 @@ from rich.table import Table
 from scipy.stats import spearmanr
 from sklearn.datasets import load_sample_images
 
-from benchmarks.networks.sentences import sentences
-from benchmarks.networks.topologies import mobilenet_v2, yolov8n, yolox
-from benchmarks.peers.onnxruntime_models import (
-    FOLDER,
+from benchmarks.networks.ocr import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     SUBJECTS,
     Subject,
+    ocr_models,
     render,
 )
+from benchmarks.networks.sentences import sentences
+from benchmarks.networks.topologies import mobilenet_v2, yolov8n, yolox
 from placer.accuracy.evaluation import Run
 from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import decibels
@@ -154,7 +154,7 @@ def subject(
         ]
     else:
         text = next(one for one in SUBJECTS if one.name == name)
-        path, shape = FOLDER / text.file, (1, 3, text.height, text.width)
+        path, shape = ocr_models() / text.file, (1, 3, text.height, text.width)
         key = onnx.load(path, load_external_data=False).graph.input[0].name
         starts = (seed * 100_000, seed * 100_000 + 50_000)
         draws = [

@@ -1,6 +1,6 @@
 """Run commands on thousands of damaged and random inputs and count how they end.
 
-Each case runs in a forked process with 20 s of time and 2 GB of memory. It must end as success,
+Each case runs in a forked process with 20 s of CPU time and 2 GB of memory. It must end as success,
 refused (exit code 2, nothing written), failed run (1) or gate not met (3), in one sentence of at
 most 300 characters. What a success wrote is compared with its source on other data, in a process
 of its own; how many could not be compared, and why, is printed too. Exit code 1 if a case ended

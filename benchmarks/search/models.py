@@ -19,8 +19,8 @@ from typing import Literal
 
 import numpy as np
 import onnx
-import rapidocr_onnxruntime
 
+from benchmarks.networks.ocr import ocr_models
 from benchmarks.networks.searched import (
     decoder,
     dense_net,
@@ -52,7 +52,6 @@ MOST, NEAR = 20_000, 2
 # Additive noise power is drawn over so many decades; a placement's differs by so much from the sum.
 NOISE_DECADES, NOISE_DEVIATION = 3.0, 0.1
 NoiseUnit = Literal["edge", "layout"]
-OCR = Path(rapidocr_onnxruntime.__file__).parent / "models"
 
 # The pack asks nothing of the GPU, so all GPUs share sites and predicted layers.
 TARGET = Target(typing="strong")
@@ -69,7 +68,7 @@ class Source:
     def graph(self) -> Graph:
         """Load it as placer does."""
         if self.build is None:
-            return load_model(OCR / self.file, {"x": self.shape}).graph
+            return load_model(ocr_models() / self.file, {"x": self.shape}).graph
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             save_model(self.build(), Path(folder), path)
