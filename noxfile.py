@@ -49,14 +49,16 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy --strict."""
+    """mypy --strict, of placer and of the benchmarks."""
     session.install(".[dev]")
     target = installed_copy(session)
+    for folder in ("benchmarks", "tests"):  # Benchmarks draw graphs with tests/differential.
+        shutil.copytree(ROOT / folder, target / folder)
     with session.chdir(target.parent):  # Away from the sources, which are no package layout.
         configuration = str(ROOT / "pyproject.toml")
-        session.run(
-            "mypy", "--config-file", configuration, "-p", "placer", env={"MYPYPATH": str(target)}
-        )
+        packages = ("-p", "placer", "-p", "benchmarks")
+        environment = {"MYPYPATH": str(target)}
+        session.run("mypy", "--config-file", configuration, *packages, env=environment)
 
 
 @nox.session(python=PYTHONS)

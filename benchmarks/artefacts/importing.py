@@ -41,6 +41,7 @@ class Net(nn.Module):
         self.bn2 = nn.BatchNorm2d(16)
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(16, 10)
+        self.residual: nn.Module | None = None  # What adds where eager mode has to see it.
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         """Logits of shape (batch, 10)."""
@@ -50,16 +51,18 @@ class Net(nn.Module):
 
     def add(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Residual addition."""
-        return left + right
+        return left + right if self.residual is None else self.residual.add(left, right)
 
 
 def net() -> Net:
     """The seeded network after a few training steps, which give BatchNormalization statistics."""
     torch.manual_seed(0)
-    model = Net().train()
+    model = Net()
+    model.train()
     for batch in data():
         model(batch)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def data() -> Iterator[torch.Tensor]:
@@ -136,12 +139,10 @@ class _Eager(nn.Module):
         self.quant = torch.ao.quantization.QuantStub()
         self.net = copy.deepcopy(model)
         self.net.residual = torch.ao.nn.quantized.FloatFunctional()
-        self.net.add = self.net.residual.add
         self.dequant = torch.ao.quantization.DeQuantStub()
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         """Logits of shape (batch, 10)."""
-        self.net.add = self.net.residual.add
         return self.dequant(self.net(self.quant(image)))
 
 

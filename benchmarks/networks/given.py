@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from placer.common.shapes import parse_shape
@@ -23,11 +24,12 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 def given_models(
     arguments: argparse.Namespace, bodies: bool = False
-) -> Iterator[tuple[str, Model]]:
-    """Each model of ``--model``, by its file's name without the suffix.
+) -> Iterator[tuple[str, Callable[[], Model]]]:
+    """What loads each model of ``--model``, by its file's name without the suffix.
 
     ``bodies``: whether nodes in the bodies of If, Loop and Scan are nodes as others.
     """
     for text in arguments.model:
-        file, *shapes = text.split(",")
-        yield Path(file).stem, load_model(Path(file), dict(map(parse_shape, shapes)), bodies=bodies)
+        file, *texts = text.split(",")
+        path, shapes = Path(file), dict(map(parse_shape, texts))
+        yield path.stem, partial(load_model, path, shapes, bodies=bodies)

@@ -57,7 +57,7 @@ def case(name: str, samples: int, folder: Path) -> Case:
         sources[part] = folder / f"{part}-{samples}.npz"
         if not sources[part].exists():
             images = [_sample(subject, shape, first + i) for i in range(samples)]
-            np.savez(sources[part], **{entry.name: np.stack(images)})
+            np.savez(sources[part], allow_pickle=False, **{entry.name: np.stack(images)})
         data[part] = load_dataset(str(sources[part]), model)
     return Case(model, path, {entry.name: shape}, sources, data)
 

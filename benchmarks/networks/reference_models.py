@@ -6,6 +6,7 @@ Weights are zeros: plans and estimates do not depend on them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,7 +37,7 @@ class Builder:
         """Add a weight of zeros in the model's float type."""
         return self.constant(np.zeros(shape, helper.tensor_dtype_to_np_dtype(self._dtype)))
 
-    def add(self, op: str, name: str, *inputs: str, **attributes: object) -> str:
+    def add(self, op: str, name: str, *inputs: str, **attributes: Any) -> str:
         """Append a node; its output is called after it."""
         self._nodes.append(helper.make_node(op, inputs, [f"{name}:0"], name, **attributes))
         return f"{name}:0"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,15 +99,14 @@ def subjects(name: str, folder: Path, bodies: bool = False) -> Iterator[Subject]
     if name in EXPORTED:
         for path in written(name, folder):
             part = f"{name}, {path.parent.name}"
-            yield Subject(part, path.stem, lambda path=path: load_model(path, bodies=bodies))
+            yield Subject(part, path.stem, partial(load_model, path, bodies=bodies))
         return
     for network, make in BUILT[name].items():
-        yield Subject(name, network, lambda make=make: _loaded(make()))
+        yield Subject(name, network, partial(_built, make))
     if name in _WITH_FILES:
-        yield Subject(name, "digits", lambda: load_model(_DIGITS))
+        yield Subject(name, "digits", partial(load_model, _DIGITS))
         for network, (file, shape) in _OCR.items():
-            path, shapes = ocr_models() / file, {"x": shape}
-            yield Subject(name, network, lambda path=path, shapes=shapes: load_model(path, shapes))
+            yield Subject(name, network, partial(load_model, ocr_models() / file, {"x": shape}))
 
 
 def written(name: str, folder: Path) -> Iterator[Path]:
@@ -137,6 +137,10 @@ def fixed(model: Model) -> Model:
     """The model with inputs of the sizes that it was loaded for, as some builders need them."""
     fix_input_shapes(model.proto, model.input_shapes)
     return _loaded(model.proto)
+
+
+def _built(make: Callable[[], onnx.ModelProto]) -> Model:
+    return _loaded(make())
 
 
 def _loaded(proto: onnx.ModelProto) -> Model:

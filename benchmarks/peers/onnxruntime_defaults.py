@@ -105,7 +105,7 @@ def measured(model: Model, options: argparse.Namespace) -> dict[str, Any]:
 def given(options: argparse.Namespace) -> Iterator[tuple[str, Model]]:
     """The models of ``--model``, else those of the sets that are named."""
     if options.model:
-        yield from given_models(options, bodies=True)
+        yield from ((name, load()) for name, load in given_models(options, bodies=True))
         return
     for name in options.networks:
         for subject in subjects(name, options.folder, bodies=True):

@@ -95,7 +95,7 @@ def run_subject(
     for part, first in (("calibration", 0), ("evaluation", 10_000)):
         images = np.stack([render(subject, first + i) for i in range(options.samples)])
         sources[part] = folder / f"{part}.npz"
-        np.savez(sources[part], **{input_name: images})
+        np.savez(sources[part], allow_pickle=False, **{input_name: images})
     calibration = load_dataset(str(sources["calibration"]), model)
     evaluation = load_dataset(str(sources["evaluation"]), model)
     engine = OnnxRuntimeEngine()

@@ -92,13 +92,15 @@ def _times(model: Model, placements: list[Placement], rounds: int, seconds: floa
         requests[index].infer(feeds[index], share_inputs=True)
         return time.process_time() - start
 
-    rng, rows, end = np.random.default_rng(0), [], time.monotonic() + seconds
+    rng, end = np.random.default_rng(0), time.monotonic() + seconds
+    rows: list[np.ndarray] = []
     while len(rows) < rounds and (not rows or time.monotonic() < end):
         row = np.zeros(len(requests))
         for index in rng.permutation(len(requests)):
             row[index] = min(inference(index) for _ in range(3))
         rows.append(row)
-    return np.array(rows).reshape(len(rows), COPIES, len(placements)).transpose(0, 2, 1)
+    times = np.array(rows).reshape(len(rows), COPIES, len(placements))
+    return np.transpose(times, (0, 2, 1))
 
 
 def main() -> None:
@@ -113,7 +115,8 @@ def main() -> None:
     options = parser.parse_args()
     packs = {NEW: options.pack} | ({OLD: options.against} if options.against else {})
     found = {}
-    for name, model in given_models(options):
+    for name, load in given_models(options):
+        model = load()
         found[name] = measured(model, packs, options.rounds, options.seconds)
         print(name, found[name], flush=True)
     if options.json:

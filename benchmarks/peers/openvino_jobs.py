@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import InputError
-from placer.optimizer.options.request import Preset
+from placer.optimizer.options.request import Preset, Recover
 
 # NNCF variants whose SQNR is that far from those that have searches get their own, at their SQNR.
 LESS_DB = 1
@@ -54,7 +54,7 @@ class Options:
     iterations: int
     rounds: int
     preset: Preset
-    recover: str
+    recover: Recover
     extra: tuple[int, ...]
     no_control: tuple[str, ...]
     no_runtime: bool

@@ -59,7 +59,7 @@ from benchmarks.peers.openvino_jobs import MEASURED, RESULT, Job, Options, Sched
 from placer.accuracy.evaluation import Run
 from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.metrics import finite
-from placer.calibration.dataset import Sample
+from placer.calibration.sample import Sample
 from placer.common.files import write_text
 from placer.common.shapes import ShapeRange
 from placer.engines.base import Compiled, Engine
@@ -232,7 +232,10 @@ def quantized_by_nncf(job: Job, found: Case) -> onnx.ModelProto:
     data = found.data["calibration"]
     samples = nncf.Dataset([dict(sample.inputs) for sample in data])
     options = nncf_options(found)[job.variant]
-    return nncf.quantize(fixed(found), samples, subset_size=len(data), **options)
+    quantized: onnx.ModelProto = nncf.quantize(
+        fixed(found), samples, subset_size=len(data), **options
+    )
+    return quantized
 
 
 def controlled(
@@ -268,7 +271,7 @@ def placed(
     job: Job, found: Case, options: Options, folder: Path
 ) -> tuple[onnx.ModelProto, dict[str, Any]]:
     """What placer finds under the gate, with ``base`` and ``scheme`` auto on OpenVINO."""
-    base = {"base": "auto", "scheme": "auto"} if job.tool == "openvino" else {}
+    openvino = job.tool == "openvino"
     request = Request(
         model=found.path,
         output=folder / "run",
@@ -280,14 +283,15 @@ def placed(
         preset=options.preset,
         engine=job.tool,
         recover=(options.recover,),
-        **base,
+        base="auto" if openvino else None,
+        scheme="auto" if openvino else None,
     )
     result = optimize(request, QuietObserver())
     best = result.best
     assert best is not None
     verdict = result.verdict.value
     notes = {"evaluations": len(result.trials), "base": best.base or "float", "verdict": verdict}
-    if job.tool == "openvino":
+    if openvino:
         notes["activations"] = result.scheme.activation
     if result.recovery is not None:
         notes["recovered"] = result.recovery.kept

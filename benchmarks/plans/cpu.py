@@ -120,7 +120,7 @@ def layers(plan: Plan, shapes: Set[str]) -> Counter[Key]:
     return Counter(
         (frozenset(layer.nodes) - shapes, frozenset(layer.output_types))
         for layer in plan.of_kind("compute")
-        if not layer.nodes or not shapes.issuperset(layer.nodes)
+        if not layer.nodes or set(layer.nodes) - shapes
     )
 
 

@@ -85,11 +85,30 @@ class Candidate:
 class Engine(Protocol):
     """An engine whose layers a pack predicts."""
 
-    default_pack: str
-    title: str  # Where its layers are read from.
-    default_set: str
-    default_placements: int
-    enters_bodies: bool
+    @property
+    def default_pack(self) -> str:
+        """The pack that predicts them unless another is asked for."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """Where its layers are read from."""
+        ...
+
+    @property
+    def default_set(self) -> str:
+        """The networks, by the name of their set, unless others are asked for."""
+        ...
+
+    @property
+    def default_placements(self) -> int:
+        """How many of each network unless another number is asked for."""
+        ...
+
+    @property
+    def enters_bodies(self) -> bool:
+        """Whether nodes in the bodies of If, Loop and Scan are nodes as others."""
+        ...
 
     def candidates(self, model: Model, options: argparse.Namespace) -> Iterator[Candidate]:
         """The placements of ``model`` that are compared."""
@@ -234,8 +253,8 @@ def main(engine: Engine, doc: str | None) -> None:
 
 def _subjects(engine: Engine, options: argparse.Namespace) -> Iterator[Subject]:
     if options.model:
-        for name, model in given_models(options, engine.enters_bodies):
-            yield Subject("given", name, lambda model=model: model)
+        for name, load in given_models(options, engine.enters_bodies):
+            yield Subject("given", name, load)
         return
     for name in options.networks:
         yield from subjects(name, options.folder, engine.enters_bodies)

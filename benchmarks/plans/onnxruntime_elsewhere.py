@@ -71,11 +71,11 @@ class _Elsewhere(OnnxRuntimeModel):
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder, "model.onnx")
             onnx.save(self._candidate, source)
-            graphs = [_optimized(source, Path(folder, x), x) for x in _LEVELS]
+            fused, final = (_optimized(source, Path(folder, x), x) for x in _LEVELS)
         flatten(self._candidate.graph)
-        for optimized in graphs:
+        for optimized in (fused, final):
             flatten(optimized.graph, name_all=False)
-        return layers_plan(self._candidate, *graphs, {}, "ONNX Runtime elsewhere")
+        return layers_plan(self._candidate, fused, final, {}, "ONNX Runtime elsewhere")
 
 
 class ElsewhereEngine(OnnxRuntimeEngine):

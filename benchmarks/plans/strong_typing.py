@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+import onnx
 from rich.console import Console
 from rich.table import Table
 
@@ -66,7 +67,7 @@ def main() -> None:
     arguments = parser.parse_args()
     library, pack = import_builder(), load_pack("tensorrt")
 
-    def build(model: object) -> Plan:
+    def build(model: onnx.ModelProto) -> Plan:
         report = check_model(library, model, GPU)
         if not report.accepted:
             raise RunError(str(report.refusals[0]))

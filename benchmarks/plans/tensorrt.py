@@ -77,19 +77,26 @@ def compare(entry: engines.Engine) -> tuple[Fidelity, PlanDiff]:
 
 def pooled(found: list[Fidelity], title: str) -> Fidelity:
     """All layers of ``found`` taken together; times are not."""
-    scores = [
-        Score(*(sum(getattr(getattr(f, kind), part) for f in found) for part in PARTS))
-        for kind in ("by_nodes", "exact")
-    ]
-    counts = (
-        sum(getattr(f, name) for f in found)
-        for name in ("built_conversions", "false_conversions", "missed_conversions")
+    return Fidelity(
+        engine=title,
+        fitted=found[0].fitted,
+        layers=sum(f.layers for f in found),
+        by_nodes=_together([f.by_nodes for f in found]),
+        exact=_together([f.exact for f in found]),
+        built_conversions=sum(f.built_conversions for f in found),
+        false_conversions=sum(f.false_conversions for f in found),
+        missed_conversions=sum(f.missed_conversions for f in found),
+        measured_ms=0.0,
+        estimated_ms=0.0,
     )
-    layers = sum(f.layers for f in found)
-    return Fidelity(title, found[0].fitted, layers, *scores, *counts, 0.0, 0.0)
 
 
-PARTS = ("matched", "predicted", "actual")
+def _together(scores: list[Score]) -> Score:
+    return Score(
+        sum(score.matched for score in scores),
+        sum(score.predicted for score in scores),
+        sum(score.actual for score in scores),
+    )
 
 
 def print_table(found: list[Fidelity]) -> None:
@@ -151,14 +158,16 @@ def search(budget: int) -> dict[str, float]:
         result = optimize(request, QuietObserver())
         graph = load_model(path).graph
     assert result.best is not None and result.baseline is not None
+    base, found = result.baseline.latency, result.best.latency
+    assert base is not None and found is not None
     target = Target(compute_capability="8.0", typing="strong")
     predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
     roofline = Roofline(graph, load_gpu(best.gpu), load_layer_classes())
     plan = roofline.estimate(predictor.predict(best.place(graph)))
     return {
-        "float": result.baseline.latency.median_ms,
+        "float": base.median_ms,
         "qat-residual-qgap": sum(layer.time_us or 0 for layer in plan.layers) / 1e3,
-        "found": result.best.latency.median_ms,
+        "found": found.median_ms,
         "trials": len(result.trials),
     }
 

@@ -61,7 +61,7 @@ class CalibratedNetwork:
         mixed = MixedPrecision.of(self._inserter, "float16", "keep", self._ranges, placement.edges)
         report = check_model(import_builder(), mixed.insert(placement), GPU)
         if not report.accepted:
-            raise RunError(report.refusals[0])
+            raise RunError(str(report.refusals[0]))
         return report.plan
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ class Peers:
     """Other tools; each is given the float file with fixed shapes, of opset 17."""
 
     task: Task
-    shapes: dict[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int, ...]]
     folder: Path
 
     def fixed(self) -> onnx.ModelProto:
@@ -67,7 +68,9 @@ class Peers:
         attention = any(node.op == "Softmax" for node in nodes[:-3])
         options = {"model_type": nncf.ModelType.TRANSFORMER} if attention else {}
         samples = nncf.Dataset([dict(sample.inputs) for sample in data])
-        return nncf.quantize(self.fixed(), samples, subset_size=len(data), **options)
+        fixed, size = self.fixed(), len(data)
+        quantized: onnx.ModelProto = nncf.quantize(fixed, samples, subset_size=size, **options)
+        return quantized
 
     def modelopt(self) -> onnx.ModelProto:
         """ModelOpt's, calibrated on the CPU with its default method."""

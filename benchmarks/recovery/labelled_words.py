@@ -65,7 +65,8 @@ def spoken(word: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     sound *= (np.arange(SAMPLES) > ends[0]) & (np.arange(SAMPLES) < ends[-1])
     noise = rng.normal(size=SAMPLES) * np.std(sound) * 10 ** (-rng.uniform(-6, 12) / 20)
     loud = 10 ** rng.uniform(-2, 0) / np.abs(sound).max()
-    return ((sound + noise) * loud)[None].astype(np.float32)
+    mixed: np.ndarray = (sound + noise) * loud
+    return mixed[None].astype(np.float32)
 
 
 def samples(name: str, seed: int) -> dict[str, np.ndarray]:
@@ -173,7 +174,7 @@ def make(folder: Path, epochs: int, seed: int) -> None:
         dynamo=False,
     )
     for name in ("calibration", "evaluation", "test"):
-        np.savez(folder / f"{name}.npz", **samples(name, seed))
+        np.savez(folder / f"{name}.npz", allow_pickle=False, **samples(name, seed))
 
 
 def variants(folder: Path, engine: str, budget: int, seed: int) -> tuple[Task, dict[str, Compiled]]:
@@ -225,7 +226,7 @@ def controlled(task: Task, peers: Peers) -> onnx.ModelProto:
         found = is_right(task.engine.compile(model, peers.folder), chosen)
         return float(np.mean(found)), found
 
-    return nncf.quantize_with_accuracy_control(
+    quantized: onnx.ModelProto = nncf.quantize_with_accuracy_control(
         peers.fixed(),
         nncf.Dataset(calibration),
         nncf.Dataset(samples),
@@ -233,6 +234,7 @@ def controlled(task: Task, peers: Peers) -> onnx.ModelProto:
         max_drop=0.01,
         subset_size=len(calibration),
     )
+    return quantized
 
 
 def is_right(compiled: Compiled, samples: Iterable[Any]) -> list[float]:

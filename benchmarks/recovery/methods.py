@@ -21,7 +21,7 @@ import importlib.util
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,11 @@ from placer.recovery.simulation import Simulation
 from placer.recovery.state import State, Work
 from placer.recovery.steps import STEPS, helps, try_steps
 
-RANDOM = {"yolox": yolox, "yolov8n": yolov8n, "mobilenet_v2": mobilenet_v2}
+RANDOM: Mapping[str, Callable[[int], onnx.ModelProto]] = {
+    "yolox": yolox,
+    "yolov8n": yolov8n,
+    "mobilenet_v2": mobilenet_v2,
+}
 SIZE = 160
 # File in its package, name and size of the input; see ``drawn``.
 PACKAGED = {
@@ -117,7 +121,7 @@ def drawn(name: str, seed: int, *, evaluation: bool) -> np.ndarray:
         top, left = (int(rng.integers(0, n - side + 1)) for n in photo.shape[:2])
         crop = Image.fromarray(photo[top : top + side, left : left + side]).resize((width, height))
         pixels = np.asarray(crop, np.float32) / 255 * rng.uniform(0.6, 1.3)
-        return np.clip(pixels, 0, 1).transpose(2, 0, 1).astype(np.float32)
+        return np.transpose(np.clip(pixels, 0, 1), (2, 0, 1)).astype(np.float32)
     lines = {"layout": 20, "captcha": 4}.get(name, 8)
     page = render(Subject("page", "", height, width, lines), seed)
     if name == "captcha":
@@ -162,7 +166,7 @@ def subject(
             for start, count in zip(starts, counts, strict=True)
         ]
     for file, values in zip(("calibration", "evaluation"), draws, strict=True):
-        np.savez(folder / f"{file}.npz", **{key: values})
+        np.savez(folder / f"{file}.npz", allow_pickle=False, **{key: values})
     return path, {key: shape}
 
 

@@ -77,7 +77,7 @@ class DeadHeads:
         alone = rng.permutation(sorted(set(range(count)) - set(third)))[: round(share * count / 3)]
         loud = [pair for pair in pairs if not set(pair) <= set(third)]
         together = rng.permutation(len(loud))[: round(share * len(loud))]
-        self._killers = [(int(group),) for group in alone]
+        self._killers: list[tuple[int, ...]] = [(int(group),) for group in alone]
         self._killers += [loud[int(i)] for i in together]
         # Parts that come first are destroyed more often.
         self._parts = [int(PARTS * rng.uniform() ** 2) for _ in self._killers]
@@ -186,10 +186,10 @@ def search(model: str, gpu: str, share: float, seed: int, scheme: str, budget: i
             problem, latency, noise, len(trials), proposal, profiled=scheme == "ours"
         )
         trials.append(trial)
-        holds = trial.feasible and trial.ratio is not None
-        if holds and first is None and trial.choices != problem.space.floats:
+        ratio = trial.ratio if trial.feasible else None
+        if ratio is not None and first is None and trial.choices != problem.space.floats:
             first = len(trials)
-        best.append(min(best[-1] if best else 1.0, trial.ratio if holds else 1.0))
+        best.append(min(best[-1] if best else 1.0, 1.0 if ratio is None else ratio))
     seconds = time.monotonic() - start
     return Run(model, share, seed, scheme, first, best, len(noise.probed), seconds)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -52,7 +53,7 @@ class Network:
         fan = np.prod(shape[1:]) if len(shape) == 4 else shape[0]
         return self.constant((values / np.sqrt(fan)).astype(np.float32))
 
-    def add(self, op: str, *inputs: str, **attributes: object) -> str:
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Append a node; returns its output."""
         self._count += 1
         output = f"t{self._count}"

@@ -54,10 +54,10 @@ from benchmarks.search.measured_results import CHECKPOINTS, SAMPLERS, brief, mer
 from placer.common.shapes import ShapeRange
 from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.base import Compiled
+from placer.optimizer.device_search import Device
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.options.request import Request
+from placer.optimizer.options.request import Preset, Request, Sampler
 from placer.optimizer.outcome.finals import compiled_finalists, contenders, copies_of, race
-from placer.optimizer.search_loop import Device
 from placer.optimizer.search_loop import search as run_search
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import open_study
@@ -76,6 +76,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 DIGITS_NAME = "digits"
 MODELS = (DIGITS_NAME, *NAMES)
 GATE = "sqnr>=15"
+_OWN: Mapping[str, Sampler] = {"surrogate": "surrogate", "random": "random"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Effort:
     samples: int
     rounds: int
     copies: int
-    preset: str
+    preset: Preset
     samplers: tuple[str, ...] = SAMPLERS
 
     @property
@@ -151,7 +152,7 @@ def search(task: Task, bench: TrialSetup, sampler: str, seed: int, effort: Effor
     """Run one study in a fresh folder, without anything that other runs measured."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        known = sampler if sampler in ("surrogate", "random") else "tpe"
+        known = _OWN.get(sampler, "tpe")
         request = replace(
             task.request, sampler=known, seed=seed, budget=effort.budget, output=Path(folder)
         )

@@ -292,7 +292,7 @@ class Noise:
             for group in problem.space.groups
             for layout in group.layouts
         }
-        self._quietest: dict[str, tuple[str, ...]] = {}
+        self._quietest: dict[int, tuple[str, ...]] = {}
         self._forms = forms_of(problem.name)
         for own, form in self._forms.items():
             known = self._quietest.setdefault(form, own)
@@ -313,13 +313,13 @@ class Noise:
 
 
 @lru_cache(maxsize=2)
-def forms_of(name: str) -> dict[tuple[str, ...], str]:
+def forms_of(name: str) -> dict[tuple[str, ...], int]:
     """By the layouts of all groups, the motion-normal form of their placement.
 
     ``name``: a problem of REDUCED; others have too many choices.
     """
     problem = load_problem(name)
-    layers, near, found = problem.layer_model(), None, {}
+    layers, near, found = problem.layer_model(), None, dict[tuple[str, ...], int]()
     for choices in problem.choices():
         near = layers.predict(problem.space.placement(choices), near)
         found[tuple(choices.values())] = near.form

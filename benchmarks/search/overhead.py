@@ -185,10 +185,11 @@ class TimedEngine:
         with self._watch.span("compile"):
             return TimedModel(self._engine.compile(model, base_dir), self._watch)
 
-    def measure(self, models: Sequence[TimedModel], inputs: Tensors, rounds: int) -> np.ndarray:
+    def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """See ``Engine``."""
+        inner = [own.model if isinstance(own, TimedModel) else own for own in models]
         with self._watch.span("measure"):
-            return self._engine.measure([own.model for own in models], inputs, rounds)
+            return self._engine.measure(inner, inputs, rounds)
 
 
 class TimedEvaluator(Evaluator):

@@ -7,7 +7,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import optuna
 from rich.console import Console
@@ -95,6 +95,18 @@ class Run:
         return next(found, math.inf)
 
 
+class NoiseGate(Protocol):
+    """A gate on the noise of a placement."""
+
+    def power(self, choices: Choices) -> float:
+        """Noise power of a trial."""
+        ...
+
+    def violation(self, noise: float) -> float:
+        """By how many dB the gate is missed; at most 0 if it holds."""
+        ...
+
+
 class Gate:
     """An SQNR that the default misses by some dB."""
 
@@ -177,7 +189,7 @@ def search(case: Case, scheme: str, seed: int, budget: int) -> Run:
 def measured_trial(
     problem: Problem,
     latency: Latency,
-    gate: Gate | None,
+    gate: NoiseGate | None,
     number: int,
     proposal: Proposal,
     profiled: bool,

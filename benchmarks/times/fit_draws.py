@@ -127,16 +127,16 @@ def main() -> None:
         print(f"{name}: fitted to {len(one)} networks")
     Console().print(table_of(rows))
     document: dict[str, object] = {"engine": arguments.engine, "versions": versions(), **rows}
-    document["80% intervals"] = found = intervals(networks, chosen)
-    for name, shares in found.items():
+    document["80% intervals"] = held = intervals(networks, chosen)
+    for name, shares in held.items():
         print(
             f"80% intervals, {name}: "
             + ", ".join(f"{what} {share:.1%}" for what, share in shares.items())
         )
     if arguments.own:
         document["float and default builds given"] = further = with_own(networks, chosen)
-        for name, found in further.items():
-            shown = ", ".join(f"{figure} {found[figure]:.1%}" for figure in _FIGURES)
+        for name, figures in further.items():
+            shown = ", ".join(f"{figure} {figures[figure]:.1%}" for figure in _FIGURES)
             print(f"float and default builds given, {name}: {shown}")
     if arguments.json:
         write_json(arguments.json, document)

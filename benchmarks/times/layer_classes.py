@@ -64,11 +64,17 @@ PARENTS = {
     "few-channel conversion": "conversion",
 }
 NAMES = ("conv", "conversion", "matmul", "memory", "pooling", *PARENTS)
-BY_TYPE = ("conv", "conv to float", "conv to half", "few-channel conv", "matmul", "pooling")
-BY_TYPE += ("conversion", "few-channel conversion")
-RATES = {("few-channel conv", "int8"): "dp4a", ("few-channel conv", "float"): "cuda"}
-RATES |= {("depthwise conv", ""): "cuda"}
-RATES |= {("conversion", ""): "elements", ("few-channel conversion", ""): "elements"}
+BY_TYPE = (
+    *("conv", "conv to float", "conv to half", "few-channel conv", "matmul", "pooling"),
+    *("conversion", "few-channel conversion"),
+)
+RATES: dict[tuple[str, str], Rate] = {
+    ("few-channel conv", "int8"): "dp4a",
+    ("few-channel conv", "float"): "cuda",
+    ("depthwise conv", ""): "cuda",
+    ("conversion", ""): "elements",
+    ("few-channel conversion", ""): "elements",
+}
 # Cycles of latency, and what is made of the data sheet's rates, of its bandwidth in reading and in
 # writing and of the H100's cycles for each product, before anything was measured.
 BEFORE = np.array([1700, 1 / 0.6, 1 / 0.75, 1 / 0.75, 1])
@@ -143,11 +149,10 @@ def fit(found: Sequence[Sample]) -> LayerClasses:
     for name, dtype in itertools.product(BY_TYPE, ("float", "float16", "int8")):
         if groups[name, dtype] or (name, dtype) in RATES:
             solved[name, dtype] = _solve(groups[name, dtype], solved[name, ""])
-    for key, members in _by_gpu(rows).items():
-        parent = solved.get(key[:2])
-        if parent is not None:
-            strength = OLDER_STRENGTH if key[2] in OLDER else STRENGTH
-            solved[key] = _solve(members, parent, strength)
+    for (name, dtype, capability), members in _by_gpu(rows).items():
+        if (name, dtype) in solved:
+            strength = OLDER_STRENGTH if capability in OLDER else STRENGTH
+            solved[name, dtype, capability] = _solve(members, solved[name, dtype], strength)
     entries = (_layer_class(key, figures) for key, figures in sorted(solved.items()))
     return shipped.model_copy(update={"classes": tuple(entries)})
 

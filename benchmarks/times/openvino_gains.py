@@ -95,7 +95,7 @@ def saved_us(text: str, seconds: float) -> tuple[float, float]:
             times.append(time.process_time() - start)
         return min(times)
 
-    rows, end = [], time.monotonic() + seconds
+    rows, end = list[list[float]](), time.monotonic() + seconds
     while len(rows) < 12 or time.monotonic() < end:
         rows.append([least(request) for request in requests])
     usual = 1e6 * np.quantile(rows, 0.2, axis=0)

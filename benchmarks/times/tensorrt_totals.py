@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -40,7 +41,7 @@ class Build:
 
     gpu: str
     version: str
-    typing: str
+    typing: Literal["strong", "weak"]
     source: str
 
 
@@ -254,11 +255,11 @@ def main() -> None:
         row = asdict(total) | {"estimated_ms": ms}
         ratios = ["", ""]
         if total.of:
-            measured, estimated = floats[total.of, replace(total.build, typing="")]
+            measured, estimated = floats[total.of, replace(total.build, typing="weak")]
             row |= {"ratio": total.measured_ms / measured, "estimated_ratio": ms / estimated}
             ratios = [f"{row['ratio']:.3f}", f"{row['estimated_ratio']:.3f}"]
         elif total.pairs == "none":
-            floats[total.network, replace(total.build, typing="")] = total.measured_ms, ms
+            floats[total.network, replace(total.build, typing="weak")] = total.measured_ms, ms
         rows.append(row)
         shown = (f"{total.measured_ms:.3f}", f"{ms:.3f}", f"{ms / total.measured_ms:.2f}")
         table.add_row(total.network, total.pairs, total.build.gpu, *shown, *ratios)

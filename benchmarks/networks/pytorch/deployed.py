@@ -10,6 +10,7 @@ python -m benchmarks.plans.tensorrt_rtx --networks deployed --folder networks --
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import diffusers
 import torch
@@ -34,7 +35,7 @@ _SMALL = {
 class Outputs(nn.Module):
     """A module whose output is the tensors that ``pick`` takes of what another one returns."""
 
-    def __init__(self, whole: nn.Module, pick: Callable[[object], object]) -> None:
+    def __init__(self, whole: nn.Module, pick: Callable[[Any], object]) -> None:
         super().__init__()
         self.whole, self.pick = whole, pick
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import timm
 import torch
@@ -28,13 +29,11 @@ class Network:
     open_batch: bool = False
 
 
-def timm_network(
-    name: str, size: int, dynamo: bool, classes: int = 10, **options: object
-) -> Network:
-    """A network of timm by name, for images of ``size``."""
+def timm_network(name: str, size: int, dynamo: bool, **options: Any) -> Network:
+    """A network of timm by name, for images of ``size``; ten classes unless ``options`` say."""
 
     def make() -> nn.Module:
-        return timm.create_model(name, pretrained=False, num_classes=classes, **options)
+        return timm.create_model(name, pretrained=False, **{"num_classes": 10, **options})
 
     return Network(make, (torch.zeros(1, 3, size, size),), dynamo)
 

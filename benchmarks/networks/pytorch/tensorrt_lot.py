@@ -17,7 +17,7 @@ from benchmarks.networks.pytorch.export import Network, timm_network
 
 
 def _network(name: str, size: int) -> Network:
-    return replace(timm_network(name, size, dynamo=False, classes=1000), open_batch=True)
+    return replace(timm_network(name, size, dynamo=False, num_classes=1000), open_batch=True)
 
 
 SEEN: Mapping[str, Network] = {

@@ -11,6 +11,7 @@ python -m benchmarks.plans.tensorrt_rtx --networks third_lot --folder networks -
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import diffusers
 import torch
@@ -184,7 +185,7 @@ def _series(name: str, dynamo: bool, **options: object) -> Network:
     return Network(make, (torch.zeros(1, 64, 3),), dynamo)
 
 
-def _prediction(found: object) -> object:
+def _prediction(found: Any) -> object:
     return found.prediction_outputs
 
 
