@@ -4,6 +4,7 @@
 is installed, else virtualenv does.
 """
 
+import re
 import shutil
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy --strict, of placer and of the benchmarks."""
+    """mypy --strict: placer, the benchmarks, and the code of docs/api.md."""
     session.install(".[dev]")
     target = installed_copy(session)
     for folder in ("benchmarks", "tests"):  # Benchmarks draw graphs with tests/differential.
@@ -59,6 +60,10 @@ def types(session: nox.Session) -> None:
         packages = ("-p", "placer", "-p", "benchmarks")
         environment = {"MYPYPATH": str(target)}
         session.run("mypy", "--config-file", configuration, *packages, env=environment)
+        guide = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+        Path("guide.py").write_text("\n".join(blocks), encoding="utf-8")
+        session.run("mypy", "--config-file", configuration, "guide.py", env=environment)
 
 
 @nox.session(python=PYTHONS)

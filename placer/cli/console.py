@@ -21,6 +21,7 @@ from rich.table import Table
 from placer.cli.options import with_flags
 from placer.cli.trial_lines import gate_value, header, line, mark, shown, speedup
 from placer.common.names import engine_title
+from placer.optimizer.observer import Observer
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
     from placer.results.objective import Objective
@@ -42,7 +43,7 @@ _ERROR = "max_abs "
 _DISTANCES = ("sqnr", "cosine", "max_abs", "argmax_agreement")
 
 
-class ConsoleObserver:
+class ConsoleObserver(Observer):
     """Prints stages and one line per trial; on a terminal a progress bar stays below them."""
 
     def __init__(self, console: Console | None = None) -> None:

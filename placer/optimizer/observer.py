@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from placer.errors import InputError
-from placer.results.objective import Objective
-from placer.search.records import TrialRecord
+
+if TYPE_CHECKING:
+    from placer.results.objective import Objective
+    from placer.search.records import TrialRecord
 
 
-class QuietObserver:
-    """Shows nothing; warnings are in result.json."""
-
-    def stage(self, text: str) -> None:
-        """Ignore ``text``."""
-
-    def warn(self, text: str) -> None:
-        """Ignore ``text``."""
-
-    def search(self, budget: int | None, done: int, estimated: bool, objective: Objective) -> None:
-        """Ignore the search's size."""
-
-    def trial(self, record: TrialRecord) -> None:
-        """Ignore ``record``."""
-
-    def probe(self, done: int) -> None:
-        """Ignore the probe."""
-
-    def progress(self, done: int, total: int) -> None:
-        """Ignore the progress."""
-
-
-class Observer(Protocol):
-    """Is told how a run goes on."""
+class Observer:
+    """Is told how a run goes on, and does nothing."""
 
     def stage(self, text: str) -> None:
         """A stage begins."""
@@ -58,6 +38,10 @@ class Observer(Protocol):
 
     def progress(self, done: int, total: int) -> None:
         """Part of a stage is done."""
+
+
+class QuietObserver(Observer):
+    """Shows nothing; warnings are in result.json."""
 
 
 def observer_of(given: Observer | None) -> Observer:

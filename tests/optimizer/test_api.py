@@ -49,7 +49,7 @@ def mean_of_output(outputs: dict[str, np.ndarray], _batch: dict[str, np.ndarray]
     return float(outputs["out"].mean())
 
 
-class Listener:
+class Listener(placer.Observer):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
