@@ -54,12 +54,6 @@ class Shape:
         """Height and width of the output."""
         return (self.size + 2 * (self.kernel // 2) - self.kernel) // self.stride + 1
 
-    @property
-    def gflop(self) -> float:
-        """Billions of multiplications and additions."""
-        out = self.batch * self.filters * self.output_size**2
-        return 2e-9 * out * self.channels * self.kernel**2
-
 
 @dataclass(frozen=True)
 class Format:

@@ -27,13 +27,11 @@ Progress = Callable[[int, int], None]  # Runs done, and all.
 class Ranking:
     """Single methods compared on all batches.
 
-    ``noises``: by method and batch. ``best``: the method with the best score. ``stable``: it is the
-    best in nearly all bootstrap samples of the batches too.
+    ``noises``: by method and batch. ``best``: the method with the best score.
     """
 
     noises: Mapping[str, Sequence[Mapping[str, float]]]
     best: str
-    stable: bool
 
     @property
     def sqnr(self) -> dict[str, float]:
@@ -79,8 +77,7 @@ def rank(crossfit: CrossFit, progress: Progress | None = None) -> Ranking:
         if progress is not None:
             progress(done, len(runs))
     best = max(noises, key=lambda name: score(mean_noises(noises[name])))
-    others = (noise_of for name, noise_of in noises.items() if name != best)
-    return Ranking(noises, best, all(_is_better(noises[best], other) for other in others))
+    return Ranking(noises, best)
 
 
 def mixes(crossfit: CrossFit, effort: Effort) -> bool:
