@@ -68,19 +68,12 @@ def extract_region(
     """
     path, target = Path(model), Path(output)
     inputs, outputs = texts_of(inputs), texts_of(outputs)
-    if target.resolve() == path.resolve():
-        raise InputError(f"{target} is the model itself; choose another output")
-    archive = None if data is None else target.with_suffix(".npz")
-    if archive is not None and archive.resolve() in (target.resolve(), Path(str(data)).resolve()):
-        raise InputError(
-            f"the region's data would be written to {archive}, which is the "
-            f"{'model' if archive == target else 'data'} itself; choose another output"
-        )
+    given = None if data is None else str(data)
+    archive = _archive(path, target, given)
     if bool(outputs) == (around is not None):
         raise InputError("a region is given by its outputs or by the node that it is around")
     if depth < 0:
         raise InputError(f"a depth of {depth} is impossible; give 0 or more")
-    given = None if data is None else str(data)
     source = load_as_is(path, with_shapes_of_data(path, shapes or {}, given))
     tidy_named(source.proto)
     types = infer_all_values(source.proto, source.base_dir, source.input_shapes, path)
@@ -89,13 +82,28 @@ def extract_region(
     else:
         starts, ends = tensors_around(source.proto, around, depth, path)
     region = cut_region(source.proto, types, starts, ends, path)
-    dataset = None if data is None else load_dataset(data, source)
+    dataset = None if given is None else load_dataset(given, source)
     with written_together(target) as draft:
         if dataset is not None:
             samples = _values(source, types, starts, dataset)
             _write_data(samples, len(dataset), draft.with_suffix(".npz"))
         save_model(region, source.base_dir, draft)
     return Region(target, len(region.graph.node), tuple(starts), tuple(ends), archive)
+
+
+def _archive(model: Path, target: Path, data: str | None) -> Path | None:
+    """Where the region's inputs are written; InputError if a file given would be overwritten."""
+    if target.resolve() == model.resolve():
+        raise InputError(f"{target} is the model itself; choose another output")
+    if data is None:
+        return None
+    archive = target.with_suffix(".npz")
+    if archive.resolve() in (target.resolve(), Path(data).resolve()):
+        raise InputError(
+            f"the region's data would be written to {archive}, which is the "
+            f"{'model' if archive == target else 'data'} itself; choose another output"
+        )
+    return archive
 
 
 def _needed_inputs(source: Model, outputs: Sequence[str]) -> list[str]:

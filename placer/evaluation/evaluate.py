@@ -129,12 +129,7 @@ def evaluate(
         extra=engine_options or {},
     )
     check_base(runner, base)
-    reference = HalfPrecisionModel(source.proto, source.base_dir, threads).run
-    expected = []
-    for sample in samples:
-        with blamed_on(sample.origin):
-            expected.append(dict(reference(sample.inputs)))
-    judge = _Judge(graph, samples, expected, functions, asked)
+    judge = _Judge(graph, samples, _expected(source, samples, threads), functions, asked)
     evaluated = []
     for model in models:
         compared, held = judge(_with_fixed(model, _run_of(runner, model, threads)), model.path)
@@ -168,6 +163,15 @@ def _with_judged_outputs(
     for model in models if judged.rows.reference_choices else (source, *models):
         judged.add_to(model.proto)
     return source, True
+
+
+def _expected(source: Model, samples: Sequence[Sample], threads: int) -> list[Tensors]:
+    """The float model's outputs."""
+    run, outputs = HalfPrecisionModel(source.proto, source.base_dir, threads).run, list[Tensors]()
+    for sample in samples:
+        with blamed_on(sample.origin):
+            outputs.append(dict(run(sample.inputs)))
+    return outputs
 
 
 def _run_of(engine: Engine, model: Model, threads: int) -> Run:

@@ -132,32 +132,39 @@ def import_model(
         raise InputError(f"output {target} is the quantized model itself; choose another name")
     rules = load_pack(pack)
     given = optima(given_ranges(shapes))
+    wanted = None if data is None else str(data)
     if float_model is not None:
-        wanted = None if data is None else str(data)
         return _import_ir(source, Path(float_model), target, rules, given, wanted)
-    source_text = None if data is None else str(data)
-    given = with_shapes_of_data(source, given, source_text)
-    loaded = load_model(source, given, bodies=rules.enters_bodies)
+    return _import_pairs(source, target, rules, given, wanted)
+
+
+def _import_pairs(
+    source: Path,
+    target: Path,
+    pack: Pack,
+    shapes: Mapping[str, tuple[int, ...]],
+    data: str | None,
+) -> ImportedModel:
+    """The ONNX model at ``source``, written as a float model and its placement."""
+    shapes = with_shapes_of_data(source, shapes, data)
+    loaded = load_model(source, shapes, bodies=pack.enters_bodies)
     loaded.source_quantization()  # Refuses a float model before anything is run.
     if not loaded.proto.graph.node:
         raise InputError(
             f"{source} computes nothing once its pairs are gone; there is no float model"
         )
-    samples = samples_of(source_text, loaded)
+    samples = samples_of(data, loaded)
     loaded, sqnr = recovered(loaded, samples)
-    imported = loaded.source_quantization()
-    rules, imported = _with_formats(rules, imported)
+    pack, imported = _with_formats(pack, loaded.source_quantization())
     placement_file = target.with_name(f"{target.stem}.placement.yaml")
-    comparison = _compare(loaded, imported, rules)
-    losses = tuple(imported.losses(rules.manifest.scheme))
-    _write(loaded, imported, rules, given, target, placement_file)
+    _write(loaded, imported, pack, shapes, target, placement_file)
     return ImportedModel(
         model=target,
         placement_file=placement_file,
-        pack=rules,
+        pack=pack,
         imported=imported,
-        comparison=comparison,
-        losses=losses,
+        comparison=_compare(loaded, imported, pack),
+        losses=tuple(imported.losses(pack.manifest.scheme)),
         sqnr=sqnr,
         compared_on=_in_words(samples),
         warnings=samples.notes,

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from placer.errors import InputError
 from placer.graph import Graph, index_graph, tensor_type
@@ -22,6 +22,7 @@ from placer.graph.external_data import (
     tensor_bytes,
 )
 from placer.graph.flat import nest
+from placer.graph.scopes import Scopes
 from placer.model.check_operators import check_float_model, name_plugins
 from placer.model.custom_types import bind_dimensions, declared_types, infer_flat_values
 from placer.model.early_norms import set_apart
@@ -116,17 +117,11 @@ def load_model(
     path = Path(path)
     proto, tensors, base_dir = _read(path)
     fixed = _fixed_inputs(proto)
-    imported, declared = None, declared_types(proto) if plugins else []
+    declared = declared_types(proto) if plugins else []
     try:
         check_tensors(tensors, base_dir, path)
-        if is_quantized(proto):
-            if fix:
-                raise InputError(
-                    f"{path} is quantized; recover the float model by placer import before `fix`"
-                )
-            imported = take_apart(proto, base_dir, path, kept_pairs)
-            proto = imported.proto
-            check_tensors(all_tensors(proto.graph), base_dir, path)
+        imported = _taken_apart(proto, base_dir, path, kept_pairs, fix)
+        proto = proto if imported is None else imported.proto
         if plugins:
             name_plugins(proto)
         tidy(proto)
@@ -146,11 +141,7 @@ def load_model(
     input_shapes = input_shapes_of(proto, shapes, path)
     bind_dimensions(declared, proto.graph, input_shapes)
     values = infer_flat_values(proto, base_dir, input_shapes, path, scopes, declared)
-    types = {name: tensor_type(value) for name, value in values.items()}
-    check_sizes(types, path)
-    infer = partial(infer_values, proto, {}, path)
-    graph = index_graph(proto.graph, types, scopes, open_tensors(proto, types, infer))
-    graph = replace(graph, normalized=normal.normalized)
+    graph = replace(_indexed(proto, values, scopes, path), normalized=normal.normalized)
     imported = None if imported is None else imported.restricted(graph)
     if scopes:
         proto = without_initializers(proto, ())  # The graph keeps the nodes of the flat one.
@@ -184,6 +175,35 @@ def _read(path: Path) -> tuple[ModelProto, list[TensorProto], Path]:
     proto = read_model(path)
     tensors = list(all_tensors(proto.graph))
     return proto, tensors, data_folder(tensors, path)
+
+
+def _taken_apart(
+    proto: ModelProto,
+    base_dir: Path,
+    path: Path,
+    kept_pairs: Collection[str],
+    fix: Mapping[str, float] | None,
+) -> Imported | None:
+    """The float model and what else a quantized one says; None if it is float."""
+    if not is_quantized(proto):
+        return None
+    if fix:
+        raise InputError(
+            f"{path} is quantized; recover the float model by placer import before `fix`"
+        )
+    imported = take_apart(proto, base_dir, path, kept_pairs)
+    check_tensors(all_tensors(imported.proto.graph), base_dir, path)
+    return imported
+
+
+def _indexed(
+    proto: ModelProto, values: Mapping[str, ValueInfoProto], scopes: Scopes, path: Path
+) -> Graph:
+    """The graph of ``proto``; ``values``: its tensors as they were inferred."""
+    types = {name: tensor_type(value) for name, value in values.items()}
+    check_sizes(types, path)
+    infer = partial(infer_values, proto, {}, path)
+    return index_graph(proto.graph, types, scopes, open_tensors(proto, types, infer))
 
 
 def _with_fixed(digest: str, fix: Mapping[str, float]) -> str:

@@ -49,13 +49,11 @@ def run_page(run: Run) -> str:
         "graph": graph_figure(run),
         "times": time_figure(run),
     }
-    table = tables.plan_rows(run)
-    loaded = run.result.objective == "throughput"
     values: dict[str, Any] = {
         "title": Path(run.result.model.path).name,
         "result": run.result,
         "estimated": run.result.engine.estimated,
-        "throughput": loaded,
+        "throughput": run.result.objective == "throughput",
         "verdict": tables.verdict(run.result),
         "metrics": list(summary.shown_metrics(run)),
         "changed": summary.what_changed(run),
@@ -68,22 +66,8 @@ def run_page(run: Run) -> str:
             for name, figure in figures.items()
             if figure is not None
         },
-        "plans": [p for p in ("actual", "predicted") if getattr(run, p) is not None],
-        "details": [] if run.topology is None else shown(node_details(run.topology)),
-        "nodes": 0 if run.topology is None else len(run.topology.nodes),
         "unmeasured": any(t.ratio_to_float is None or t.skipped for t in run.result.trials),
-        "table": table,
-        "states": [state for state in STATES if any(row.state == state for row in table)],
-        "agreement": tables.agreement(table),
-        "times": {
-            # With several requests in flight, no sum of layers is the time of an inference.
-            "predicted": "" if loaded else tables.total_time(run.predicted),
-            "actual": "" if loaded else tables.total_time(run.actual),
-        },
-        "remaining": remaining(run),
-        "types": tables.types,
         "number": number,
-        "time": _time,
         "decisions": tables.decisions(run.result),
         "rules": tables.rule_shares(run.result),
         "sources": source_lines(run.result),
@@ -91,7 +75,29 @@ def run_page(run: Run) -> str:
         "facts": tables.facts(run),
         "study": tables.study_command(run),
     }
-    return render("run.html.j2", **values)
+    return render("run.html.j2", **values, **_of_layers(run))
+
+
+def _of_layers(run: Run) -> dict[str, Any]:
+    """What the report says of nodes and layers."""
+    table = tables.plan_rows(run)
+    # With several requests in flight, no sum of layers is the time of an inference.
+    loaded = run.result.objective == "throughput"
+    return {
+        "plans": [p for p in ("actual", "predicted") if getattr(run, p) is not None],
+        "details": [] if run.topology is None else shown(node_details(run.topology)),
+        "nodes": 0 if run.topology is None else len(run.topology.nodes),
+        "table": table,
+        "states": [state for state in STATES if any(row.state == state for row in table)],
+        "agreement": tables.agreement(table),
+        "times": {
+            "predicted": "" if loaded else tables.total_time(run.predicted),
+            "actual": "" if loaded else tables.total_time(run.actual),
+        },
+        "remaining": remaining(run),
+        "types": tables.types,
+        "time": _time,
+    }
 
 
 def _time(layer: Layer) -> str:

@@ -50,6 +50,7 @@ from placer.results.parts import (
 )
 from placer.results.result import Result, versions
 from placer.results.verdict import Verdict
+from placer.rules.pack import Pack
 from placer.rules.sites import Site
 from placer.search.importance import by_rule, importances
 from placer.search.records import TrialRecord
@@ -84,36 +85,22 @@ def summarize(
     often noise alone was measured. ``sources``: where the accuracy went. ``given``: the result's
     time over that of the quantized file that was given. ``spent_s``: see ``BudgetPart``.
     """
-    request, manifest = task.request, task.pack.manifest
+    request = task.request
     error = EstimateError.of(task.engine)
     trials = [_trial_part(task, record, error) for record in records]
     important = importances(task.space, records)
     confirmation = None if final is None else conditions_part(final.conditions)
     choices = _choices(task.space, final)
-    warnings = [
-        *task.warnings,
-        *calibration_warnings(task, setup, task.space.placement(choices or {})),
-        *output_warnings(task, setup),
-        *precision_warnings(setup),
-        *final_warnings(task, records, final),
-        *throttling_warnings(trials, confirmation),
-    ]
     return Result(
         verdict=_verdict(final),
         objective=request.objective,
         model=_model_part(task),
         engine=_engine_part(task.engine),
-        pack=PackPart(
-            name=manifest.name, version=manifest.version, fingerprint=task.pack.fingerprint
-        ),
-        scheme=manifest.scheme,
+        pack=_pack_part(task.pack),
+        scheme=task.pack.manifest.scheme,
         calibrated=not task.calibration_data.synthetic,
         calibration=setup.calibration,
-        evaluation=EvaluationPart(
-            data=request.evaluation_data or request.data,
-            samples=len(task.evaluation_data),
-            labels=task.evaluation_data.has_labels,
-        ),
+        evaluation=_evaluation_part(task),
         gates=list(task.gate_texts),
         seed=request.seed,
         budget=BudgetPart(
@@ -123,7 +110,7 @@ def summarize(
             spent_s=dict(spent_s or {}),
         ),
         sites=len(task.sites),
-        sampler=task.request.sampler,
+        sampler=request.sampler,
         decisions=_decisions(task.space, choices or {}, important),
         importance_by_rule=by_rule(task.space, important),
         trials=trials,
@@ -135,7 +122,14 @@ def summarize(
         front=list(front),
         confirmation=confirmation,
         noise_sources=list(sources),
-        warnings=warnings,
+        warnings=[
+            *task.warnings,
+            *calibration_warnings(task, setup, task.space.placement(choices or {})),
+            *output_warnings(task, setup),
+            *precision_warnings(setup),
+            *final_warnings(task, records, final),
+            *throttling_warnings(trials, confirmation),
+        ],
         versions=dict(versions()),
         command=command_of(request),
         rules=_rules(task.sites),
@@ -165,6 +159,19 @@ def _engine_part(engine: Engine) -> EnginePart:
         clock=engine.clock,
         estimated=engine.estimated,
         built_plans="built-plans" in abilities_of(engine),
+    )
+
+
+def _pack_part(pack: Pack) -> PackPart:
+    manifest = pack.manifest
+    return PackPart(name=manifest.name, version=manifest.version, fingerprint=pack.fingerprint)
+
+
+def _evaluation_part(task: Task) -> EvaluationPart:
+    return EvaluationPart(
+        data=task.request.evaluation_data or task.request.data,
+        samples=len(task.evaluation_data),
+        labels=task.evaluation_data.has_labels,
     )
 
 

@@ -84,10 +84,7 @@ def prepare(
         observer.warn(text)
 
     request = _with_shapes_of_data(request, observer)
-    engine, pack, why = engine_for(request, first_device(request), bases, schemes)
-    reason = f": {why}" if why else ""
-    observer.stage(f"engine {engine.name} {engine.version} on {engine.device}{reason}")
-    check_engine(request, engine, pack, warn)
+    engine, pack = _engine_of(request, bases, schemes, observer, warn)
     if "implicit" in beats:
         implicit_engine(engine)
     model = _model_for(request, engine, pack, warn)
@@ -102,8 +99,7 @@ def prepare(
         observer.stage("comparing the recovered float model with the quantized one")
         model, distance = recovered(model, calibration_data, preset.noise_samples)
         model = _taken_apart(request, model, distance, pack, warn)
-    scheme = pack.manifest.scheme
-    if scheme.has_float8:
+    if pack.manifest.scheme.has_float8:
         model = with_opset(model, FLOAT8_OPSET)
     data = (calibration_data, evaluation_data)
     found = _decisions(request, engine, pack, model, data, observer, warn)
@@ -123,7 +119,7 @@ def prepare(
         beats=beats,
         from_quantized=from_quantized,
         source_sqnr=distance,
-        warm_starts=warm_starts(request.warm_starts, model, space, scheme),
+        warm_starts=warm_starts(request.warm_starts, model, space, pack.manifest.scheme),
         bases=tuple(bases),
         schemes=schemes,
         pins=found.pins,
@@ -138,6 +134,21 @@ _OWN_GATE = (
     "export its scores as a tensor (scikit-learn: options={'zipmap': False}), or give a gate of "
     "your own"
 )
+
+
+def _engine_of(
+    request: Request,
+    bases: Sequence[Base],
+    schemes: Schemes,
+    observer: Observer,
+    warn: Callable[[str], None],
+) -> tuple[Engine, Pack]:
+    """The engine of the run and its rules, once the user knows which and why."""
+    engine, pack, why = engine_for(request, first_device(request), bases, schemes)
+    reason = f": {why}" if why else ""
+    observer.stage(f"engine {engine.name} {engine.version} on {engine.device}{reason}")
+    check_engine(request, engine, pack, warn)
+    return engine, pack
 
 
 def _model_for(request: Request, engine: Engine, pack: Pack, warn: Callable[[str], None]) -> Model:
