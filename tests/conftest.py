@@ -145,6 +145,13 @@ def placer(
 
 
 @pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def save(tmp_path: Path) -> Callable[..., Path]:
     """Write an ONNX text model ``with_random_weights``; returns its path."""
 

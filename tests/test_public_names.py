@@ -19,6 +19,8 @@ from placer.plan.json_format import plan_json
 from tests.conftest import DIGITS, two_convs
 from tests.few_digits import CALIBRATION
 
+pytestmark = pytest.mark.usefixtures("here")
+
 MODEL = DIGITS / "digits.onnx"
 DATA = DIGITS / "calibration.npz"
 # What plug-ins use, see docs/engine-plugins.md and examples/.
@@ -43,12 +45,6 @@ def test_type_checkers_see_every_name():
         name.name for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names
     }
     assert set(placer.__all__) <= imported
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture(scope="module")

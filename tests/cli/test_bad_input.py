@@ -10,6 +10,7 @@ import pytest
 
 from placer.graph.text import parse_model
 from tests.conftest import DIGITS, Finished, with_random_weights
+from tests.few_digits import FEW_BY_MINMAX
 
 Placer = Callable[..., Finished]
 
@@ -219,7 +220,7 @@ def test_a_rule_pack_with_a_syntax_error(placer: Placer):
 
 
 def test_the_output_folder_of_another_models_study(placer: Placer):
-    quick = ("--preset", "quick", "--budget", 2, "--no-cache", "--output", "out")
+    quick = (*FEW_BY_MINMAX, "--preset", "quick", "--budget", 2, "--no-cache", "--output", "out")
     assert placer("optimize", MODEL, *quick).code == 0
     before = {p.name: p.read_bytes() for p in Path("out").iterdir()}
     proto = onnx.load(MODEL)

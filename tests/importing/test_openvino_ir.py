@@ -46,12 +46,6 @@ EDGES = {
 }
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
     output = tmp_path_factory.mktemp("imported") / "nncf.qdq.onnx"

@@ -39,12 +39,6 @@ QUICK = {
 }
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def mean_of_output(outputs: dict[str, np.ndarray], _batch: dict[str, np.ndarray]) -> float:
     return float(outputs["out"].mean())
 
