@@ -64,4 +64,4 @@ def render(subject: Subject, seed: int) -> np.ndarray:
         image = image.rotate(180)
     pixels = np.asarray(image, np.float32) / 255 + rng.normal(0, 0.02, (*image.size[::-1], 3))
     mean, std = (IMAGENET_MEAN, IMAGENET_STD) if subject.name == "det" else (0.5, 0.5)
-    return ((pixels - mean) / std).astype(np.float32).transpose(2, 0, 1)
+    return np.transpose(((pixels - mean) / std).astype(np.float32), (2, 0, 1))
