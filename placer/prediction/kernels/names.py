@@ -41,7 +41,8 @@ class KernelNames:
             return (*self._units.nodes_of(unit), *sums)
         if unit.works or unit.role != "move":
             return self._units.nodes_of(unit)
-        reader = unit.readers[0][1]
+        readers = [reader for _, reader in unit.readers]
+        reader = next((r for r in readers if r.node is unit.node), readers[0])
         units = self._groups[reader.group]
         return tuple(u.node for u in units) if self._kernels.is_prepared(units) else (unit.node,)
 

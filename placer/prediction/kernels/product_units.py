@@ -47,6 +47,7 @@ class ProductUnits:
         self._made, self._norms, self._unscaled = made, norms, unscaled
         self._multiplied = multiplied
         self._graph, self._form = made.graph, made.form
+        self._padded: dict[object, Unit] = {}  # By what is padded.
 
     def add_convolution(self, node: Node) -> None:
         """A Conv or ConvTranspose: generated, or a product with what pads and scales."""
@@ -62,11 +63,18 @@ class ProductUnits:
         padded = (uneven or (integers and depthwise)) and not single
         if node.op == "ConvTranspose":
             padded = _pads_transposed(self._graph, node, edges[0] in self._form.scales)
-        moved = None
-        if padded or (not integers and self._norms.writes(edges[0].tensor)):
+        moved, pads = None, padded and node.op == "Conv"
+        read = (edges[0].tensor, self._form.scales.get(edges[0]), integers, depthwise)
+        if pads and read in self._padded:
+            # All Convs read what is padded for one, and the builder names the last (14 graphs).
+            moved = self._padded[read]
+            moved.node = node
+        elif padded or (not integers and self._norms.writes(edges[0].tensor)):
             made = (f"{node.inputs[0]}/{node.name}",)
             moved = self._made.add(node, "move", edges[:1], made, works=False)
             moved.names = None if padded else ()
+            if pads:
+                self._padded[read] = moved
         product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
         product.integers = integers
         product.scales = integers and (single or self._made.has_one_scale(node))
