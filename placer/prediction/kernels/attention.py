@@ -48,7 +48,11 @@ def attentions(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node
     type in a narrower engine: what replaces rows of such scores is none of an attention.
     """
     found = _alike(graph, float32)
-    return {name: nodes for name, nodes in found.items() if not _adds_zeros(graph, nodes)}
+    return {
+        name: nodes
+        for name, nodes in found.items()
+        if not (_adds_zeros(graph, nodes) or _splits_keys(graph, nodes))
+    }
 
 
 def _alike(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node, ...]]:
@@ -180,6 +184,16 @@ def _adds_zeros(graph: Graph, nodes: Sequence[Node]) -> bool:
         if shaped and constants and not numpy_helper.to_array(constants[0]).any():
             return True
     return False
+
+
+def _splits_keys(graph: Graph, nodes: Sequence[Node]) -> bool:
+    """Whether scores are shaped so that keys have two dimensions, as positions in a map do (SAM).
+
+    What is added for each of them makes a generated kernel of all between the products.
+    """
+    softmax = next(node for node in nodes if node.op == "Softmax")
+    shapes = [graph.type_of(node.outputs[0]).shape for node in _scored(graph, softmax)]
+    return len({shape[-1] for shape in shapes if shape}) > 1
 
 
 def _weighted(graph: Graph, softmax: Node, cleans: bool) -> list[Node]:
