@@ -64,6 +64,11 @@ class Fusion(Strict):
         default=[],
         description="Pattern nodes in front of which pairs may stand inside the layer.",
     )
+    symmetric: bool = Field(
+        default=False,
+        description="The layer exists only if the pairs that it reads and absorbs have zero point "
+        "0.",
+    )
     past_sum: Reference | None = Field(
         default=None,
         description="The edges to sums behind which the engine moves what follows the layer, so "

@@ -96,6 +96,48 @@ g (int64[1,24] words, bool[1,24,1] one, bool[1,24,1] two) => (float[1,24,32] y)
 """
 
 
+# Attention behind a norm, with pairs on what the norm and both products read.
+ATTENTION = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[1,24,64] x, float[1,24,4,16] v) => (float[1,24,4,16] y)
+<float s = {0.05}, float u = {0.03}, int8 z = {ZERO}, float p = {0.0078},
+ int64[4] shape = {1, 24, 4, 16}> {
+  [add] a = Add(x, x)
+  [q0] a8 = QuantizeLinear(a, s, z)
+  [dq0] ad = DequantizeLinear(a8, s, z)
+  [norm] n = LayerNormalization(ad, gain, shift)
+  [heads] h = Reshape(n, shape)
+  [q1] h8 = QuantizeLinear(h, u, z)
+  [dq1] hd = DequantizeLinear(h8, u, z)
+  [query] qs = Transpose<perm = [0, 2, 1, 3]>(hd)
+  [key] ks = Transpose<perm = [0, 2, 3, 1]>(hd)
+  [q3] v8 = QuantizeLinear(v, s, z)
+  [dq3] vd = DequantizeLinear(v8, s, z)
+  [value] vs = Transpose<perm = [0, 2, 1, 3]>(vd)
+  [scores] m = MatMul(qs, ks)
+  [softmax] w = Softmax(m)
+  [q2] w8 = QuantizeLinear(w, p, z)
+  [dq2] wd = DequantizeLinear(w8, p, z)
+  [mix] o = MatMul(wd, vs)
+  [back] y = Transpose<perm = [0, 2, 1, 3]>(o)
+}
+"""
+
+
+def test_norms_and_attention_read_integers_that_have_no_zero_point(tmp_path: Path):
+    for zero, is_whole in ((0, True), (3, False)):
+        path = tmp_path / f"attention-{zero}.onnx"
+        proto = onnx.parser.parse_model(ATTENTION.replace("ZERO", str(zero)))
+        for name in ("gain", "shift"):
+            values = np.linspace(0.5, 2, 64, dtype=np.float32)
+            proto.graph.initializer.append(numpy_helper.from_array(values, name))
+        onnx.save(proto, path)
+        plan = built(path)
+        assert computed(placer.explain(path, pack="openvino").explanation.plan) == computed(plan)
+        assert ((frozenset({"add"}), frozenset({"int8"})) in computed(plan)) == is_whole
+        assert any({"query", "scores", "mix"} <= set(x.nodes) for x in plan.layers) == is_whole
+
+
 def test_words_and_masks_are_narrower_than_in_the_file(tmp_path: Path):
     path, rng = tmp_path / "words.onnx", np.random.default_rng(0)
     proto = onnx.parser.parse_model(WORDS)

@@ -14,7 +14,7 @@ from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.claims import FLOAT, Claim
 from placer.prediction.layers.clamps import RELU, Exceeds, bounds_of
 from placer.prediction.layers.layouts import Layout
-from placer.prediction.layers.motion import Scale, Scales, scale_of
+from placer.prediction.layers.motion import NormalForm, Scale, Scales, scale_of
 from placer.quantization.placement import ScaleGroup
 from placer.rules.behaviour import DEFAULT_BEHAVIOUR, Behaviour
 from placer.rules.target import Target
@@ -142,11 +142,19 @@ class BuildTarget:
             return self.integer
         return self.integers(scale)
 
-    def is_read_in_float(self, edge: Edge, scale: Scale) -> bool:
-        """Whether no kernel reads the integers of ``scale`` on ``edge``, for their zero point."""
-        if edge not in self.symmetric or self.has_zero_point is None:
+    def refuses(self, claim: Claim, form: NormalForm) -> bool:
+        """Whether zero points keep a layer from being built that would read or absorb pairs."""
+        if self.has_zero_point is None or claim.fusion.inputs == FLOAT:
             return False
-        return self.integer_of(edge.tensor, scale) == "int8" and self.has_zero_point(scale)
+        edges = claim.paired if claim.fusion.symmetric else claim.demanded
+        for edge in edges:
+            scale = form.last(edge)
+            if scale is None or not (claim.fusion.symmetric or edge in self.symmetric):
+                continue
+            is_signed = self.integer_of(edge.tensor, scale) == "int8"
+            if (claim.fusion.symmetric or is_signed) and self.has_zero_point(scale):
+                return True
+        return False
 
     def properties_of(self, tensor: str) -> tuple[str, str | None, bool, bool]:
         """What is told of ``tensor`` here: its integers, its type outside, its zero point, and

@@ -28,15 +28,21 @@ NO_ROUNDED = Rounded()
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IntegerReader:
-    """What takes the integers of an edge where all of ``paired`` carry pairs and no ``bare`` do."""
+    """What takes the integers of an edge where all of ``paired`` carry pairs and no ``bare`` do.
+
+    ``claim``: of the layer that does, None for a node past which DQ moves.
+    """
 
     paired: tuple[Edge, ...] = ()
     bare: tuple[Edge, ...] = ()
+    claim: Claim | None = None
 
-    def takes(self, form: NormalForm) -> bool:
-        """Whether it does."""
+    def takes(self, form: NormalForm, refuses: Callable[[Claim, NormalForm], bool]) -> bool:
+        """Whether it does; ``refuses``: see ``BuildTarget``."""
         scales = form.scales
-        return all(e in scales for e in self.paired) and all(e not in scales for e in self.bare)
+        if any(e not in scales for e in self.paired) or any(e in scales for e in self.bare):
+            return False
+        return self.claim is None or not refuses(self.claim, form)
 
 
 IntegerReaders = Mapping[Edge, tuple[IntegerReader, ...]]
@@ -57,7 +63,9 @@ def find_integer_readers(
                 readers_of.setdefault(edge, []).append(IntegerReader())
         elif claim.fusion.inputs != FLOAT:
             for edge in claim.demanded:
-                readers_of.setdefault(edge, []).append(IntegerReader(claim.paired, claim.bare))
+                readers_of.setdefault(edge, []).append(
+                    IntegerReader(claim.paired, claim.bare, claim)
+                )
     for passage in passages:
         for edge in passage.before:
             readers_of.setdefault(edge, []).append(IntegerReader((*passage.before, *passage.after)))
@@ -70,7 +78,7 @@ def rounded(
     integer_readers: IntegerReaders,
     verdicts: Mapping[Edge, bool | None],
     has_zero_point: Callable[[Scale], bool],
-    is_read_in_float: Callable[[Edge, Scale], bool],
+    refuses: Callable[[Claim, NormalForm], bool],
 ) -> Rounded:
     """What a layer rounds to by itself.
 
@@ -95,10 +103,7 @@ def rounded(
         if any(edge in form.second for edge in edges):
             continue
         floats = [
-            edge
-            for edge in edges
-            if is_read_in_float(edge, key[1])
-            or not _is_taken(edge, form, integer_readers, verdicts)
+            edge for edge in edges if not _is_taken(edge, form, integer_readers, verdicts, refuses)
         ]
         rounds = is_pointwise or not is_kernel or not has_zero_point(key[1])
         if len(floats) == len(edges):
@@ -114,8 +119,9 @@ def _is_taken(
     form: NormalForm,
     integer_readers: IntegerReaders,
     verdicts: Mapping[Edge, bool | None],
+    refuses: Callable[[Claim, NormalForm], bool],
 ) -> bool:
     """Whether an edge with a pair is read as integers."""
     if verdicts.get(edge) is False:
         return False
-    return any(one.takes(form) for one in integer_readers.get(edge, ()))
+    return any(one.takes(form, refuses) for one in integer_readers.get(edge, ()))

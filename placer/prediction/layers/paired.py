@@ -71,7 +71,7 @@ def _decide(
     form = NormalForm(_given(asked.edges, scales), _given(asked.linked, second))
     decided: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
     shifts = target.has_zero_point
-    candidates = region.candidates(form, shifts or _always, target.exceeds, target.is_read_in_float)
+    candidates = region.candidates(form, shifts or _always, target.exceeds, target.refuses)
     shifts = shifts or _never
     verdicts = _verdicts(region, candidates.values(), form, shifts) if target.rounds_alone else {}
     moved = _moved(candidates.values(), form)
@@ -88,7 +88,7 @@ def _decide(
                 region.integer_readers,
                 verdicts,
                 shifts,
-                target.is_read_in_float,
+                target.refuses,
             )
         decided[position] = paired(
             candidate,

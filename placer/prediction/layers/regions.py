@@ -100,12 +100,12 @@ class Region:
         form: NormalForm,
         has_zero_point: Callable[[Scale], bool],
         exceeds: Exceeds | None = None,
-        is_read_in_float: Callable[[Edge, Scale], bool] | None = None,
+        refuses: Callable[[Claim, NormalForm], bool] | None = None,
     ) -> dict[int, LayerCandidate]:
         """What the engine builds, by position; see ``BuildTarget``."""
         kept = frozenset() if exceeds is None else self._before_kept_clamps(form, exceeds)
-        if is_read_in_float is not None:
-            kept |= self._reading_floats(form, is_read_in_float)
+        if refuses is not None:
+            kept |= {c for c in self.claimed if c.claim is not None and refuses(c.claim, form)}
         chosen = self._chosen(form, kept)
         apart = taken_apart(chosen, form) | behind_sums(chosen, form)
         if apart:
@@ -142,19 +142,6 @@ class Region:
                 for scale, bounds in candidate.clamped_scales(form)
             )
             or _is_held_back(candidate, candidate.claim, form, exceeds)
-        )
-
-    def _reading_floats(
-        self, form: NormalForm, is_read_in_float: Callable[[Edge, Scale], bool]
-    ) -> frozenset[LayerCandidate]:
-        """Those that would read integers of a kind that they cannot."""
-        return frozenset(
-            candidate
-            for candidate in self.claimed
-            if candidate.claim is not None and _reads_integers(candidate.claim)
-            for edge in candidate.claim.demanded
-            for scale in [form.last(edge)]
-            if scale is not None and is_read_in_float(edge, scale)
         )
 
     def _chosen(
