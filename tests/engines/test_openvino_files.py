@@ -78,6 +78,31 @@ def test_activations_behind_a_pair(act: str, zero: int, tmp_path: Path, without_
     assert computed(explained.explanation.plan) == computed(there)
 
 
+PRODUCT = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[1,24,64] x, float[1,64,24] v) => (float[1,24,24] y)
+<float s = {0.05}, float u = {0.03}, int8 z = {ZERO}> {
+  [tanh] t = Tanh(x)
+  [q0] t8 = QuantizeLinear(t, s, z)
+  [dq0] td = DequantizeLinear(t8, s, z)
+  [q1] v8 = QuantizeLinear(v, u, z)
+  [dq1] vd = DequantizeLinear(v8, u, z)
+  [product] y = MatMul(td, vd)
+}
+"""
+
+
+@pytest.mark.parametrize(("zero", "written"), [(0, "int8"), (3, "float")])
+def test_a_product_of_activations_reads_integers_that_have_no_zero_point(
+    zero: int, written: str, tmp_path: Path
+):
+    path = tmp_path / "product.onnx"
+    onnx.save(onnx.parser.parse_model(PRODUCT.replace("ZERO", str(zero))), path)
+    plan = built(path)
+    assert computed(placer.explain(path, pack="openvino").explanation.plan) == computed(plan)
+    assert (frozenset({"tanh"}), frozenset({written})) in computed(plan)
+
+
 # A table of words that is quantized, and a mask that two others make.
 WORDS = """
 <ir_version: 8, opset_import: ["": 17]>
