@@ -79,7 +79,7 @@ def signed_apart(model: ExtractedModel, pairs: OwnPairs) -> tuple[Placement, Own
     Other int8 is converted to uint8, as the types that come back say. ONNX Runtime converts what
     one DequantizeLinear reads, after giving each reader one, and nothing at the graph's edges, nor
     constants: products read int8 weights, but no sum takes operands of two types. 16 and 4 bits
-    are in ``MOVED_FORMATS``.
+    are in ``MOVED_FORMATS``. No kernel reads activations with a scale for each channel.
     """
     shapes = {node.name for node in model.nodes if node.op in _OF_SHAPES}
     read = Counter(_integers(pair) for edge, pair in model.pairs.items() if edge.node not in shapes)
@@ -103,7 +103,9 @@ def signed_apart(model: ExtractedModel, pairs: OwnPairs) -> tuple[Placement, Own
         formats: dict[Format | None, set[Edge]] = {}
         for edge in group.edges:
             dtype = model.dtypes[edge]
-            moved = cast(Format, dtype) if dtype in MOVED_FORMATS else group.format
+            is_apart = edge in model.axes and edge.tensor not in model.constants
+            is_apart = is_apart or dtype in MOVED_FORMATS
+            moved = cast(Format, dtype) if is_apart else group.format
             formats.setdefault(_UNREAD if edge in left else moved, set()).add(edge)
         groups.update(
             ScaleGroup(frozenset(edges), chosen, group.variant) for chosen, edges in formats.items()

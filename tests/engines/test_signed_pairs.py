@@ -33,6 +33,14 @@ BIASED = (
     "[dk] m = DequantizeLinear(k, s, v) [mul] g0 = Mul(e, m) "
     "[q3] l = QuantizeLinear(g0, s, z) [dq3] y = DequantizeLinear(l, s, z)"
 )
+CHANNELS = (
+    "[q] i = QuantizeLinear<axis = 1>(x, steps, zeros) "
+    "[dq] d = DequantizeLinear<axis = 1>(i, steps, zeros)"
+)
+TWICE = (
+    f"{RELU.replace(' y =', ' p =')} [q3] l = QuantizeLinear(p, s, z) "
+    "[dq3] m = DequantizeLinear(l, s, z) [add] a = Add(m, e) [tanh] n = Tanh(m) [sum] y = Add(a, n)"
+)
 HALF = "[dq] d = DequantizeLinear(x, s, z)"
 
 
@@ -47,6 +55,8 @@ def saved(folder: Path, head: str, body: str, zero: int) -> Path:
         "w": rng.integers(-127, 128, (16, 16, 3, 3)).astype(np.int8),
         "k": rng.integers(-127, 128, (1, 16, 1, 1)).astype(np.int8),
         "bias": rng.normal(size=16).astype(np.float32),
+        "steps": rng.uniform(0.01, 0.05, 16).astype(np.float32),
+        "zeros": np.zeros(16, np.int8),
     }.items():
         proto.graph.initializer.append(numpy_helper.from_array(values, name))
     onnx.save(proto, path)
@@ -59,13 +69,23 @@ def computed(plan: Plan) -> Counter[tuple[frozenset[str], tuple[str, ...]]]:
 
 @pytest.mark.parametrize(
     ("head", "body", "zero"),
-    [(HEAD, RELU, 0), (HEAD, RELU, -128), (HEAD, SHARED, -128), (HEAD, BIASED, 0), (HALF, RELU, 0)],
+    [
+        (HEAD, RELU, 0),
+        (HEAD, RELU, -128),
+        (HEAD, SHARED, -128),
+        (HEAD, TWICE, -128),
+        (HEAD, BIASED, 0),
+        (HALF, RELU, 0),
+        (CHANNELS, RELU, -128),
+    ],
     ids=[
         "a Relu stays",
         "a Relu goes",
         "read twice",
+        "read and written for two",
         "a constant beside it",
         "it enters the graph",
+        "a scale for each channel",
     ],
 )
 def test_layers_of_int8_are_predicted_as_they_are_built(
@@ -76,6 +96,22 @@ def test_layers_of_int8_are_predicted_as_they_are_built(
     built = OnnxRuntimeEngine().compile(onnx.load(path), tmp_path).plan()
     assert computed(predicted) == computed(built)
     assert len(predicted.of_kind("quantize")) == len(built.of_kind("quantize"))
+
+
+def test_no_layer_reads_fp8(tmp_path: Path):
+    path = saved(tmp_path, HEAD, f"{RELU.replace('Relu', 'Transpose')}", 0)
+    proto = onnx.load(path)
+    proto.opset_import[0].version = 19
+    for tensor in proto.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.INT8:
+            eight, values = onnx.TensorProto.FLOAT8E4M3FN, numpy_helper.to_array(tensor)
+            floats = values.astype(float).ravel()
+            tensor.CopyFrom(onnx.helper.make_tensor(tensor.name, eight, values.shape, floats))
+    onnx.save(proto, path)
+    predicted = placer.explain(path, pack="onnxruntime").explanation.plan
+    built = OnnxRuntimeEngine().compile(proto, tmp_path).plan()
+    assert computed(predicted) == computed(built)
+    assert {layer.output_types for layer in built.of_kind("compute")} == {("float",)}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from placer.prediction.layers.clamps import CLAMPS, Bounds, bounds_of
 from placer.prediction.layers.integer_operators import is_integer_operator
 from placer.prediction.layers.motion import NormalForm, Scale
 from placer.quantization import Format
-from placer.quantization.scheme import MOVED_FORMATS
+from placer.quantization.scheme import FLOAT8, MOVED_FORMATS
 
 # What passes on integers of any number of bits; MaxPool and Resize do not (DropQDQNodesRules).
 _MOVING = frozenset(
@@ -176,6 +176,13 @@ class LayerCandidate:
         return len(formats) == 1 and all(
             one is not None and layout.has_format(one) for one in formats
         )
+
+    def reads_another_format(self, form: NormalForm) -> bool:
+        """Whether it computes on another 8-bit format than the scheme's, or moves FP8."""
+        formats = set() if self.claim is None else self._formats(self.claim, form)
+        formats -= {None, *MOVED_FORMATS}
+        moves = FLOAT8 not in formats and all(node.op in _MOVING for node in self.nodes)
+        return bool(formats) and not moves
 
     @staticmethod
     def _formats(claim: Claim, form: NormalForm) -> set[Format | None]:

@@ -132,7 +132,10 @@ class Region:
         return chosen
 
     def _before_kept_clamps(self, form: NormalForm, exceeds: Exceeds) -> frozenset[LayerCandidate]:
-        """Those that rest on a Q's doing what a Relu or Clip does, where it does not."""
+        """Those that rest on a Q's doing what a Relu or Clip does, where it does not.
+
+        Also those that read integers of another format than the scheme's.
+        """
         return frozenset(
             candidate
             for candidate in self.claimed
@@ -142,6 +145,7 @@ class Region:
                 for scale, bounds in candidate.clamped_scales(form)
             )
             or _is_held_back(candidate, candidate.claim, form, exceeds)
+            or candidate.reads_another_format(form)
         )
 
     def _chosen(
