@@ -123,7 +123,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
             graph = without_norms(graph, placement)
         refused = refused_pairs(load_quantized(path), path)
     if behaviour.signed == "converted":
-        placement, pairs = signed_apart(extracted, pairs)
+        placement, pairs = signed_apart(extracted, pairs, graph)
     return PlacedModel(
         graph,
         placement,

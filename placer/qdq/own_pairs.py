@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 from onnx import NodeProto, TensorProto, numpy_helper
 
-from placer.graph import Edge
+from placer.graph import Edge, Graph, Node
 from placer.graph.external_data import is_external
 from placer.qdq.extract import ExtractedModel
 from placer.quantization import Format, Placement, Range, Ranges
@@ -25,6 +25,7 @@ _LEVELS: Mapping[int, tuple[int, int]] = {
 
 _OF_SHAPES = frozenset({"Shape", "Size"})  # Constants, which read nothing.
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_MATRIX = 2  # Dimensions.
 # A format of its own: no layer reads it beside the scheme's.
 _UNREAD = cast(Format, "int8")
 
@@ -73,13 +74,18 @@ def _range(pair: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[tu
         yield dtype, Range(low, high)
 
 
-def signed_apart(model: ExtractedModel, pairs: OwnPairs) -> tuple[Placement, OwnPairs]:
+def signed_apart(
+    model: ExtractedModel, pairs: OwnPairs, graph: Graph
+) -> tuple[Placement, OwnPairs]:
     """The placement of ``model``, with what no kernel reads in a format of its own.
 
     Other int8 is converted to uint8, as the types that come back say. ONNX Runtime converts what
     one DequantizeLinear reads, after giving each reader one, and nothing at the graph's edges, nor
     constants: products read int8 weights, but no sum takes operands of two types. 16 and 4 bits
     are in ``MOVED_FORMATS``. No kernel reads activations with a scale for each channel.
+
+    ``graph``: the float graph. A MatMul and a bias become a Gemm between Reshapes; the pair that
+    moves past the first of these is its own.
     """
     shapes = {node.name for node in model.nodes if node.op in _OF_SHAPES}
     read = Counter(_integers(pair) for edge, pair in model.pairs.items() if edge.node not in shapes)
@@ -91,6 +97,8 @@ def signed_apart(model: ExtractedModel, pairs: OwnPairs) -> tuple[Placement, Own
         if edge.tensor in model.constants:
             return edge.node not in products
         integers = _integers(pair)
+        if _is_reshaped(graph.by_name.get(edge.node), graph):
+            return False
         return read[integers] > 1 or integers in outputs or integers not in written
 
     left = {
@@ -113,6 +121,26 @@ def signed_apart(model: ExtractedModel, pairs: OwnPairs) -> tuple[Placement, Own
     types = dict.fromkeys(pairs.types, "uint8")
     placement = Placement(frozenset(groups)).with_weights(model.placement.per_tensor)
     return placement, OwnPairs(pairs.ranges, types)
+
+
+def _is_reshaped(product: Node | None, graph: Graph) -> bool:
+    """Whether a MatMul of more than two dimensions and a bias become a Gemm between Reshapes.
+
+    Source: ONNX Runtime's matmul_add_fusion.cc.
+    """
+    if product is None or product.op != "MatMul" or product.inputs[0] in graph.open_tensors:
+        return False
+    readers = graph.edges_of(product.outputs[0])
+    add = graph.by_name.get(readers[0].node) if len(readers) == 1 else None
+    ranks = [len(graph.type_of(tensor).shape or ()) for tensor in product.inputs]
+    return (
+        add is not None
+        and add.op == "Add"
+        and ranks[0] > _MATRIX == ranks[1]
+        and any(
+            t in graph.initializers and len(graph.type_of(t).shape or ()) == 1 for t in add.inputs
+        )
+    )
 
 
 def _integers(pair: NodeProto) -> str:

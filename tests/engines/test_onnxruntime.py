@@ -312,6 +312,32 @@ def test_transposes_to_another_layout_are_not_one_that_was_moved(save: Save):
     assert len(turned) == 3
 
 
+GEMM = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,9,32] x) => (float[1,4,9,8] y)
+<float[32,32] w = {1}, float[32] b = {1}, int64[4] heads = {1, 9, 4, 8}> {
+  [matmul1] m = MatMul(x, w)
+  [add1] a = Add(m, b)
+  [reshape1] r = Reshape(a, heads)
+  [turn1] y = Transpose<perm = [0, 2, 1, 3]>(r)
+}
+"""
+
+
+def test_a_gemm_of_integers_covers_its_bias_and_the_reshape_behind_it_is_a_layer(save: Save):
+    model = load_model(save(GEMM))
+    pairs = [Edge("x", "matmul1", 0), Edge("w", "matmul1", 1), Edge("y", "", 0)]
+    scheme = PACK.manifest.scheme
+    ranges = calibrate(model, {"x", "y"}, synthetic_dataset(model, 1, 0))
+    candidate = Inserter(model, scheme).insert(Placement.of(pairs), ranges.ranges("minmax", scheme))
+    plan = OnnxRuntimeEngine().compile(candidate, model.base_dir).plan()
+    assert [layer.nodes for layer in plan.of_kind("compute")] == [
+        ("add1", "matmul1"),
+        ("reshape1",),
+        ("turn1",),
+    ]
+
+
 UNBLOCKED = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,18,8,8] x) => (float[1,18,8,8] y)

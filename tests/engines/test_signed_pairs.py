@@ -98,6 +98,34 @@ def test_layers_of_int8_are_predicted_as_they_are_built(
     assert len(predicted.of_kind("quantize")) == len(built.of_kind("quantize"))
 
 
+ROWS = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[1,9,32] x) => (float[1,9,32] y)
+<float s = {0.05}, int8 z = {0}, float t = {0.01}, int8 v = {0}> {
+  [tanh] h = Tanh(x) [q] i = QuantizeLinear(h, s, z) [dq] d = DequantizeLinear(i, s, z)
+  [weight1] w1 = DequantizeLinear(w, t, v) [matmul1] m1 = MatMul(d, w1) [add1] a1 = Add(m1, bias)
+  [q1] j1 = QuantizeLinear(a1, s, z) [dq1] e1 = DequantizeLinear(j1, s, z)
+  [weight2] w2 = DequantizeLinear(w, t, v) [matmul2] m2 = MatMul(d, w2) [add2] a2 = Add(m2, bias)
+  [q2] j2 = QuantizeLinear(a2, s, z) [dq2] e2 = DequantizeLinear(j2, s, z)
+  [mul] y = Mul(e1, e2)
+}
+"""
+
+
+def test_products_with_a_bias_read_int8_of_several_readers(tmp_path: Path):
+    rng, proto = np.random.default_rng(0), onnx.parser.parse_model(ROWS)
+    weight = rng.integers(-127, 128, (32, 32)).astype(np.int8)
+    bias = rng.normal(size=32).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    proto.graph.initializer.append(numpy_helper.from_array(bias, "bias"))
+    path = tmp_path / "rows.onnx"
+    onnx.save(proto, path)
+    predicted = placer.explain(path, pack="onnxruntime").explanation.plan
+    built = OnnxRuntimeEngine().compile(proto, tmp_path).plan()
+    assert computed(predicted) == computed(built)
+    assert (frozenset({"matmul1", "add1"}), ("uint8",)) in computed(built)
+
+
 def test_no_layer_reads_fp8(tmp_path: Path):
     path = saved(tmp_path, HEAD, f"{RELU.replace('Relu', 'Transpose')}", 0)
     proto = onnx.load(path)

@@ -18,6 +18,7 @@ from placer.plan.readers.onnx_graph import original_name
 
 _TRANSPOSE, _RESHAPE = "Transpose", "Reshape"
 _JOINED = "_new_reshape"
+_BIASED = "/MatMulAddFusion"
 _ELEMENTWISE = frozenset(
     "Add Clip Concat Div Erf HardSigmoid LayerNormalization LeakyRelu Mul QLinearAdd QLinearConcat "
     "QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearSoftmax Relu Sigmoid SkipLayerNormalization "
@@ -64,7 +65,7 @@ class Coverage:
     def nodes(self) -> list[tuple[str, ...]]:
         """For each node of the optimized graph, the names of the nodes that it covers."""
         owner = self._by_constant() | self._by_name()
-        owner |= self._parts(owner)
+        owner |= self._parts(owner) | self._biases(owner)
         borders = self._borders()
         for index, node in enumerate(self._fused):
             if node.op_type not in PAIR_OPS and not is_invented(node, self._compute):
@@ -76,6 +77,22 @@ class Coverage:
         for name, index in owner.items():
             names_of[index].append(name)
         return [tuple(sorted(names_of[index])) for index in range(len(self._fused))]
+
+    def _biases(self, owner: Mapping[str, int]) -> dict[str, int]:
+        """The Add behind each MatMul that became a Gemm with it, whose bias may be integers now."""
+        products = {i for i, node in enumerate(self._fused) if node.name.endswith(_BIASED)}
+        home_of = {
+            self._alias(node.output[0]): owner[node.name]
+            for node in self._compute.values()
+            if owner.get(node.name) in products and node.op_type == "MatMul"
+        }
+        return {
+            node.name: home_of[tensor]
+            for node in self._compute.values()
+            if node.op_type == "Add"
+            for tensor in map(self._alias, node.input)
+            if tensor in home_of
+        }
 
     def _parts(self, owner: Mapping[str, int]) -> dict[str, int]:
         """The Slices of a tensor that became one Split, which is called after one of them."""
@@ -120,7 +137,7 @@ class Coverage:
 
     def _joined_reshapes(self, owner: Mapping[str, int]) -> dict[str, int]:
         """The optimizer joins a Reshape to one that it made itself, under a name of its own; the
-        walk then takes it for a part of what reads it.
+        walk then takes it for a part of what reads it, or finds it nowhere.
         """
         taken = set(owner.values())
         readers: dict[str, list[int]] = defaultdict(list)
@@ -134,8 +151,10 @@ class Coverage:
                 continue
             if self._fused[after[0]].op_type == _RESHAPE:
                 continue
-            lost = [n for n, home in owner.items() if home == after[0]]
-            lost = [n for n in lost if self._compute[n].op_type == _RESHAPE]
+            nodes = [self._compute[n] for n, home in owner.items() if home == after[0]]
+            before = [n for m in nodes for t in m.input for n in self._producers[self._alias(t)]]
+            lost = [n.name for n in nodes if n.op_type == _RESHAPE]
+            lost += [n.name for n in before if n.op_type == _RESHAPE and n.name not in owner]
             if len(lost) == 1:
                 home_of[lost[0]] = index
         return home_of
