@@ -33,6 +33,7 @@ from benchmarks.command_line import parser_of, write_json
 from benchmarks.networks.topologies import yolov8n
 from benchmarks.plans import reference_engines as engines
 from benchmarks.plans import tensorrt as plan_fidelity
+from benchmarks.times import published_layers
 from benchmarks.times.profiled_layers import Sample, profiler_us, samples
 from placer.common.files import write_text
 from placer.model import load_model
@@ -41,6 +42,7 @@ from placer.prediction.times.gpus import load_gpu
 from placer.prediction.times.layer_classes import LayerClass, LayerClasses, Rate, load_layer_classes
 from placer.prediction.times.roofline import (
     Roofline,
+    least_memory_us,
     memory_bandwidth,
     operation_rate,
     tensor_bandwidth,
@@ -107,9 +109,9 @@ HEADER = """\
 # What kinds of layers make of a GPU's data-sheet rates; the formula is in
 # placer/prediction/times/roofline.py.
 # Written by benchmarks/times/layer_classes.py, which fits them to the per-layer profiles of
-# fourteen published TensorRT 8 engines: those without a compute capability to A100, RTX 3090 and
-# Orin, which on other GPUs is an assumption, those with one to these GPUs and a TITAN RTX, each
-# drawn towards that of all.
+# fourteen published TensorRT 8 engines and to the layers of published_layers.py: those without a
+# compute capability to A100, RTX 3090 and Orin, which on other GPUs is an assumption, those with
+# one to these GPUs and a TITAN RTX, each drawn towards that of all.
 # Bandwidth efficiencies above 1 say that tensors were read from the L2 cache. depth_cycles were
 # measured for each type on an H100 and scaled to these engines, least_depth_cycles are twice the
 # H100's. Classes of compute capability 9.0 were fitted by benchmarks/times/kernel_classes.py to
@@ -205,7 +207,7 @@ class _Row:
         )
         uncached_us = uncached / (memory_bandwidth(gpu) / 1e6)
         us = max(sample.us - launch_us - uncached_us, 0.3)
-        least_us = LEAST_DEPTH * depth_us
+        least_us = max(LEAST_DEPTH * depth_us, least_memory_us(work, gpu))
         values = (np.array(parts), us, least_us, sample.engine_us)
         return _Row(work.name, work.dtype, gpu.compute_capability, *values)
 
@@ -300,10 +302,10 @@ def with_sources(classes: LayerClasses) -> LayerClasses:
 
 
 def fit_to(entries: Iterable[engines.Engine]) -> LayerClasses:
-    """The classes that fit the layers of ``entries``."""
+    """The classes that fit the layers of ``entries`` and those whose times alone were published."""
     entries = list(entries)
     found = (samples(entry, profiler_us(entry, entries)) for entry in entries)
-    return fit(list(itertools.chain.from_iterable(found)))
+    return fit([*itertools.chain.from_iterable(found), *published_layers.samples()])
 
 
 def estimate_ms(entry: engines.Engine, classes: LayerClasses) -> float:
@@ -501,7 +503,9 @@ def main() -> None:
         }
         write_json(arguments.json, document)
     if arguments.classes:
-        ratio, latency = errors["ratio"]["error_80"], errors["latency"]["error_80"]
+        ratio = errors["ratio"]["error_80"]
+        # Latencies without profiles are further off (times/tensorrt_totals.py).
+        latency = max(ratio, errors["latency"]["error_80"])
         write_classes(arguments.classes, classes, ratio, latency)
 
 

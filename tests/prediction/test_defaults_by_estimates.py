@@ -43,8 +43,8 @@ SMALL = """
 # The same several times, and a product that is faster in integers.
 MIXED = """
     <ir_version: 9, opset_import: ["": 17]>
-    g (float[8,16,14,14] x, float[1,512,14,14] z) => (float[8,16,14,14] y, float[1,512,14,14] v)
-    <float[16,16,1,1] w1 = {0.1}, float[16,16,1,1] w2 = {0.1}, float[512,512,3,3] w3 = {0.1}> {
+    g (float[8,16,14,14] x, float[1,384,14,14] z) => (float[8,16,14,14] y, float[1,384,14,14] v)
+    <float[16,16,1,1] w1 = {0.1}, float[16,16,1,1] w2 = {0.1}, float[384,384,3,3] w3 = {0.1}> {
       [conv1] a = Conv(x, w1) [sin1] b = Sin(a) [conv2] c = Conv(b, w2) [sin2] y = Sin(c)
       [large] d = Conv<pads = [1, 1, 1, 1]>(z, w3) [relu] v = Relu(d)
     }

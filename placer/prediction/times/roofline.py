@@ -11,9 +11,10 @@ the profiles that the classes were fitted to show little overlap. ``depth`` is h
 each element of the output sums: one thread block sums them one after the other, however few blocks
 there are, so that at batch 1 it is what a convolution takes. Reading and writing are charged apart,
 since what was just written is often read from the cache; where the cache is large for the bandwidth
-of the memory, both are faster (``tensor_bandwidth``). ``exponentials`` are the elements of which a
-kernel that sums integers computes a SiLU or the like before it writes them. A conversion's
-operations are its elements. Every number is an estimate.
+of the memory, both are faster (``tensor_bandwidth``). Tensors that the cache does not hold take the
+memory's time at least, whatever a class says (``least_memory_us``). ``exponentials`` are the
+elements of which a kernel that sums integers computes a SiLU or the like before it writes them. A
+conversion's operations are its elements. Every number is an estimate.
 """
 
 from __future__ import annotations
@@ -33,6 +34,13 @@ WARP = 32  # Threads, each of which converts an element.
 # compute capability were fitted to (A100: 12.7). Ada's memory gives it 2.4 to 3.1, and ten times
 # the cache.
 CACHED_BYTES = 6.73
+# What layers of few operations reach of the memory's bandwidth where the cache holds none of their
+# tensors: 0.7 to 0.85 on an RTX 3090 (ResNet50 at batch 32) and an Orin (BEVFusion's ResNet50, the
+# MobileNetV2 of benchmarks/times/published_layers.py).
+MEMORY_SHARE = 0.8
+# Bytes that are read again from the memory for each that the cache does not hold: what is written
+# last drives out what is read next. From half more than the cache on nothing is left in it.
+DRIVEN_OUT = 3.0
 # Elements of which each multiprocessor computes a SiLU in a clock cycle in a kernel that sums
 # integers: half of the special functions that its hardware takes (16; CUDA C++ Programming Guide,
 # arithmetic instructions), of which an exponential and a reciprocal are two. A YOLOv9-c with SiLU
@@ -81,14 +89,23 @@ class Roofline(Estimator):
         seconds += work.exponentials / (EXPONENTIALS * gpu.sms * gpu.clock_mhz * 1e6)
         clock = gpu.clock_mhz
         us = seconds * 1e6 + work.depth * layer_class.depth_cycles / clock
+        least_depth_us = work.depth * layer_class.least_depth_cycles / clock
         return layer_class.latency_cycles / clock + max(
-            us, work.depth * layer_class.least_depth_cycles / clock
+            us, least_depth_us, least_memory_us(work, gpu)
         )
 
 
 def uncached_bytes(work: Work, gpu: Gpu) -> float:
     """Bytes of weights that the L2 cache cannot have kept from the inference before."""
     return max(0.0, work.constants - gpu.l2_mb * 2**20)
+
+
+def least_memory_us(work: Work, gpu: Gpu) -> float:
+    """Microseconds that moving tensors which the L2 cache does not hold takes at least."""
+    tensors = work.bytes - work.constants
+    left = max(0.0, tensors - gpu.l2_mb * 2**20)
+    moved = min(tensors, DRIVEN_OUT * left)
+    return moved / (MEMORY_SHARE * memory_bandwidth(gpu)) * 1e6
 
 
 def memory_bandwidth(gpu: Gpu) -> float:
