@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from benchmarks.networks import topologies
+from benchmarks.times.published_layers import mobilenet_pyramid
 from placer.explaining.api import explain
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
@@ -709,3 +710,83 @@ def test_convs_that_are_one_write_into_no_joined_tensor(save: Callable[..., Path
         "d+d_relu: int8 -> int8",
         "reformat a_y: int8 -> int8",
     ]
+
+
+# A MobileNetV2 with a dilated encoder in INT8 on an Orin (8.4, implicit scales, so every tensor is
+# INT8; github.com/zmurder/zmurder.github.io), the layers that are listed: a Conv takes its Clip or
+# Relu, the last one of a block the residual, and an Add behind a Relu is a layer of its own.
+MOBILENET_84 = """
+    Conv0+Clip0 Conv1+Clip1 Conv2 Conv3+Clip2 Conv4+Clip3 Conv5 Conv6+Clip4 Conv7+Clip5 Conv8+Add0
+    Conv9+Clip6 Conv10+Clip7 Conv11 Conv12+Clip8 Conv13+Clip9 Conv14+Add1 Conv15+Clip10
+    Conv16+Clip11 Conv17+Add2 Conv18+Clip12 Conv19+Clip13 Conv20 Conv21+Clip14 Conv22+Clip15
+    Conv23+Add3 Conv24+Clip16 Conv25+Clip17 Conv26+Add4 Conv27+Clip18 Conv28+Clip19 Conv29+Add5
+    Conv30+Clip20 Conv31+Clip21 Conv32 Conv33+Clip22 Conv34+Clip23 Conv35+Add6 Conv36+Clip24
+    Conv37+Clip25 Conv38+Add7 Conv39 Conv40 Conv41 Conv42 Conv43 Add8 Conv44 Conv45
+""".split()
+
+
+def test_a_mobilenet_with_an_encoder_in_int8_on_tensorrt_8_4(tmp_path: Path):
+    onnx.save(mobilenet_pyramid(), tmp_path / "mobilenet.onnx")
+    graph = load_model(tmp_path / "mobilenet.onnx").graph
+    edges = [Edge(n.inputs[i], n.name, i) for n in graph.by_op["Conv"] for i in (0, 1)]
+    for add in graph.by_op["Add"]:
+        behind_relu = any(graph.producer[tensor].op == "Relu" for tensor in add.inputs)
+        edges += [Edge(add.inputs[i], add.name, i) for i in ((0, 1) if behind_relu else (0,))]
+    target = Target(engine_version="8.4", compute_capability="8.7", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    found = facts(predictor.predict(Placement.of(edges)).plan, counted(graph))
+    quantize, *layers = found[: 1 + len(MOBILENET_84)]
+    assert quantize == "quantize: float -> int8"
+    reads = ("int8, int8" if "Add" in name else "int8" for name in MOBILENET_84)
+    assert layers == [f"{n}: {r} -> int8" for n, r in zip(MOBILENET_84, reads, strict=True)]
+
+
+# ResNet50 of a DETR in INT8 on TensorRT 10 (github.com/farabimahmud/detr-logs-trtexec, implicit
+# scales): a BatchNormalization that is written as Mul and Add is part of the Conv's layer, with the
+# MaxPool in the first one.
+def test_a_batch_norm_that_is_written_as_mul_and_add_is_part_of_its_conv(
+    save: Callable[..., Path],
+):
+    model = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,3,64,64] image) => (float[1,32,16,16] out)
+        <float[32,3,7,7] w0 = {0.1}, float[32,32,1,1] w1 = {0.1}, float[1,32,1,1] gain = {2},
+         float[1,32,1,1] shift = {0.5}> {
+          [stem] c = Conv<pads = [3, 3, 3, 3], strides = [2, 2]>(image, w0)
+          [stem_mul] m = Mul(c, gain) [stem_add] a = Add(m, shift) [stem_relu] r = Relu(a)
+          [pool] p = MaxPool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(r)
+          [conv] d = Conv(p, w1)
+          [conv_mul] n = Mul(d, gain) [conv_add] b = Add(n, shift) [conv_relu] y = Relu(b)
+          [last] out = Conv(y, w1)
+        }"""
+    graph = load_model(save(model)).graph
+    edges = [Edge(n.inputs[i], n.name, i) for n in graph.by_op["Conv"] for i in (0, 1)]
+    target = Target(engine_version="10.3", compute_capability="8.0", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    plan = predictor.predict(Placement.of(edges)).plan
+    names = [layer.name for layer in plan.of_kind("compute")]
+    assert names == ["stem+stem_relu+pool", "conv+conv_relu", "last"]
+
+
+# Two heads of that MobileNetV2 in FP16 end in a Conv and a Sigmoid, which are layers of their own
+# (8.4); a YOLOX-s on an Orin has them in one (8.5).
+@pytest.mark.parametrize(
+    ("version", "layers"),
+    [("8.4", ["first", "score", "sigmoid"]), ("8.5", ["first", "score+sigmoid"])],
+)
+def test_a_sigmoid_is_a_convs_epilogue_in_fp16_from_8_5_on(
+    save: Callable[..., Path], version: str, layers: list[str]
+):
+    model = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,8,16,16] x) => (float[1,1,16,16] out)
+        <float[8,8,3,3] w = {0.1}, float[1,8,1,1] v = {0.1}> {
+          [first] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+          [score] b = Conv(a, v)
+          [sigmoid] out = Sigmoid(b)
+        }"""
+    graph = load_model(save(model)).graph
+    target = Target(engine_version=version, compute_capability="8.7", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    plan = predictor.predict(Placement.of(())).plan
+    assert [layer.name for layer in plan.of_kind("compute")] == layers
