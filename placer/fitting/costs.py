@@ -20,7 +20,7 @@ from placer.common.blas import one_blas_thread
 from placer.fitting.equations import WIDTH, Build, Network, System
 from placer.fitting.weight_memory import fitted_memory, lightest
 from placer.prediction.times.costs import FAST_MEMORY, Cost, CostTable
-from placer.prediction.times.layer_parts import EVERY_KIND, WEIGHTS, CostKey, ancestors
+from placer.prediction.times.layer_parts import EVERY_KIND, WEIGHTS, CostKey, ancestors, cold_part
 
 _RIDGE = 0.3  # Equations that being like its ancestor counts for.
 # Share of a build's time that a kind would be off for taking twice what its ancestor would.
@@ -45,7 +45,10 @@ def _fitted(networks: Sequence[Network], known: CostTable | None) -> CostTable:
     for level in _levels(system.keys):
         _solve(level, system, solved)
     counts = Counter(
-        key for network in networks for build in network.builds for key in _with_ancestors(build)
+        key
+        for network in networks
+        for build in network.builds
+        for key in _with_ancestors(build, known)
     )
     memory = known.memory if known else FAST_MEMORY
     unscaled = CostTable((_cost(key, own) for key, own in solved.items()), memory)
@@ -82,8 +85,10 @@ def _scale(networks: Sequence[Network], table: CostTable) -> float:
     return float(np.median(ratios)) if ratios else 1.0
 
 
-def _with_ancestors(build: Build) -> Iterable[CostKey]:
-    kinds = {part.key for part in build.parts} - {WEIGHTS}
+def _with_ancestors(build: Build, known: CostTable | None) -> Iterable[CostKey]:
+    missing = known.missing(build.plan) if known else 0.0
+    cold = (part for parts in build.plan for part in cold_part(parts, missing))
+    kinds = {part.key for part in (*build.parts, *cold)} - {WEIGHTS}
     return kinds.union(*map(ancestors, kinds), {EVERY_KIND} if kinds else ())
 
 

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from scipy.stats import theilslopes
 
 from placer.prediction.times.costs import CostTable
-from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
+from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part, cold_part
 
 WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
 # How much equations weigh: of all ratios of a network's builds, of all its builds, and of a layer.
@@ -163,7 +163,8 @@ class _Sum(NamedTuple):
 
 def _sum(layers: Sequence[tuple[Part, ...]], missing: float, known: CostTable | None) -> _Sum:
     """``missing``: share of the plan's weights that memory brings."""
-    computed = (part for parts in layers for part in parts if part.key != WEIGHTS)
+    each = (part for parts in layers for part in (*parts, *cold_part(parts, missing)))
+    computed = (part for part in each if part.key != WEIGHTS)
     if known is None or not missing:
         return _Sum(features(computed), 0.0)
     return _Sum(features(computed), missing * sum(map(known.wait_us, layers)))

@@ -34,15 +34,21 @@ def waited(plan: tuple[tuple[Part, ...], ...]) -> float:
     return total
 
 
-def network(seed: int, true_us: Callable[[tuple[tuple[Part, ...], ...]], float]) -> Network:
-    """Eight layers in float, all of them quantized, and half of them; every third one is large."""
+def network(
+    seed: int, true_us: Callable[[tuple[tuple[Part, ...], ...]], float], light: int = 0
+) -> Network:
+    """Eight layers in float, all of them quantized, and half of them; every third one is large.
+
+    ``light``: how many more layers in float it has, with hardly any weights.
+    """
     rng = np.random.default_rng(seed)
     largest = 8.0 if seed % 3 == 0 else 0.2
     work = rng.uniform((0.5, largest / 4), (5, largest), (8, 2)).tolist()
     builds = []
     for label, quantized in (("float", 0), ("default", 8), ("random 1", 4)):
         types = ["uint8"] * quantized + ["float"] * (8 - quantized)
-        plan = tuple(layer(dtype, *own) for dtype, own in zip(types, work, strict=True))
+        own = [layer(dtype, *sizes) for dtype, sizes in zip(types, work, strict=True)]
+        plan = (*own, *([layer("float", 1.0, 0.01)] * light))
         builds.append(Build(label, true_us(plan), plan))
     return Network(f"network {seed}", tuple(builds))
 
@@ -53,6 +59,19 @@ def test_weights_that_no_cache_keeps_take_what_memory_takes_to_bring_them():
     assert table.memory.us_per_mb == pytest.approx(US_PER_MB, rel=0.3)
     large = network(0, waited)
     assert kept(large.builds[0].plan) < 0.6 * large.builds[0].us
+    measured = [build.us for build in large.builds]
+    assert estimate(table, large) == pytest.approx(measured, rel=0.1)
+
+
+def test_layers_take_longer_in_caches_that_weights_have_emptied():
+    def true_us(plan: tuple[tuple[Part, ...], ...]) -> float:
+        """As ``waited``, and 50 us more for each float layer where all weights are missing."""
+        missing = min(max(sum(weights.read_mb for _, weights in plan) / KEPT_MB - 1, 0), 1)
+        return waited(plan) + 50 * missing * sum(conv.key.dtype == "float" for conv, _ in plan)
+
+    table = fit_costs([network(seed, true_us, seed % 9) for seed in range(1, 31)])
+    assert table.find(CostKey("cold caches", "float")).fixed_us > 10
+    large = network(0, true_us, 5)
     measured = [build.us for build in large.builds]
     assert estimate(table, large) == pytest.approx(measured, rel=0.1)
 

@@ -38,15 +38,19 @@ def test_all_weights_are_missing_where_there_are_twice_as_many_as_a_cache_keeps(
     assert Memory(kept_mb=10, us_per_mb=50).missing(weights_mb) == pytest.approx(missing)
 
 
-def test_layers_of_a_large_plan_wait_for_their_weights():
-    conv = Cost(
-        name="conv", dtype="float", fixed_us=30, us_per_mop=0, us_per_mb_read=0,
+def fixed(name: str, us: float) -> Cost:
+    return Cost(
+        name=name, dtype="float", fixed_us=us, us_per_mop=0, us_per_mb_read=0,
         us_per_mb_written=0, builds=1,
     )  # fmt: skip
-    table = CostTable([conv], Memory(kept_mb=0.5, us_per_mb=40))
+
+
+def test_layers_of_a_large_plan_wait_for_their_weights_and_find_caches_cold():
+    conv = fixed("conv", 30)
+    table = CostTable([conv, fixed("cold caches", 7)], Memory(kept_mb=0.5, us_per_mb=40))
     layer = (Part(CostKey("conv", "float"), 1, 0, 1, 0), Part(WEIGHTS, 1, 0, 1, 0))
     little = (layer[0], Part(WEIGHTS, 1, 0, 0, 0))
-    assert table.plan_us([layer, little]) == pytest.approx([50, 30])  # 30 and 40, squared.
+    assert table.plan_us([layer, little]) == pytest.approx([57, 37])  # 30 and 40, squared.
     assert table.layer_us(layer) == 30
     assert CostTable([conv]).plan_us([layer, little]) == [30, 30]
 

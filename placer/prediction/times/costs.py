@@ -5,6 +5,7 @@ memory, it takes the root of the sum of both squares, a smooth form of the longe
 take (Williams, Waterman & Patterson 2009). Weights of a network stay in a cache from one inference
 to the next if they fit into what the fit found that it keeps. Beyond that they are missing, all of
 them where there are twice as many: they are read in turn, and each pushes out what is read next.
+They push out what else kernels need, too: then each layer takes a time besides, by what it reads.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from placer.prediction.times.layer_parts import EVERY_KIND, WEIGHTS, CostKey, Part, ancestors
+from placer.prediction.times.layer_parts import (
+    EVERY_KIND,
+    WEIGHTS,
+    CostKey,
+    Part,
+    ancestors,
+    cold_part,
+)
 
 # How many times the largest part that was measured a part may be for its kind's own rates to hold.
 # Rates of a kind that was measured in small parts alone are told from little, and off by tens of
@@ -147,7 +155,10 @@ class CostTable:
         missing = self.missing(plan)
         if not missing:
             return list(map(self.layer_us, plan))
-        return [self.layer_us(parts) + missing * self.wait_us(parts) for parts in plan]
+        return [
+            self.layer_us((*parts, *cold_part(parts, missing))) + missing * self.wait_us(parts)
+            for parts in plan
+        ]
 
 
 def _beyond_us(amount: float, steps: Sequence[tuple[float, float]]) -> float:
