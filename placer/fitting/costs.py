@@ -2,9 +2,8 @@
 
 Costs are not negative (Lawson & Hanson 1974). A kind of part that few builds have, or that makes
 little of them, is drawn towards the kind that it resembles (ridge), and equations that fit badly
-count less (Huber 1964). What memory takes to bring weights, and how many stay in a cache, is what
-explains the builds best by costs of the networks with the fewest weights; then costs are fitted to
-all.
+count less (Huber 1964). How many weights stay in a cache is what explains the builds best by costs
+of the networks with the fewest weights; then costs are fitted to all.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from scipy.sparse import csr_array
 
 from placer.common.blas import one_blas_thread
 from placer.fitting.equations import WIDTH, Build, Network, System
-from placer.fitting.weight_memory import fitted_memory, lightest
-from placer.prediction.times.costs import FAST_MEMORY, Cost, CostTable
-from placer.prediction.times.layer_parts import EVERY_KIND, WEIGHTS, CostKey, ancestors, cold_part
+from placer.fitting.weight_memory import fitted_kept_mb, lightest
+from placer.prediction.times.costs import Cost, CostTable, cold_part, missing_weights
+from placer.prediction.times.layer_parts import EVERY_KIND, WEIGHTS, CostKey, ancestors
 
 _RIDGE = 0.3  # Equations that being like its ancestor counts for.
 # Share of a build's time that a kind would be off for taking twice what its ancestor would.
@@ -35,12 +34,12 @@ _ROUNDS = 3
 def fit_costs(networks: Sequence[Network]) -> CostTable:
     """The costs of all kinds of parts in ``networks``, and of the kinds that these resemble."""
     light = _fitted(lightest(networks), None)
-    return _fitted(networks, CostTable(light.costs, fitted_memory(networks, light)))
+    return _fitted(networks, fitted_kept_mb(networks, light))
 
 
-def _fitted(networks: Sequence[Network], known: CostTable | None) -> CostTable:
-    """``known``: costs that tell what layers wait for their weights; None: nothing."""
-    system = System.of(networks, known)
+def _fitted(networks: Sequence[Network], kept_mb: float | None) -> CostTable:
+    """``kept_mb``: 10**6 bytes of weights that a cache keeps; None: all."""
+    system = System.of(networks, kept_mb)
     solved: dict[CostKey, np.ndarray] = {}
     for level in _levels(system.keys):
         _solve(level, system, solved)
@@ -48,17 +47,16 @@ def _fitted(networks: Sequence[Network], known: CostTable | None) -> CostTable:
         key
         for network in networks
         for build in network.builds
-        for key in _with_ancestors(build, known)
+        for key in _with_ancestors(build, kept_mb)
     )
-    memory = known.memory if known else FAST_MEMORY
-    unscaled = CostTable((_cost(key, own) for key, own in solved.items()), memory)
+    unscaled = CostTable((_cost(key, own) for key, own in solved.items()), kept_mb)
     scale = _scale(networks, unscaled)
     largest = _largest(networks)
     costs = (
         _cost(key, scale * figures, counts[key], largest.get(key))
         for key, figures in sorted(solved.items())
     )
-    return CostTable(costs, memory)
+    return CostTable(costs, kept_mb)
 
 
 def _largest(networks: Sequence[Network]) -> dict[CostKey, tuple[float, float, float]]:
@@ -85,8 +83,8 @@ def _scale(networks: Sequence[Network], table: CostTable) -> float:
     return float(np.median(ratios)) if ratios else 1.0
 
 
-def _with_ancestors(build: Build, known: CostTable | None) -> Iterable[CostKey]:
-    missing = known.missing(build.plan) if known else 0.0
+def _with_ancestors(build: Build, kept_mb: float | None) -> Iterable[CostKey]:
+    missing = missing_weights(build.plan, kept_mb)
     cold = (part for parts in build.plan for part in cold_part(parts, missing))
     kinds = {part.key for part in (*build.parts, *cold)} - {WEIGHTS}
     return kinds.union(*map(ancestors, kinds), {EVERY_KIND} if kinds else ())

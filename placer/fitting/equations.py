@@ -3,8 +3,7 @@
 A build's time is a sum over its predicted layers' parts, so each build is an equation that is
 linear in the costs, and so is the ratio of any two builds of one network. Layers that the engine
 profiles are equations of their own, without what the profiler adds to each: they tell parts from
-each other that always come together. What layers wait for their weights, by costs known before, is
-taken off.
+each other that always come together.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.stats import theilslopes
 
-from placer.prediction.times.costs import CostTable
-from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part, cold_part
+from placer.prediction.times.costs import cold_part, missing_weights
+from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
 
 WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
 # How much equations weigh: of all ratios of a network's builds, of all its builds, and of a layer.
@@ -36,7 +35,7 @@ _LEAST_LEFT = 0.1  # Share of a layer's time that is left at least without the p
 _LIKE_BUILDS = 0.05
 _LEAST_BUILDS = 10  # From which the profiler's own time can be told.
 # Networks whose equations are kept: leaving out one after the other, each fit needs nearly all.
-_KEPT_NETWORKS = 512
+_KEPT_NETWORKS = 1024
 
 # By kind, shape (WIDTH,): number of parts, million operations, megabytes read and written.
 Features = Mapping[CostKey, np.ndarray]
@@ -115,10 +114,10 @@ class System:
     weights: np.ndarray
 
     @staticmethod
-    def of(networks: Sequence[Network], known: CostTable | None) -> System:
-        """``known``: costs that tell what layers wait for their weights; None: nothing."""
+    def of(networks: Sequence[Network], kept_mb: float | None) -> System:
+        """``kept_mb``: 10**6 bytes of weights that a cache keeps; None: all."""
         profiler = _profiler(networks)
-        equations = [one for network in networks for one in _of_network(network, profiler, known)]
+        equations = [one for network in networks for one in _of_network(network, profiler, kept_mb)]
         keys = tuple(sorted({key for equation in equations for key in equation.features}))
         place = {key: WIDTH * index for index, key in enumerate(keys)}
         figures = [figure for equation in equations for figure in equation.features.values()]
@@ -141,54 +140,37 @@ class System:
         return columns
 
 
-def _of_network(
-    network: Network, profiler: Profiler, known: CostTable | None
-) -> tuple[Equation, ...]:
-    if known is None or not any(known.missing(build.plan) for build in network.builds):
-        return _of_kept(network, profiler)
-    return tuple(_equations(network, profiler, known))
+def _features_of(layers: Iterable[tuple[Part, ...]], missing: float) -> Features:
+    """What layers do where the share ``missing`` of their plan's weights is in no cache."""
+    each = (part for parts in layers for part in (*parts, *cold_part(parts, missing)))
+    return features(part for part in each if part.key != WEIGHTS)
 
 
 @lru_cache(maxsize=_KEPT_NETWORKS)
-def _of_kept(network: Network, profiler: Profiler) -> tuple[Equation, ...]:
-    return tuple(_equations(network, profiler, None))
+def _of_network(
+    network: Network, profiler: Profiler, kept_mb: float | None
+) -> tuple[Equation, ...]:
+    return tuple(_equations(network, profiler, kept_mb))
 
 
-class _Sum(NamedTuple):
-    """What some layers compute, and the microseconds that they wait for their weights."""
-
-    features: Features
-    waited_us: float
-
-
-def _sum(layers: Sequence[tuple[Part, ...]], missing: float, known: CostTable | None) -> _Sum:
-    """``missing``: share of the plan's weights that memory brings."""
-    each = (part for parts in layers for part in (*parts, *cold_part(parts, missing)))
-    computed = (part for part in each if part.key != WEIGHTS)
-    if known is None or not missing:
-        return _Sum(features(computed), 0.0)
-    return _Sum(features(computed), missing * sum(map(known.wait_us, layers)))
-
-
-def _equations(network: Network, profiler: Profiler, known: CostTable | None) -> Iterator[Equation]:
+def _equations(network: Network, profiler: Profiler, kept_mb: float | None) -> Iterator[Equation]:
     count = len(network.builds)
     share = (network.weight / count) ** 0.5
     ratio_share = share * (2 / max(count - 1, 1)) ** 0.5
-    missing = [known.missing(build.plan) if known else 0.0 for build in network.builds]
+    missing = [missing_weights(build.plan, kept_mb) for build in network.builds]
     sums = [
-        _scaled(_sum(build.plan, part, known), 1 / build.us)
+        _scaled(_features_of(build.plan, part), 1 / build.us)
         for build, part in zip(network.builds, missing, strict=True)
     ]
     for own in sums:
-        yield Equation(own.features, 1.0 - own.waited_us, _TOTAL * share)
+        yield Equation(own, 1.0, _TOTAL * share)
     for one, other in itertools.combinations(sums, 2):
-        difference = _difference(one.features, other.features)
-        yield Equation(difference, other.waited_us - one.waited_us, _RATIO * ratio_share)
-    yield from _layer_equations(network, profiler, known, missing)
+        yield Equation(_difference(one, other), 0.0, _RATIO * ratio_share)
+    yield from _layer_equations(network, profiler, missing)
 
 
 def _layer_equations(
-    network: Network, profiler: Profiler, known: CostTable | None, missing: Sequence[float]
+    network: Network, profiler: Profiler, missing: Sequence[float]
 ) -> Iterator[Equation]:
     """Layers as the profiler tells them, without its own time; equal ones are one."""
     base_us = network.builds[0].us
@@ -197,12 +179,12 @@ def _layer_equations(
         for parts, us in _profiled(build, profiler.added_us):
             times_of[parts, share].append(us / base_us)
     for (parts, share), times in times_of.items():
-        own = _scaled(_sum([parts], share, known), 1 / base_us)
+        own = _scaled(_features_of([parts], share), 1 / base_us)
         time = float(np.median(times))
         scatter = (time + _LEAST_SHARE) / _LAYER_SHARE
         often = network.weight * len(times) / len(network.builds)
         weight = profiler.weight / scatter * often**0.5
-        yield Equation(own.features, max(time - own.waited_us, 0.0), weight)
+        yield Equation(own, time, weight)
 
 
 def _profiled(build: Build, added_us: float) -> list[tuple[tuple[Part, ...], float]]:
@@ -236,9 +218,8 @@ def _profiler(networks: Sequence[Network]) -> Profiler:
     return Profiler(round(slope, 1), max(round(trust, 1), 0.1) * _LAYER)
 
 
-def _scaled(own: _Sum, factor: float) -> _Sum:
-    by_kind = {key: values * factor for key, values in own.features.items()}
-    return _Sum(by_kind, own.waited_us * factor)
+def _scaled(own: Features, factor: float) -> Features:
+    return {key: values * factor for key, values in own.items()}
 
 
 def _difference(one: Features, other: Features) -> Features:

@@ -281,7 +281,7 @@ class _Run:
             errors=left.errors,
             remarks=tuple(self._remarks),
             costs=table.costs,
-            memory=table.memory,
+            kept_mb=table.kept_mb,
             rules=rule_evidence(build for network in networks for build in network.builds),
             networks=tuple(evidence(networks, left, self._options.names)),
         )

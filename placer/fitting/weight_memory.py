@@ -1,17 +1,19 @@
-"""What memory takes to bring weights that no cache keeps, told from builds and costs of layers."""
+"""How many weights a cache keeps, told from builds and costs of layers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.optimize import nnls
 
 from placer.fitting.equations import Build, Network
-from placer.prediction.times.costs import FAST_MEMORY, CostTable, Memory, share_missing, weights_mb
+from placer.prediction.times.costs import CostTable, cold_part, missing_weights, weights_mb
 
-# What may be found: caches from the second level of a CPU to the last one of a server, and memory
-# of 1 GB/s to 10 TB/s, in steps of a fifth.
-_KEPT_MB, _US_PER_MB = np.geomspace(1, 256, 33), np.geomspace(0.1, 1000, 51)
+# What may be found: caches from the second level of a CPU to the last one of a server.
+_KEPT_MB = np.geomspace(1, 256, 33).tolist()
+# What errors shrink to at least where a cache is said not to keep all.
+_LEAST_GAIN = 0.95
 
 
 def lightest(networks: Sequence[Network]) -> list[Network]:
@@ -26,40 +28,55 @@ def megabytes(build: Build) -> float:
     return sum(map(weights_mb, build.plan))
 
 
-def fitted_memory(networks: Sequence[Network], table: CostTable) -> Memory:
-    """What explains the times and ratios of ``networks`` best, by costs that are known.
+def fitted_kept_mb(networks: Sequence[Network], table: CostTable) -> float | None:
+    """How many 10**6 bytes of weights a cache keeps; None: all.
 
-    Errors are logarithms, and their absolute values are added up: all builds of a network count as
-    much as all ratios between them. ``FAST_MEMORY`` where no candidate explains more.
+    What explains the times and ratios of ``networks`` best by costs that are known, with what
+    layers take besides where weights are missing. All builds of a network count as much as all
+    ratios between them, and errors are absolute values of shares of a build's time.
     """
-    off = np.zeros((1 + len(_KEPT_MB), len(_US_PER_MB)))
-    for network in networks:
-        if any(megabytes(build) > _KEPT_MB[0] for build in network.builds):
-            off += network.weight * _off(network, table)
-    kept, us = np.unravel_index(np.argmin(off), off.shape)
-    if kept == 0:
-        return FAST_MEMORY
-    return Memory(kept_mb=float(_KEPT_MB[kept - 1]), us_per_mb=float(_US_PER_MB[us]))
+    heavy = [n for n in networks if max(map(megabytes, n.builds), default=0.0) > _KEPT_MB[0]]
+    if not heavy:
+        return None
+    weights = np.concatenate([_weights(network) for network in heavy])
+    values = np.concatenate([_with_ratios(_left(network, table)) for network in heavy])
+    best, least = None, _LEAST_GAIN * float(weights @ np.abs(values))
+    types = sorted({p[0].key.dtype for n in heavy for b in n.builds for p in b.plan if p})
+    for kept in _KEPT_MB:
+        columns = np.concatenate([_with_ratios(_cold(n, kept, types)) for n in heavy])
+        root = np.sqrt(weights)
+        solution = nnls(columns * root[:, None], values * root)[0]
+        off = float(weights @ np.abs(columns @ solution - values))
+        if off < least:
+            best, least = kept, off
+    return best
 
 
-def _off(network: Network, table: CostTable) -> np.ndarray:
-    """The error of ``network`` by each candidate, shape (1 + kept, us per MB).
-
-    The first row is where all is kept.
-    """
-    errors = np.stack([_errors(build, table) for build in network.builds])
-    off: np.ndarray = np.abs(errors).mean(axis=0)
-    one, other = np.triu_indices(len(errors), 1)
-    if one.size:
-        off = off + np.abs(errors[one] - errors[other]).mean(axis=0)
-    return off
+def _weights(network: Network) -> np.ndarray:
+    count = len(network.builds)
+    pairs = count * (count - 1) // 2
+    each = np.repeat([1 / count, 1 / max(pairs, 1)], [count, pairs])
+    weights: np.ndarray = network.weight * each
+    return weights
 
 
-def _errors(build: Build, table: CostTable) -> np.ndarray:
-    us = np.array([table.layer_us(parts) for parts in build.plan])
-    weights = np.array([weights_mb(parts) for parts in build.plan])
-    waits = (np.hypot(us, np.outer(_US_PER_MB, weights)) - us).sum(axis=1)
-    missing = np.array([0.0, *(share_missing(weights.sum(), kept) for kept in _KEPT_MB)])
-    estimates = us.sum() + np.outer(missing, waits)
-    errors: np.ndarray = np.log(np.maximum(estimates, 1e-3) / build.us)
-    return errors
+def _with_ratios(rows: np.ndarray) -> np.ndarray:
+    """The rows of a network's builds, and below the differences of any two."""
+    one, other = np.triu_indices(len(rows), 1)
+    return np.concatenate([rows, rows[one] - rows[other]])
+
+
+def _left(network: Network, table: CostTable) -> np.ndarray:
+    """What ``table`` leaves of each build's time, as a share of it."""
+    return np.array([1 - sum(table.plan_us(build.plan)) / build.us for build in network.builds])
+
+
+def _cold(network: Network, kept: float, types: Sequence[str]) -> np.ndarray:
+    """Layers and 10**6 bytes of weights in cold caches, of each type, by a build's time."""
+    rows = np.zeros((len(network.builds), 2 * len(types)))
+    for row, build in zip(rows, network.builds, strict=True):
+        missing = missing_weights(build.plan, kept)
+        for part in (part for parts in build.plan for part in cold_part(parts, missing)):
+            column = 2 * types.index(part.key.dtype)
+            row[column : column + 2] += np.array([part.times, part.read_mb]) / build.us
+    return rows

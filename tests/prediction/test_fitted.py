@@ -11,7 +11,7 @@ from placer.graph.text import graph_of_text, parse_model
 from placer.model import save_model
 from placer.optimizer.options.project import keywords_of, read_project
 from placer.prediction.layers.predictor import Predictor
-from placer.prediction.times.costs import FAST_MEMORY, Cost, CostTable, Memory
+from placer.prediction.times.costs import Cost, CostTable
 from placer.prediction.times.devices import load_device, make_estimator
 from placer.prediction.times.fitted import (
     BuildEvidence,
@@ -76,7 +76,7 @@ def left_out(
     )
 
 
-def fit_of(*costs: Cost, memory: Memory = FAST_MEMORY) -> Fit:
+def fit_of(*costs: Cost, kept_mb: float | None = None) -> Fit:
     engine = FittedEngine(
         name="openvino",
         version="1.0",
@@ -109,7 +109,7 @@ def fit_of(*costs: Cost, memory: Memory = FAST_MEMORY) -> Fit:
         errors=errors,
         remarks=(),
         costs=costs,
-        memory=memory,
+        kept_mb=kept_mb,
         rules=(),
         networks=tuple(left_out(f"short-{number}", 0.002) for number in range(5)),
     )

@@ -5,7 +5,7 @@ import pytest
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.prediction.layers.predictor import Predictor
-from placer.prediction.times.costs import Cost, CostTable, Memory
+from placer.prediction.times.costs import Cost, CostTable, share_missing
 from placer.prediction.times.intervals import NEAREST, NetworkErrors, errors_of_size
 from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part, layer_parts
 from placer.quantization import EMPTY, Placement
@@ -35,22 +35,23 @@ def test_a_layer_has_a_part_for_its_weights_a_quarter_as_large_in_integers(
 def test_all_weights_are_missing_where_there_are_twice_as_many_as_a_cache_keeps(
     weights_mb: float, missing: float
 ):
-    assert Memory(kept_mb=10, us_per_mb=50).missing(weights_mb) == pytest.approx(missing)
+    assert share_missing(weights_mb, 10) == pytest.approx(missing)
+    assert share_missing(weights_mb, None) == 0
 
 
-def fixed(name: str, us: float) -> Cost:
+def cost(name: str, fixed_us: float, us_per_mb_read: float) -> Cost:
     return Cost(
-        name=name, dtype="float", fixed_us=us, us_per_mop=0, us_per_mb_read=0,
+        name=name, dtype="float", fixed_us=fixed_us, us_per_mop=0, us_per_mb_read=us_per_mb_read,
         us_per_mb_written=0, builds=1,
     )  # fmt: skip
 
 
-def test_layers_of_a_large_plan_wait_for_their_weights_and_find_caches_cold():
-    conv = fixed("conv", 30)
-    table = CostTable([conv, fixed("cold caches", 7)], Memory(kept_mb=0.5, us_per_mb=40))
+def test_layers_of_a_plan_with_many_weights_find_caches_cold():
+    conv = cost("conv", 30, 0)
+    table = CostTable([conv, cost("cold caches", 7, 40)], kept_mb=0.5)
     layer = (Part(CostKey("conv", "float"), 1, 0, 1, 0), Part(WEIGHTS, 1, 0, 1, 0))
     little = (layer[0], Part(WEIGHTS, 1, 0, 0, 0))
-    assert table.plan_us([layer, little]) == pytest.approx([57, 37])  # 30 and 40, squared.
+    assert table.plan_us([layer, little]) == [30 + 7 + 40, 30 + 7]
     assert table.layer_us(layer) == 30
     assert CostTable([conv]).plan_us([layer, little]) == [30, 30]
 

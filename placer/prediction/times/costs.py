@@ -1,11 +1,9 @@
-"""What kinds of parts of layers cost, and what memory takes to bring weights: times of plans.
+"""What kinds of parts of layers cost: times of plans.
 
-What a layer computes and what memory brings it overlap, but not in full: where weights come from
-memory, it takes the root of the sum of both squares, a smooth form of the longer one that rooflines
-take (Williams, Waterman & Patterson 2009). Weights of a network stay in a cache from one inference
-to the next if they fit into what the fit found that it keeps. Beyond that they are missing, all of
-them where there are twice as many: they are read in turn, and each pushes out what is read next.
-They push out what else kernels need, too: then each layer takes a time besides, by what it reads.
+Weights of a network stay in a cache from one inference to the next if they fit into what the fit
+found that it keeps. Beyond that they are missing, all of them where there are twice as many: they
+are read in turn, and each pushes out what is read next, and what else kernels need. Then each layer
+takes a time besides, and more for the weights that it reads, by the type of its input.
 """
 
 from __future__ import annotations
@@ -18,12 +16,12 @@ from functools import cached_property
 from pydantic import BaseModel, ConfigDict, Field
 
 from placer.prediction.times.layer_parts import (
+    COLD,
     EVERY_KIND,
     WEIGHTS,
     CostKey,
     Part,
     ancestors,
-    cold_part,
 )
 
 # How many times the largest part that was measured a part may be for its kind's own rates to hold.
@@ -79,38 +77,22 @@ class Cost(Document):
         )
 
 
-class Memory(Document):
-    """Weights that do not stay in a cache: 10**6 bytes take ``us_per_mb`` microseconds.
-
-    ``kept_mb``: how many of a network stay from one inference to the next.
-    """
-
-    kept_mb: float = Field(gt=0)
-    us_per_mb: float = Field(ge=0)
-
-    def missing(self, weights_mb: float) -> float:
-        """The share of ``weights_mb``, those of a whole plan, that memory brings each time."""
-        return share_missing(weights_mb, self.kept_mb) if self.us_per_mb else 0.0
-
-
-def share_missing(weights_mb: float, kept_mb: float) -> float:
-    """The share of ``weights_mb`` that is not in a cache that keeps ``kept_mb`` of them."""
-    return min(max(weights_mb / kept_mb - 1, 0.0), 1.0)
-
-
-FAST_MEMORY = Memory(kept_mb=1, us_per_mb=0)  # Nothing waits for it.
+def share_missing(weights_mb: float, kept_mb: float | None) -> float:
+    """The share of ``weights_mb`` that is not in a cache that keeps ``kept_mb``; None: all."""
+    return 0.0 if kept_mb is None else min(max(weights_mb / kept_mb - 1, 0.0), 1.0)
 
 
 class CostTable:
     """Costs by kind; what was not measured has the cost of its nearest ancestor.
 
     What a part has beyond the largest ones of its kind takes what it takes of the nearest ancestor
-    that was measured so large.
+    that was measured so large. ``kept_mb``: how many 10**6 bytes of weights a cache keeps from one
+    inference to the next; None: all.
     """
 
-    def __init__(self, costs: Iterable[Cost], memory: Memory = FAST_MEMORY) -> None:
+    def __init__(self, costs: Iterable[Cost], kept_mb: float | None = None) -> None:
         self.costs = tuple(costs)
-        self.memory = memory
+        self.kept_mb = kept_mb
         self._costs = {CostKey(cost.name, cost.dtype): cost for cost in self.costs}
         self._similar: dict[CostKey, tuple[Cost, ...]] = {}
 
@@ -141,24 +123,10 @@ class CostTable:
             for axis, amount in enumerate(amounts)
         )
 
-    def wait_us(self, parts: Sequence[Part]) -> float:
-        """Microseconds that a layer takes longer where memory brings its weights."""
-        us = self.layer_us(parts)
-        return math.hypot(us, weights_mb(parts) * self.memory.us_per_mb) - us
-
-    def missing(self, plan: Iterable[Sequence[Part]]) -> float:
-        """The share of a plan's weights that memory brings in each inference."""
-        return self.memory.missing(sum(map(weights_mb, plan)))
-
     def plan_us(self, plan: Sequence[Sequence[Part]]) -> list[float]:
         """The times of all layers of a plan in microseconds."""
-        missing = self.missing(plan)
-        if not missing:
-            return list(map(self.layer_us, plan))
-        return [
-            self.layer_us((*parts, *cold_part(parts, missing))) + missing * self.wait_us(parts)
-            for parts in plan
-        ]
+        missing = missing_weights(plan, self.kept_mb)
+        return [self.layer_us((*parts, *cold_part(parts, missing))) for parts in plan]
 
 
 def _beyond_us(amount: float, steps: Sequence[tuple[float, float]]) -> float:
@@ -177,3 +145,19 @@ def _beyond_us(amount: float, steps: Sequence[tuple[float, float]]) -> float:
 def weights_mb(parts: Iterable[Part]) -> float:
     """10**6 bytes of weights that a layer reads."""
     return sum(part.read_mb for part in parts if part.key == WEIGHTS)
+
+
+def missing_weights(plan: Iterable[Sequence[Part]], kept_mb: float | None) -> float:
+    """The share of a plan's weights that is not in a cache that keeps ``kept_mb``."""
+    return share_missing(sum(map(weights_mb, plan)), kept_mb)
+
+
+def cold_part(parts: Sequence[Part], missing: float) -> tuple[Part, ...]:
+    """What a layer of ``parts`` takes besides where the share ``missing`` of weights is missing.
+
+    One part of the type that it reads; none of a no-op, and none where all weights stay.
+    """
+    if not parts or not missing:
+        return ()
+    key = CostKey(COLD, parts[0].key.dtype)
+    return (Part(key, missing, 0.0, missing * weights_mb(parts), 0.0),)

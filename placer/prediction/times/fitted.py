@@ -18,7 +18,7 @@ from placer.errors import InputError
 from placer.graph import Graph
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.prediction import Prediction
-from placer.prediction.times.costs import Cost, CostTable, Document, Memory
+from placer.prediction.times.costs import Cost, CostTable, Document
 from placer.prediction.times.estimator import Estimator
 from placer.prediction.times.intervals import NetworkErrors, errors_of_size
 from placer.prediction.times.layer_parts import WEIGHTS, layer_parts
@@ -118,7 +118,10 @@ class RuleEvidence(Document):
 
 
 class Fit(Document):
-    """A fit file; ``name`` is what it calls the device. ``remarks``: what its user should know."""
+    """A fit file; ``name`` is what it calls the device. ``remarks``: what its user should know.
+
+    ``kept_mb``: 10**6 bytes of weights that a cache keeps between inferences; None: all.
+    """
 
     format: str
     name: str
@@ -129,7 +132,7 @@ class Fit(Document):
     errors: FitErrors
     remarks: tuple[str, ...]
     costs: tuple[Cost, ...]
-    memory: Memory
+    kept_mb: float | None = Field(default=None, gt=0)
     rules: tuple[RuleEvidence, ...]
     networks: tuple[NetworkEvidence, ...]
     checksum: str = ""
@@ -216,7 +219,7 @@ class FittedEstimator(Estimator):
         source = f"predicted from rules, costs fitted on {fit.name}"
         super().__init__(source, *errors_of_size(fit.left_out, float_weight_bytes(graph) / 1e6))
         self._graph = graph
-        self._costs = CostTable(fit.costs, fit.memory)
+        self._costs = CostTable(fit.costs, fit.kept_mb)
         self._moves = fit.engine.moves
 
     def layer_us(self, predicted: PredictedLayer) -> float:

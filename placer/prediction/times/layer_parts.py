@@ -59,8 +59,8 @@ class CostKey(NamedTuple):
 EVERY_KIND = CostKey("", "")  # Stands for all kinds together.
 # What a layer reads of its constants: no time of its own, but what memory may take to bring them.
 WEIGHTS = CostKey("weights", "")
-# What a layer takes besides where a network's weights push code and data out of caches.
-_COLD = "cold caches"
+# How kinds are called of what a layer takes besides where weights do not stay in a cache.
+COLD = "cold caches"
 
 
 class Part(NamedTuple):
@@ -112,16 +112,6 @@ def layer_parts(
     )
 
 
-def cold_part(parts: Sequence[Part], missing: float) -> tuple[Part, ...]:
-    """What a layer of ``parts`` takes besides if ``missing`` of the plan's weights are.
-
-    One part for each type that is read; none of a no-op, and none if no weights are missing.
-    """
-    if not parts or not missing:
-        return ()
-    return (Part(CostKey(_COLD, parts[0].key.dtype), missing, 0.0, 0.0, 0.0),)
-
-
 def _main(nodes: Sequence[Node]) -> Node:
     """The node that a layer is named after: the others are what is done to what it reads or writes.
 
@@ -137,8 +127,8 @@ def ancestors(key: CostKey) -> tuple[CostKey, ...]:
 
     Behind them all is ``EVERY_KIND``.
     """
-    if key.name == _COLD:
-        return (CostKey(_COLD, ""),) if key.dtype else ()
+    if key.name == COLD:
+        return (CostKey(COLD, ""),) if key.dtype else ()
     if key.name.startswith(_ROWS):
         both = (CostKey(_ROWS, key.dtype), CostKey(_ROWS, ""))
         return tuple(other for other in both if other != key)
