@@ -22,7 +22,8 @@ from placer.version import __version__
 
 # How a command ends that Ctrl-C stopped, as shells have it: 128 and the signal's number.
 INTERRUPTED = 130
-_INTERRUPTED = "interrupted; run the same command again to resume"
+# Those that go on where they were; the others begin again.
+_RESUMING = ("optimize", "worker", "onboard", "fit", "sensitivity")
 
 # What pydantic, which reads options for typer, says of words that are no number.
 _PLAIN = {
@@ -180,7 +181,7 @@ def program(as_child: bool = False) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:  # Another one, while the first was told.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _say(_INTERRUPTED, "")
+        _tell_interrupted()
     end_if_left_behind(code if isinstance(code, int) else 0)
     raise SystemExit(code)
 
@@ -196,10 +197,10 @@ def main(as_child: bool = False) -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()  # Here, so that a reader that is gone is told by the exit code.
             if code == INTERRUPTED:
-                _say(_INTERRUPTED, "")
+                _tell_interrupted()
             raise SystemExit(code)
         except KeyboardInterrupt:
-            _say(_INTERRUPTED, "")
+            _tell_interrupted()
             raise SystemExit(INTERRUPTED) from None
         except BrokenPipeError:
             raise SystemExit(1) from None
@@ -209,6 +210,12 @@ def main(as_child: bool = False) -> None:
             if "--debug" in sys.argv:
                 traceback.print_exc()
             raise SystemExit(_tell(error, as_child)) from None
+
+
+def _tell_interrupted() -> None:
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    resume = "; run the same command again to resume" if command in _RESUMING else ""
+    _say(f"interrupted{resume}", "")
 
 
 def _json_alone() -> AbstractContextManager[None]:

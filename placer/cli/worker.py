@@ -95,7 +95,7 @@ def worker_command(
         soft_wrap=True,
     )
     if done.stopped == "interrupted":
-        raise typer.Exit(1)
+        raise KeyboardInterrupt  # It is told, and its exit code is that of every command.
 
 
 def _counts(records: Sequence[TrialRecord]) -> str:

@@ -12,6 +12,7 @@ import typer
 
 from placer.cli.app import COMMANDS, app
 from placer.cli.options import with_flags
+from placer.optimizer.worker import WorkDone
 from tests.conftest import DIGITS, Finished
 
 PROGRAM = """
@@ -173,6 +174,16 @@ def test_ctrl_c_outside_of_a_search_is_a_sentence(
     finished = placer("optimize", DIGITS / "digits.onnx", "--data", data, "--no-cache")
     assert finished.code == 130
     assert finished.err.endswith("placer: interrupted; run the same command again to resume\n")
+
+
+def test_a_worker_that_ctrl_c_ends_has_the_exit_code_of_every_command(
+    placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("placer.work", lambda *_, **__: WorkDone((), 4, "interrupted"))
+    finished = placer("worker", "--study", "s", "--storage", "sqlite:///s.db")
+    assert finished.code == 130
+    assert "0 trials; the study holds 4 trials, and ended here by: interrupted" in finished.out
+    assert finished.err == "placer: interrupted; run the same command again to resume\n"
 
 
 def test_what_nobody_foresaw_is_a_sentence_and_a_file(
