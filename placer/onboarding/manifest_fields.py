@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, PositiveInt, field_validator
 
@@ -63,9 +63,3 @@ class Manifest(Strict):
     )
     defaults: Options = Field(default=Options(), description="What counts for every model.")
     models: list[Entry] = Field(min_length=1)
-
-
-def manifest_schema() -> dict[str, Any]:
-    """JSON Schema of the manifest."""
-    schema = Manifest.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -131,9 +131,3 @@ def exit_code_of(states: Iterable[State]) -> Literal[0, 1, 3]:
     if distinct - {*DONE, MISSED}:
         return 1
     return 3 if MISSED in distinct else 0
-
-
-def summary_schema() -> dict[str, Any]:
-    """JSON Schema of summary.json."""
-    schema = Summary.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -198,11 +198,6 @@ class Result(Part):
         if self.best is None:
             raise RunError(f"there is no {path.name}: no candidate meets {', '.join(self.gates)}")
         return self.folder / path
-
-
-def result_schema() -> dict[str, Any]:
-    """JSON Schema of result.json."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Result.model_json_schema()}
 
 
 def versions() -> Mapping[str, str]:

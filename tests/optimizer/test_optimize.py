@@ -19,7 +19,7 @@ from placer.common.folder_lock import locked
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.run import Request, optimize
 from placer.optimizer.trials.proposer import PROBE
-from placer.results.result import Result, result_schema
+from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
 from tests.few_digits import CALIBRATION, EVALUATION, FEW_BY_MINMAX
 from tests.model.test_normalize import outputs
@@ -263,10 +263,9 @@ def test_what_does_not_hang_on_measured_times_is_the_same_again(placer: Placer):
     assert found[0] == found[1]
 
 
-def test_the_published_schema_is_that_of_the_results(folder: Path):
+def test_results_follow_the_published_schema(folder: Path):
     path = Path(__file__).parents[2] / "configs" / "result.schema.json"
     published = json.loads(path.read_text())
-    assert published == result_schema()
     document = json.loads((folder / "result.json").read_text())
     jsonschema.validate(document, published)
     del document["scheme"]

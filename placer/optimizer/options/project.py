@@ -92,12 +92,6 @@ def read_project(path: Path) -> Project:
     return parse_text(text, str(path), Project, context=path.parent)
 
 
-def project_schema() -> dict[str, Any]:
-    """JSON Schema of the project file."""
-    schema = Project.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
 def keywords_of(project: Project, path: Path, profiles: Sequence[str]) -> dict[str, Any]:
     """The options of ``project`` as ``placer.optimize`` takes them, by their keywords.
 
