@@ -36,6 +36,7 @@ from benchmarks.plans import tensorrt as plan_fidelity
 from benchmarks.times import published_layers
 from benchmarks.times.profiled_layers import Sample, profiler_us, samples
 from placer.common.files import write_text
+from placer.fitting.leave_out import conformal_quantile
 from placer.model import load_model
 from placer.prediction.layers.predictor import Predictor
 from placer.prediction.times.gpus import load_gpu
@@ -344,19 +345,11 @@ def with_intervals(found: Sequence[Estimate]) -> list[Estimate]:
     """Each with the interval that the others' errors give."""
     result = []
     for estimate in found:
-        factor = math.exp(bound([e.error for e in found if e is not estimate]))
+        others = [e.error for e in found if e is not estimate]
+        factor = math.exp(conformal_quantile(others, COVERAGE))
         low, high = estimate.estimated / factor, estimate.estimated * factor
         result.append(Estimate(*(asdict(estimate) | {"low": low, "high": high}).values()))
     return result
-
-
-def bound(errors: Sequence[float]) -> float:
-    """What a new error stays within in 80% of cases, if it is like the others.
-
-    The quantile of split conformal prediction (Lei et al. 2018): the ceil(0.8 (n + 1))-th smallest.
-    """
-    place = min(math.ceil(COVERAGE * (len(errors) + 1)), len(errors))
-    return sorted(errors)[place - 1]
 
 
 def leave_out() -> tuple[list[Estimate], list[Estimate]]:
@@ -449,8 +442,8 @@ def errors_of(found: Sequence[Estimate]) -> dict[str, float]:
     """The bounds that placer states, and how often intervals hold."""
     apart = [abs(math.log(e.network_out / e.measured)) for e in found]
     return {
-        "error_80": math.expm1(bound([e.error for e in found])),
-        "network_out_error_80": math.expm1(bound(apart)),
+        "error_80": math.expm1(conformal_quantile([e.error for e in found], COVERAGE)),
+        "network_out_error_80": math.expm1(conformal_quantile(apart, COVERAGE)),
         "coverage": sum(e.is_inside for e in found) / len(found),
     }
 

@@ -16,7 +16,7 @@ import onnx
 from placer.common.names import unknown
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
-from placer.engines.estimated.candidate import EstimatedCandidate
+from placer.engines.estimated.candidate import EstimatedCandidate, estimated_seconds
 from placer.engines.estimated.fusion_model import BASES
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.tensorrt.build_cache import BuildCache
@@ -95,10 +95,9 @@ class BuiltPlanEngine:
         return EstimatedCandidate(model, base_dir, self._threads, plan)
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
-        """Estimated seconds, the same in every round, shape (rounds, len(models))."""
+        """Estimated seconds, see ``estimated_seconds``."""
         del inputs
-        times = [sum(layer.time_us or 0.0 for layer in model.plan().layers) for model in models]
-        return np.tile(np.array(times) * 1e-6, (rounds, 1))
+        return estimated_seconds(models, rounds)
 
     def close(self) -> None:
         """End the builder's process."""

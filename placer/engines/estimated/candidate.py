@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from placer.engines.base import Tensors
+from placer.engines.base import Compiled, Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.plan import Plan
@@ -50,3 +51,9 @@ class EstimatedCandidate:
         """The layers with estimated times, whatever the inputs."""
         del inputs
         return self._plan
+
+
+def estimated_seconds(models: Sequence[Compiled], rounds: int) -> np.ndarray:
+    """Sums of the layers' times, the same in every round, shape (rounds, len(models))."""
+    times = [sum(layer.time_us or 0.0 for layer in model.plan().layers) for model in models]
+    return np.tile(np.array(times) * 1e-6, (rounds, 1))

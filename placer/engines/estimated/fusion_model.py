@@ -15,7 +15,7 @@ import onnx
 from placer.common.names import unknown
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
-from placer.engines.estimated.candidate import EstimatedCandidate
+from placer.engines.estimated.candidate import EstimatedCandidate, estimated_seconds
 from placer.engines.estimated.error import EstimateError
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError, RunError
@@ -150,10 +150,9 @@ class FusionModelEngine:
         return _ModelOnGpu(extracted.structure, predictor, estimator)
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
-        """Estimated seconds, the same in every round, shape (rounds, len(models))."""
+        """Estimated seconds, see ``estimated_seconds``."""
         del inputs
-        times = [sum(layer.time_us or 0.0 for layer in model.plan().layers) for model in models]
-        return np.tile(np.array(times) * 1e-6, (rounds, 1))
+        return estimated_seconds(models, rounds)
 
 
 class _ModelOnGpu:
