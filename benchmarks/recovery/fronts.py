@@ -50,7 +50,7 @@ from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.graph.edit import fix_input_shapes
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
-from placer.optimizer.outcome.recovered import bench_of
+from placer.optimizer.outcome.recovered import state_evaluator
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup, candidates_of, set_up
@@ -120,12 +120,12 @@ class Placed:
 
     def states(self) -> Iterator[tuple[str, State]]:
         """Without recovery, with each step alone, and with what a run keeps of all."""
-        task, bench = self.task, bench_of(self.task, self.placement)
+        task, evaluator = self.task, state_evaluator(self.task, self.placement)
         learned, held = split(task.calibration_data, task.model.graph, task.preset.noise_samples)
-        few = bench.batches(learned.limit(16))
+        few = evaluator.batches(learned.limit(16))
 
         def loss(state: State) -> float:
-            return -score(mean_noises(bench.noises(state, few)))
+            return -score(mean_noises(evaluator.noises(state, few)))
 
         work = Work(self.placement, task.pack.manifest.scheme, learned, loss)
         first = State(task.model, task.model, self.setup.ranges)
@@ -136,9 +136,9 @@ class Placed:
             if layers:
                 yield f"placer, {name}", state
         state, attempts = try_steps(
-            *(first, list(STEPS), work, bench.judge(held)),
+            *(first, list(STEPS), work, evaluator.judge(held)),
             steps=steps,
-            outputs=bench.judge_outputs(held),
+            outputs=evaluator.judge_outputs(held),
         )
         kept = ", ".join(attempt.step for attempt in attempts if attempt.kept)
         yield f"placer, all: {kept or 'nothing'}", state

@@ -51,7 +51,7 @@ from placer.common.shapes import ShapeRange
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
-from placer.optimizer.outcome.recovered import bench_of
+from placer.optimizer.outcome.recovered import state_evaluator
 from placer.optimizer.setup.calibrated import Calibrated, calibration_of, choose_ranges, ranges_of
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.task import Task
@@ -211,7 +211,7 @@ def prepared(
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class CalibratedNetwork:
     """A network with the ranges that were chosen for its default placement."""
 
     task: Task
@@ -221,14 +221,14 @@ class Bench:
     unseen: Evaluator
 
     @staticmethod
-    def of(task: Task) -> Bench:
+    def of(task: Task) -> CalibratedNetwork:
         """Calibrate, and choose methods."""
         reference = OnnxRuntimeModel(task.model.proto, task.model.base_dir, 1).run
         inserter = Inserter(task.model, task.pack.manifest.scheme)
         split = calibration_of(task, QuietObserver())
         chosen = choose_ranges(task, inserter, split, reference, QuietObserver())
         unseen = Evaluator(task.model.graph, (), task.evaluation_data, reference)
-        return Bench(task, split, chosen, reference, unseen)
+        return CalibratedNetwork(task, split, chosen, reference, unseen)
 
     @property
     def placement(self) -> Placement:
@@ -274,7 +274,7 @@ class Bench:
         """The ranges chosen, then with each step alone and with all; ``*``: a run keeps it."""
         task = self.task
         learned, held = split(task.calibration_data, task.model.graph, task.preset.noise_samples)
-        judges = bench_of(task, self.placement)
+        judges = state_evaluator(task, self.placement)
         few, judge = judges.batches(learned.limit(16)), judges.judge(held)
         scheme = task.pack.manifest.scheme
 
@@ -322,12 +322,12 @@ def main() -> None:
             size, seed = arguments.size, arguments.seed
             options = (arguments.pack, arguments.preset, Path(folder), size, seed, counts)
             start = time.process_time()
-            bench = Bench.of(task_of(name, *options))
+            network = CalibratedNetwork.of(task_of(name, *options))
             seconds = time.process_time() - start
-            methods = [] if arguments.steps_only else bench.method_rows()
-            chosen = bench.chosen_row().worst if methods else 0.0
-            steps = [] if arguments.methods_only else bench.step_rows()
-        part = bench.chosen.part
+            methods = [] if arguments.steps_only else network.method_rows()
+            chosen = network.chosen_row().worst if methods else 0.0
+            steps = [] if arguments.methods_only else network.step_rows()
+        part = network.chosen.part
         ranked = list(part.sqnr_by_method.values())
         caption = f"{part.tensors_by_method or part.method}; {seconds:.0f} s of CPU time"
         entry: dict[str, Any] = {

@@ -14,7 +14,14 @@ from placer.model import Model
 from placer.optimizer.options.presets import load_preset
 from placer.quantization import Scheme
 from placer.recovery.constants import same_layers
-from placer.recovery.recover import Bench, Target, nothing, recover_state, split, too_little
+from placer.recovery.recover import (
+    StateEvaluator,
+    Target,
+    nothing,
+    recover_state,
+    split,
+    too_little,
+)
 from placer.recovery.state import State
 from placer.results.parts import RecoveryPart
 
@@ -54,7 +61,7 @@ def recover(
     fixed = frozenset([*transferred.pinned, *imported])
     target = Target(State(model, model, scales.ranges), transferred.placement, scheme, fixed)
     samples = split(data, model.graph, load_preset("default").noise_samples)
-    state, part = recover_state(target, Bench.of(model, run_of, 1), samples, steps)
+    state, part = recover_state(target, StateEvaluator.of(model, run_of, 1), samples, steps)
     if not part.kept:
         return Recovered(model, scales, part)
     tried = replace(scales, ranges=state.ranges)

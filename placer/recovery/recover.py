@@ -39,7 +39,7 @@ _SEED = 0x5EC0
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class StateEvaluator:
     """Judges states by what a network computes before its outputs saturate.
 
     ``by``: what the network is judged by. ``graph``: with its outputs, or what stands for them.
@@ -54,15 +54,15 @@ class Bench:
     run_of: Callable[[State], Run]
 
     @staticmethod
-    def of(model: Model, run_of: Callable[[State], Run], threads: int) -> Bench:
+    def of(model: Model, run_of: Callable[[State], Run], threads: int) -> StateEvaluator:
         """Errors are those to ``model`` on ONNX Runtime."""
         by = judged_by(model)
         judged = before_saturation(by.graph)
         seen = with_outputs(by.model, judged.outputs)
         reference = OnnxRuntimeModel(seen.proto, model.base_dir, threads).run
-        return Bench(by, by.graph, judged, reference, run_of)
+        return StateEvaluator(by, by.graph, judged, reference, run_of)
 
-    def of_outputs(self) -> Bench:
+    def of_outputs(self) -> StateEvaluator:
         """Judges the network's own outputs."""
         return replace(self, judged=self.graph)
 
@@ -133,18 +133,21 @@ def too_little(data: Dataset) -> str:
 
 
 def recover_state(
-    target: Target, bench: Bench, samples: tuple[Dataset, Dataset], steps: Sequence[str]
+    target: Target,
+    evaluator: StateEvaluator,
+    samples: tuple[Dataset, Dataset],
+    steps: Sequence[str],
 ) -> tuple[State, RecoveryPart]:
     """The state behind what helps of ``steps``; ``samples``: see ``split``."""
     learned, held = samples
-    few = bench.batches(learned.limit(_LOSS_SAMPLES))
+    few = evaluator.batches(learned.limit(_LOSS_SAMPLES))
 
     def loss(state: State) -> float:
-        return -score(mean_noises(bench.noises(state, few)))
+        return -score(mean_noises(evaluator.noises(state, few)))
 
     work = Work(target.placement, target.scheme, learned, loss, target.fixed)
     state, attempts = try_steps(
-        target.state, steps, work, bench.judge(held), outputs=bench.judge_outputs(held)
+        target.state, steps, work, evaluator.judge(held), outputs=evaluator.judge_outputs(held)
     )
     kept = any(attempt.kept for attempt in attempts)
     return state, RecoveryPart(

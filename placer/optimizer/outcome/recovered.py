@@ -15,7 +15,14 @@ from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup, candidates_of
 from placer.quantization import Placement
 from placer.recovery.constants import same_layers
-from placer.recovery.recover import Bench, Target, nothing, recover_state, split, too_little
+from placer.recovery.recover import (
+    StateEvaluator,
+    Target,
+    nothing,
+    recover_state,
+    split,
+    too_little,
+)
 from placer.recovery.state import State
 from placer.results.parts import RecoveryPart
 
@@ -48,7 +55,7 @@ def recover(
     observer.stage(f"recovering accuracy on {len(samples[0])} samples: {', '.join(steps)}")
     first = State(task.model, task.model, setup.ranges)
     target = Target(first, placement, task.pack.manifest.scheme, _fixed(task))
-    state, part = recover_state(target, bench_of(task, placement, until), samples, steps)
+    state, part = recover_state(target, state_evaluator(task, placement, until), samples, steps)
     if not part.kept:
         return Recovered(part, None)
     candidates = candidates_of(task, state.model, state.ranges)
@@ -58,7 +65,7 @@ def recover(
     return Recovered(part, candidates)
 
 
-def bench_of(task: Task, placement: Placement, until: float = math.inf) -> Bench:
+def state_evaluator(task: Task, placement: Placement, until: float = math.inf) -> StateEvaluator:
     """States of ``placement`` as trials have them, on the task's engine; see ``recover``."""
 
     def run_of(state: State) -> Run:
@@ -66,7 +73,7 @@ def bench_of(task: Task, placement: Placement, until: float = math.inf) -> Bench
             raise RunError("the time limit left no time for it")
         return candidates_of(task, state.model, state.ranges).runner(placement)
 
-    return Bench.of(task.model, run_of, task.request.threads)
+    return StateEvaluator.of(task.model, run_of, task.request.threads)
 
 
 def _fixed(task: Task) -> frozenset[str]:

@@ -15,7 +15,7 @@ from placer.model import load_model
 from placer.qdq import Inserter
 from placer.quantization import Placement, Range, Scheme
 from placer.recovery.methods import mean_noises
-from placer.recovery.recover import Bench
+from placer.recovery.recover import StateEvaluator
 from placer.recovery.state import State
 
 INT8 = Scheme(activation="int8", symmetric=True, bias="float")
@@ -50,12 +50,12 @@ def test_samples_together_have_the_noise_that_an_evaluation_of_all_of_them_tells
         return OnnxRuntimeModel(candidate, model.base_dir, 1).run
 
     state = State(model, model, {"x": Range(-2.0, 2.0)})
-    bench = Bench.of(model, run_of, 1)
+    evaluator = StateEvaluator.of(model, run_of, 1)
     reference = OnnxRuntimeModel(model.proto, model.base_dir, 1).run
     whole = Evaluator(model.graph, (), data, reference).evaluate(run_of(state)).noises
-    found = bench.noises(state, bench.batches(data))
+    found = evaluator.noises(state, evaluator.batches(data))
     assert set(whole) == {"y", "y[0:2, axis 1]", "y[2:4, axis 1]"}
     assert mean_noises(found) == pytest.approx(whole)
     assert found[1]["y[2:4, axis 1]"] == 0
-    alone = [batch.evaluate(run_of(state)).noises["y"] for batch in bench.batches(data)]
+    alone = [batch.evaluate(run_of(state)).noises["y"] for batch in evaluator.batches(data)]
     assert np.mean(alone) > 100 * whole["y"]
