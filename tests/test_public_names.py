@@ -175,26 +175,42 @@ def test_onboard_and_report(here: Path, save: Callable[..., Path]):
         placer.onboard("models.yaml", jobs=0)
 
 
-def test_work_joins_a_study():
-    data = {"image": np.load(DATA)["image"][:8]}
-    run = {"engine": "fusion-model", "gpu": "l4", "preset": "quick", "cache": False}
-    shared = {"storage": "sqlite:///studies.db", "study": "digits"}
-    placer.optimize(MODEL, data=data, budget=2, output="out", **run, **shared)  # type: ignore[arg-type]
-    done = placer.work("digits", "sqlite:///studies.db", cache=False)
+ESTIMATED = {"engine": "fusion-model", "gpu": "l4", "preset": "quick", "calibration": "minmax"}
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, placer.Result]:
+    """The URL of a storage in which a study called digits has ended, and its result."""
+    folder = tmp_path_factory.mktemp("studied")
+    result = placer.optimize(
+        MODEL,
+        data={"image": np.load(DATA)["image"][:8]},
+        gates="sqnr>=5",
+        budget=3,
+        output=folder / "out",
+        storage=f"sqlite:///{folder / 'studies.db'}",
+        study="digits",
+        cache=False,
+        **ESTIMATED,  # type: ignore[arg-type]
+    )
+    return f"sqlite:///{folder / 'studies.db'}", result
+
+
+def test_work_joins_a_study(studied: tuple[str, placer.Result]):
+    storage, _ = studied
+    done = placer.work("digits", storage, cache=False)
     assert done.own == ()
-    assert done.trials == 2
+    assert done.trials == 3
     with pytest.raises(placer.InputError, match="did you mean 'digits'"):
-        placer.work("digit", "sqlite:///studies.db")
+        placer.work("digit", storage)
 
 
-def test_what_a_notebook_shows_of_a_result_fits_on_a_screen():
-    data = {"image": np.load(DATA)["image"][:8]}
-    run = {"engine": "fusion-model", "gpu": "l4", "preset": "quick", "cache": False}
-    result = placer.optimize(MODEL, data=data, budget=3, output="out", gates="sqnr>=5", **run)  # type: ignore[arg-type]
+def test_what_a_notebook_shows_of_a_result_fits_on_a_screen(studied: tuple[str, placer.Result]):
+    _, result = studied
     shown = [
         result,
         placer.explain(MODEL, gpu="l4"),
-        placer.apply_placement("out/placement.yaml", MODEL, output="applied"),
+        placer.apply_placement(result.placement_file, MODEL, output="applied"),
         placer.import_model(Path(__file__).parent / "artefacts" / "modelopt_onnx.onnx", "f.onnx"),
     ]
     for one in shown:
@@ -214,8 +230,8 @@ def test_one_path_or_name_may_be_given_by_itself():
 @pytest.mark.slow
 def test_work_waits_for_a_study_that_has_not_begun():
     data = {"image": np.load(DATA)["image"][:8]}
-    run = {"engine": "fusion-model", "gpu": "l4", "preset": "quick", "cache": False}
-    placer.optimize(MODEL, data=data, budget=2, storage="sqlite:///s.db", study="digits", **run)  # type: ignore[arg-type]
+    run = {**ESTIMATED, "cache": False, "study": "digits"}
+    placer.optimize(MODEL, data=data, budget=2, storage="sqlite:///s.db", **run)  # type: ignore[arg-type]
     Path("s.db").rename("later.db")
     begins = threading.Timer(1.0, Path("later.db").rename, ["s.db"])
     begins.start()
