@@ -7,6 +7,7 @@ the limits of ``placer.common.limits``. The rest of placer trusts it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -192,11 +193,9 @@ class _Door:
             raise self._wrong(f"{_called(node)} waits for its own output") from error
 
     def _check_once(self, names: Sequence[str], what: str) -> None:
-        if len(set(names)) == len(names):
-            return
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise self._wrong(f"'{twice}' occurs twice among its {what}")
+        if len(set(names)) < len(names):
+            twice = next(name for name, count in Counter(names).items() if count > 1)
+            raise self._wrong(f"'{twice}' occurs twice among its {what}")
 
     def _check_name(self, name: str) -> None:
         if not isinstance(name, str):

@@ -401,7 +401,6 @@ def test_a_class_of_the_own_compute_capability_comes_first():
 
 
 def test_the_classes_of_hopper_are_those_fitted_to_its_kernels():
-    pytest.importorskip("scipy")
     fitting = importlib.import_module("benchmarks.times.kernel_classes")
     shipped, gpu = load_layer_classes(), load_gpu("h100")
     document = json.loads(fitting.MEASURED.read_text())
