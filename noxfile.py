@@ -50,15 +50,16 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy --strict: placer, the benchmarks, and the code of docs/api.md."""
+    """mypy --strict: placer, the benchmarks, the example of an engine, the code of docs/api.md."""
     session.install(".[dev]")
     target = installed_copy(session)
     for folder in ("benchmarks", "tests"):  # Benchmarks draw graphs with tests/differential.
         shutil.copytree(ROOT / folder, target / folder)
     with session.chdir(target.parent):  # Away from the sources, which are no package layout.
         configuration = str(ROOT / "pyproject.toml")
-        packages = ("-p", "placer", "-p", "benchmarks")
-        environment = {"MYPYPATH": str(target)}
+        packages = ("-p", "placer", "-p", "benchmarks", "-p", "placer_engine_iree")
+        plugin = ROOT / "examples" / "engine-plugin-iree" / "src"
+        environment = {"MYPYPATH": f"{target}:{plugin}"}
         session.run("mypy", "--config-file", configuration, *packages, env=environment)
         guide = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
         blocks = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
