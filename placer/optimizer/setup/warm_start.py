@@ -72,7 +72,8 @@ def _choices_of_result(path: Path, space: Space, scheme: Scheme) -> dict[str, st
             known += 1
     if not known:
         raise InputError(
-            f"warm start {path}: no group of sites of that result is like one of this model's"
+            f"warm start {path}: no group of sites of that result is like one of this model's; "
+            "give that of a network with some of its layers"
         )
     return choices
 
