@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -157,7 +157,9 @@ def apply_placement(
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
     dataset = None if given is None else _dataset(given, loaded, notes)
-    scales = _scales(transferred, file, loaded, dataset, calibration, cache, notes)
+    scales = _scales(transferred, file, loaded, dataset, calibration, cache)
+    if dataset is None and ranges is None and transferred.found:  # Else they were asked for.
+        notes += _notes_on_ranges(file, loaded)
     done = Recovered(loaded, scales, None)
     if steps and dataset is not None:
         done = recovered_model(loaded, transferred, scales, scheme, dataset, steps)
@@ -281,6 +283,17 @@ def _check(
         raise InputError("`strict` refuses what `partial` takes; give one of them")
 
 
+def _notes_on_ranges(file: PlacementFile, model: Model) -> Iterator[str]:
+    """Why ranges that are kept for want of data may not fit ``model``."""
+    if model.fingerprint != file.model:
+        yield (
+            "ranges are of the weights that the placement was made with; "
+            "give `data` to calibrate this model"
+        )
+    if not file.calibrated:
+        yield "ranges of the placement rest on random inputs; give `data`"
+
+
 def _scales(
     transferred: Transferred,
     file: PlacementFile,
@@ -288,16 +301,8 @@ def _scales(
     data: Dataset | None,
     method: str,
     cache: bool,
-    notes: list[str],
 ) -> Scales:
     if data is None:
-        if transferred.found and model.fingerprint != file.model:
-            notes.append(
-                "ranges are of the weights that the placement was made with; "
-                "give `data` to calibrate this model"
-            )
-        if transferred.found and not file.calibrated:
-            notes.append("ranges of the placement rest on random inputs; give `data`")
         return kept_scales(transferred, file, model)
     folder = default_cache_dir() if cache else None
     return calibrated_scales(transferred, model, file.scheme, data, method, folder)
