@@ -100,9 +100,14 @@ class KernelPorts:
         return self.integer_at(edge) if passed_on else self._base
 
     def _stays_float32(self, tensor: str, writer: Unit) -> bool:
-        """Whether a tensor is no FP16; one for a power in the writer's kernel is when it leaves."""
+        """Whether a tensor is no FP16; one for a power in a kernel that scales integers is."""
         powers = (r for e, r in writer.readers if e.tensor == tensor and r.node.op == "Pow")
-        return tensor in self._units.float32 and all(r.group != writer.group for r in powers)
+        scales = any(
+            w is not None and w.leaves_sums for u in self._groups[writer.group] for _, w in u.reads
+        )
+        return tensor in self._units.float32 and not (
+            scales and any(r.group == writer.group for r in powers)
+        )
 
     def _is_cast(self, tensor: str, writer: Unit, reader: Unit) -> bool:
         """Whether the reader, or a power in the writer's kernel, needs the tensor in FP32.
