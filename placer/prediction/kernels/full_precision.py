@@ -1,7 +1,7 @@
 """Tensors that stay in FP32 inside an FP16 engine, as what reads and writes them does.
 
 Evidence: models of transformers that NVIDIA's builder of TensorRT-RTX 1.7.1 built after placer had
-converted them to FP16 (``placer.qdq.base_types``), and five small graphs of norms.
+converted them to FP16 (``placer.qdq.base_types``), and 30 small graphs of norms.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ _PASSES = frozenset(
 
 
 def float32_tensors(graph: Graph) -> frozenset[str]:
-    """Values of masks that FP16 does not hold, and what is cast to FP32 for a power alone.
+    """Values of masks that FP16 does not hold, what is cast to FP32 for a power alone, and means.
 
     A mask is one of a number beyond FP16's: whether it is ever used, ranges tell, which a
     prediction does not know; it is taken to be.
     """
     powered = {t for node in graph.nodes if _casts_for_power(graph, node) for t in node.inputs}
+    powered |= {t for node in graph.nodes if _is_of_power(graph, node) for t in node.outputs}
     wide: set[str] = set()
     for node in graph.nodes:
         if node.op in _PASSES and _is_wide(graph, node, wide):
@@ -46,6 +47,12 @@ def _is_beyond(constant: TensorProto) -> bool:
         return False
     values = numpy_helper.to_array(constant)
     return bool(np.abs(values[np.isfinite(values)]).max(initial=0.0) > _LARGEST)
+
+
+def _is_of_power(graph: Graph, node: Node) -> bool:
+    """Whether it is the mean of powers, as of a norm that is written out."""
+    power = graph.producer.get(node.inputs[0]) if node.op == "ReduceMean" else None
+    return power is not None and power.op == "Pow"
 
 
 def _casts_for_power(graph: Graph, node: Node) -> bool:

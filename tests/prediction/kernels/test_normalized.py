@@ -76,29 +76,17 @@ NORMED_ROWS = (
     .replace("[turn1]", "[heads1] q1 = Reshape(g, heads)\n      [turn1]")
     .replace("[0, 2, 1, 3]>(g)", "[0, 2, 1, 3]>(q1)")
 )
-CAST = """
-    (float[1,16,64] x) => (float[1,16,64] out)
-    <float[64,64] w1 = {1}, float[64,64] w2 = {1}, float[16] gain = {1}> {
-      two = Constant<value = float {2.0}>()
-      one = Constant<value = float {1.0}>()
-      tiny = Constant<value = float {1e-6}>()
-      heads = Constant<value = int64[4] {1, 16, 4, 16}>()
-      rows = Constant<value = int64[3] {1, 16, 64}>()
-      [project1] p = MatMul(x, w1)
-      [heads1] q = Reshape(p, heads)
-      [widen] c = Cast<to = 1>(q)
-      [square] s = Pow(c, two)
-      [mean] m = ReduceMean<axes = [-1], keepdims = 1>(s)
-      [shift] a = Add(m, tiny)
-      [root] r = Sqrt(a)
-      [invert] i = Div(one, r)
-      [norm] n = Mul(c, i)
-      [scale] g = Mul(n, gain)
-      [flat] z = Reshape(g, rows)
-      [project2] out = MatMul(z, w2)
-    }"""
+DIVIDED = QUERIES.replace(
+    "[invert] i = Reciprocal(r)",
+    "one = Constant<value = float {1.0}>() [invert] i = Div(one, r)",
+)
+CAST = (
+    DIVIDED.replace("[square]", "[widen] c = Cast<to = 1>(q1) [square]")
+    .replace("Pow(q1, two)", "Pow(c, two)")
+    .replace("Mul(q1, i)", "Mul(c, i)")
+)
 GRAPHS = {
-    "what is cast to FP32 for a power is passed on so": CAST,
+    "what is cast to FP32 for a power is passed on so, as means of powers are": CAST,
     "what is squared is a product of its own; the kernel of the means adds to them": NORMED_ROWS,
     "lengths that are expanded end their kernel; what limits them is in both": NORMALIZED,
     "without an Expand one kernel sums and divides": NORMALIZED.replace(
