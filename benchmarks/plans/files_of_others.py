@@ -1,0 +1,83 @@
+"""Quantize float models as other tools do, for ``quantized_files``: NNCF or NVIDIA's ModelOpt.
+
+NNCF with both presets, ModelOpt in INT8 and in FP8; on random data, since only the places and types
+of pairs matter here. Needs the tool alone: ``pip install nncf`` or ``'nvidia-modelopt[onnx]'``.
+
+    python -m benchmarks.plans.files_of_others nncf net.onnx other.onnx --folder quantized
+    python -m benchmarks.plans.quantized_files --engine onnxruntime quantized/*.onnx
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto
+
+Sample = dict[str, NDArray[np.generic]]
+_TOKENS = 50  # A vocabulary that all networks have.
+
+
+def samples(model: ModelProto, count: int) -> list[Sample]:
+    """Normal numbers for each input, token ids where it takes integers; open sizes are 1."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    rng = np.random.default_rng(0)
+
+    def drawn(value: onnx.ValueInfoProto) -> NDArray[np.generic]:
+        kind = value.type.tensor_type
+        shape = [dim.dim_value or 1 for dim in kind.shape.dim]
+        if kind.elem_type == TensorProto.INT64:
+            return rng.integers(0, _TOKENS, shape)
+        return rng.normal(size=shape).astype(np.float32)
+
+    return [{value.name: drawn(value) for value in inputs} for _ in range(count)]
+
+
+def by_nncf(path: Path, folder: Path) -> None:
+    """Write what both presets make of ``path``, which LayerNormalization makes a transformer."""
+    nncf, model = import_module("nncf"), onnx.load(path)
+    normalizes = any(node.op_type == "LayerNormalization" for node in model.graph.node)
+    kind = nncf.ModelType.TRANSFORMER if normalizes else None
+    data = nncf.Dataset(samples(model, 4))
+    for preset in nncf.QuantizationPreset:
+        quantized = nncf.quantize(model, data, preset=preset, model_type=kind)
+        onnx.save(quantized, folder / f"nncf-{preset.value}-{path.stem}.onnx")
+
+
+def by_modelopt(path: Path, folder: Path) -> None:
+    """Write what ModelOpt makes of ``path`` in INT8 and in FP8."""
+    quantization, drawn = import_module("modelopt.onnx.quantization"), samples(onnx.load(path), 2)
+    for mode in ("int8", "fp8"):
+        quantization.quantize(
+            str(path),
+            quantize_mode=mode,
+            calibration_data={name: np.concatenate([s[name] for s in drawn]) for name in drawn[0]},
+            calibration_eps=["cpu"],
+            high_precision_dtype="fp32",
+            output_path=str(folder / f"modelopt-{mode}-{path.stem}.onnx"),
+        )
+
+
+TOOLS = {"nncf": by_nncf, "modelopt": by_modelopt}
+
+
+def main() -> None:
+    """Write the files of one tool."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("tool", choices=sorted(TOOLS))
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--folder", type=Path, required=True)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for path in options.files:
+        TOOLS[options.tool](path, options.folder)
+
+
+if __name__ == "__main__":
+    main()
