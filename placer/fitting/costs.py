@@ -51,23 +51,23 @@ def _fitted(networks: Sequence[Network], kept_mb: float | None) -> CostTable:
     )
     unscaled = CostTable((_cost(key, own) for key, own in solved.items()), kept_mb)
     scale = _scale(networks, unscaled)
-    largest = _largest(networks)
+    most = _most(networks)
     costs = (
-        _cost(key, scale * figures, counts[key], largest.get(key))
+        _cost(key, scale * figures, counts[key], most.get(key))
         for key, figures in sorted(solved.items())
     )
     return CostTable(costs, kept_mb)
 
 
-def _largest(networks: Sequence[Network]) -> dict[CostKey, tuple[float, float, float]]:
-    """The most operations, megabytes read and written of a part of each kind and its ancestors."""
-    largest: dict[CostKey, tuple[float, float, float]] = {}
+def _most(networks: Sequence[Network]) -> dict[CostKey, tuple[float, float, float]]:
+    """The most operations, megabytes read and written of parts of each kind and its ancestors."""
+    most: dict[CostKey, tuple[float, float, float]] = {}
     for part in {part for network in networks for b in network.builds for part in b.parts}:
         own = part.mops, part.read_mb, part.written_mb
         for kind in {part.key, *ancestors(part.key), EVERY_KIND} if part.key != WEIGHTS else ():
-            mops, read_mb, written_mb = map(max, own, largest.get(kind, own))
-            largest[kind] = mops, read_mb, written_mb
-    return largest
+            mops, read_mb, written_mb = map(max, own, most.get(kind, own))
+            most[kind] = mops, read_mb, written_mb
+    return most
 
 
 def _scale(networks: Sequence[Network], table: CostTable) -> float:
@@ -154,7 +154,7 @@ def _cost(
     key: CostKey,
     figures: np.ndarray,
     builds: int = 0,
-    largest: tuple[float, float, float] | None = None,
+    most: tuple[float, float, float] | None = None,
 ) -> Cost:
     fixed, op, read, written = (float(f"{x:.6g}") for x in figures)
     return Cost(
@@ -165,5 +165,5 @@ def _cost(
         us_per_mb_read=read,
         us_per_mb_written=written,
         builds=builds,
-        largest=largest,
+        most=most,
     )

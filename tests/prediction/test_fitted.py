@@ -278,22 +278,46 @@ def test_what_was_not_measured_costs_what_is_most_like_it():
     assert table.find(CostKey("matmul", "float")).name == ""
 
 
-def test_far_beyond_what_was_measured_of_a_kind_a_part_takes_what_like_kinds_do():
-    small = cost("Div", us_per_mb_read=50.0, fixed_us=1.0)
-    like = cost("memory", "", us_per_mb_read=2.0, fixed_us=9.0)
+DIV = cost("Div", fixed_us=1.0, us_per_mb_read=50.0)
+MEMORY = cost("memory", "", fixed_us=9.0, us_per_mb_read=2.0)
+EVERYTHING = cost("", "", us_per_mb_read=30.0)
+
+
+@pytest.mark.parametrize(
+    ("most", "read_mb", "us"),
+    [
+        # Its own rate holds up to four times the most.
+        ((0.1, 10, 10), 0.4, 1 + 0.4 * 50),
+        ((0.1, 10, 10), 5, 1 + 0.4 * 50 + 4.6 * 2),
+        # Nothing like it was measured so large: the rate of all kinds says nothing of this one.
+        ((0.1, 10, 1000), 50, 1 + 0.4 * 50 + 49.6 * 2),
+        # What is like it was measured no further.
+        ((0.1, 0.1, 1000), 50, 1 + 50 * 50),
+        ((None, None, None), 5, 1 + 5 * 50),
+    ],
+)
+def test_far_beyond_what_was_measured_of_a_kind_a_part_takes_what_like_kinds_do(
+    most: tuple[float | None, ...], read_mb: float, us: float
+):
     table = CostTable(
-        [
-            small.model_copy(update={"largest": (0, 0.1, 0.1)}),
-            like.model_copy(update={"largest": (0, 10, 10)}),
-        ]
+        one.model_copy(update={"most": None if mb is None else (0, mb, mb)})
+        for one, mb in zip((DIV, MEMORY, EVERYTHING), most, strict=True)
     )
-    key = CostKey("Div", "float")
-    # Its own rate holds up to four times the largest.
-    assert table.layer_us([Part(key, 1, 0, 0.4, 0)]) == pytest.approx(1 + 0.4 * 50)
-    assert table.layer_us([Part(key, 1, 0, 5, 0)]) == pytest.approx(1 + 0.4 * 50 + 4.6 * 2)
-    # Nothing larger was measured of any kind.
-    assert table.layer_us([Part(key, 1, 0, 50, 0)]) == pytest.approx(1 + 0.4 * 50 + 49.6 * 2)
-    assert CostTable([small, like]).layer_us([Part(key, 1, 0, 5, 0)]) == 1 + 5 * 50
+    assert table.layer_us([Part(CostKey("Div", "float"), 1, 0, read_mb, 0)]) == pytest.approx(us)
+
+
+def test_a_part_larger_than_all_measured_ones_keeps_the_ratio_of_its_types():
+    """As a Conv at 512x512 in a fit to small networks, by itself and by all parts together."""
+    kinds = (
+        cost("conv", us_per_mop=6), cost("conv", "uint8", us_per_mop=1.5),
+        cost("conv", "", us_per_mop=3), cost("", "", us_per_mop=4),
+    )  # fmt: skip
+    table = CostTable(one.model_copy(update={"most": (10, 10, 10)}) for one in kinds)
+    float_us, uint8_us = (
+        table.layer_us([Part(CostKey("conv 3x3", dtype), 1, 1000, 0, 0)])
+        for dtype in ("float", "uint8")
+    )
+    assert uint8_us / float_us == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,13 @@ from placer.prediction.times.layer_parts import (
     ancestors,
 )
 
-# How many times the largest part that was measured a part may be for its kind's own rates to hold.
+# How many times the most that was measured a part may have for its kind's own rates to hold.
 # Rates of a kind that was measured in small parts alone are told from little, and off by tens of
 # times in a large one; up to a few times the largest they are closer than those of like kinds.
-_HELD = 4.0
+_VALID = 4.0
+
+# Up to which amount each rate holds, rising, and the rate in microseconds.
+_Rates = tuple[tuple[float, float], ...]
 
 
 class Document(BaseModel):
@@ -40,9 +43,9 @@ class Cost(Document):
     """What a kind of part costs; see ``placer.prediction.times.layer_parts``.
 
     Microseconds: for each one, each million operations or elements, each 10**6 bytes that are read
-    and each that are written. ``builds``: how many measured builds had such parts. ``largest``:
-    million operations, and 10**6 bytes read and written, of the largest part that was measured;
-    None: costs hold for parts of any size.
+    and each that are written. ``builds``: how many measured builds had such parts. ``most``: the
+    most million operations, and 10**6 bytes read and written, that a measured part had, each maybe
+    of another part; None: costs hold for parts of any size.
     """
 
     name: str
@@ -52,7 +55,7 @@ class Cost(Document):
     us_per_mb_read: float = Field(ge=0)
     us_per_mb_written: float = Field(ge=0)
     builds: int = Field(ge=0)
-    largest: tuple[float, float, float] | None = None
+    most: tuple[float, float, float] | None = None
 
     @cached_property
     def rates(self) -> tuple[float, float, float]:
@@ -60,12 +63,12 @@ class Cost(Document):
         return self.us_per_mop, self.us_per_mb_read, self.us_per_mb_written
 
     @cached_property
-    def held(self) -> tuple[float, float, float]:
+    def valid_to(self) -> tuple[float, float, float]:
         """Up to where the rates hold, in the same units."""
-        if self.largest is None:
+        if self.most is None:
             return math.inf, math.inf, math.inf
-        mops, read_mb, written_mb = self.largest
-        return _HELD * mops, _HELD * read_mb, _HELD * written_mb
+        mops, read_mb, written_mb = self.most
+        return _VALID * mops, _VALID * read_mb, _VALID * written_mb
 
     def part_us(self, part: Part) -> float:
         """The time of ``part`` in microseconds."""
@@ -85,28 +88,34 @@ def share_missing(weights_mb: float, kept_mb: float | None) -> float:
 class CostTable:
     """Costs by kind; what was not measured has the cost of its nearest ancestor.
 
-    What a part has beyond the largest ones of its kind takes what it takes of the nearest ancestor
-    that was measured so large. ``kept_mb``: how many 10**6 bytes of weights a cache keeps from one
-    inference to the next; None: all.
+    What a part has beyond the most that was measured of its kind takes what it takes of the nearest
+    ancestor that was measured so far; where none was, the rate that reaches furthest goes on.
+    ``kept_mb``: how many 10**6 bytes of weights a cache keeps from one inference to the next; None:
+    all.
     """
 
     def __init__(self, costs: Iterable[Cost], kept_mb: float | None = None) -> None:
         self.costs = tuple(costs)
         self.kept_mb = kept_mb
         self._costs = {CostKey(cost.name, cost.dtype): cost for cost in self.costs}
-        self._similar: dict[CostKey, tuple[Cost, ...]] = {}
+        self._rates: dict[CostKey, tuple[Cost, tuple[_Rates, ...]]] = {}
 
     def find(self, key: CostKey) -> Cost:
         """The cost of ``key``."""
-        return self._nearest(key)[0]
+        return self._rates_of(key)[0]
 
-    def _nearest(self, key: CostKey) -> tuple[Cost, ...]:
-        """The costs of ``key`` and of its ancestors, those that are known."""
-        found = self._similar.get(key)
+    def _rates_of(self, key: CostKey) -> tuple[Cost, tuple[_Rates, ...]]:
+        """The cost of ``key``, and its rates by operations, megabytes read and written.
+
+        ``EVERY_KIND`` stands for nothing but what was not measured at all: by it a large part would
+        take as long in integers as in float.
+        """
+        found = self._rates.get(key)
         if found is None:
-            kinds = (key, *ancestors(key), *((EVERY_KIND,) if key != EVERY_KIND else ()))
-            found = tuple(self._costs[kind] for kind in kinds if kind in self._costs)
-            self._similar[key] = found
+            kinds = (kind for kind in (key, *ancestors(key)) if kind in self._costs)
+            costs = [self._costs[kind] for kind in kinds] or [self._costs[EVERY_KIND]]
+            found = costs[0], tuple(_rates(costs, axis) for axis in range(3))
+            self._rates[key] = found
         return found
 
     def layer_us(self, parts: Iterable[Part]) -> float:
@@ -114,14 +123,11 @@ class CostTable:
         return sum(map(self._part_us, (part for part in parts if part.key != WEIGHTS)))
 
     def _part_us(self, part: Part) -> float:
-        costs = self._nearest(part.key)
+        cost, rates = self._rates_of(part.key)
         amounts = part.mops, part.read_mb, part.written_mb
-        if all(map(operator.le, amounts, costs[0].held)):
-            return costs[0].part_us(part)
-        return part.times * costs[0].fixed_us + sum(
-            _beyond_us(amount, [(cost.held[axis], cost.rates[axis]) for cost in costs])
-            for axis, amount in enumerate(amounts)
-        )
+        if all(map(operator.le, amounts, cost.valid_to)):
+            return cost.part_us(part)
+        return part.times * cost.fixed_us + sum(map(_amount_us, amounts, rates))
 
     def plan_us(self, plan: Sequence[Sequence[Part]]) -> list[float]:
         """The times of all layers of a plan in microseconds."""
@@ -129,17 +135,26 @@ class CostTable:
         return [self.layer_us((*parts, *cold_part(parts, missing))) for parts in plan]
 
 
-def _beyond_us(amount: float, steps: Sequence[tuple[float, float]]) -> float:
-    """Microseconds of ``amount``: by each rate up to where it holds, by the last all that is left.
+def _rates(costs: Sequence[Cost], axis: int) -> _Rates:
+    """Up to which amount each rate holds, and the rate, of the first cost and of like ones.
 
-    ``steps``: up to which amount each rate holds, and the rate.
+    Of these only such as hold further than those before them.
     """
+    rates = [(costs[0].valid_to[axis], costs[0].rates[axis])]
+    for cost in costs[1:]:
+        if cost.valid_to[axis] > rates[-1][0]:
+            rates.append((cost.valid_to[axis], cost.rates[axis]))
+    return tuple(rates)
+
+
+def _amount_us(amount: float, rates: _Rates) -> float:
+    """Microseconds of ``amount``: by each rate up to where it holds, by the last what is left."""
     us = counted = 0.0
-    for held, rate in steps[:-1]:
-        until = min(amount, max(counted, held))
+    for valid_to, rate in rates[:-1]:
+        until = min(amount, valid_to)
         us += (until - counted) * rate
         counted = until
-    return us + (amount - counted) * steps[-1][1]
+    return us + (amount - counted) * rates[-1][1]
 
 
 def weights_mb(parts: Iterable[Part]) -> float:
