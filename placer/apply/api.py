@@ -158,8 +158,8 @@ def apply_placement(
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
     dataset = None if given is None else _dataset(given, loaded, notes)
     scales = _scales(transferred, file, loaded, dataset, calibration, cache)
-    if dataset is None and ranges is None and transferred.found:  # Else they were asked for.
-        notes += _notes_on_ranges(file, loaded)
+    if dataset is None and transferred.found:
+        notes += _notes_on_ranges(file, loaded, asked=ranges is not None)
     done = Recovered(loaded, scales, None)
     if steps and dataset is not None:
         done = recovered_model(loaded, transferred, scales, scheme, dataset, steps)
@@ -283,9 +283,12 @@ def _check(
         raise InputError("`strict` refuses what `partial` takes; give one of them")
 
 
-def _notes_on_ranges(file: PlacementFile, model: Model) -> Iterator[str]:
-    """Why ranges that are kept for want of data may not fit ``model``."""
-    if model.fingerprint != file.model:
+def _notes_on_ranges(file: PlacementFile, model: Model, *, asked: bool) -> Iterator[str]:
+    """Why ranges that are kept may not fit ``model``; ``asked``: that they are was asked for.
+
+    As after training with them. Whether they rest on data is another question.
+    """
+    if model.fingerprint != file.model and not asked:
         yield (
             "ranges are of the weights that the placement was made with; "
             "give `data` to calibrate this model"
