@@ -10,7 +10,8 @@ from benchmarks.plans import reference_engines as engines
 from placer.plan.diff import diff_plans
 from placer.prediction.times.gpus import Gpu, load_gpu
 from placer.prediction.times.layer_classes import load_layer_classes
-from placer.prediction.times.work import Work, layer_work
+from placer.prediction.times.roofline import gpu_work
+from placer.prediction.times.work import Work
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def samples(entry: engines.Engine, extra_us: float) -> tuple[Sample, ...]:
     cold_us = max(0.0, _excess_us(entry) - extra_us * len(_times(entry)))
     least_us = load_layer_classes().launch_us(gpu)
     for one, other in pairs:
-        work = layer_work(by_name[one.name], entry.graph)
+        work = gpu_work(by_name[one.name], entry.graph)
         if work is not None and other.time_us:
             us = other.time_us - extra_us - (cold_us if other is first else 0.0)
             found.append(Sample(entry.name, gpu, work, max(us, least_us), 1e3 * entry.median_ms))

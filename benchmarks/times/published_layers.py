@@ -21,7 +21,7 @@ from placer.graph import Graph
 from placer.model import load_model
 from placer.prediction.layers.predictor import Predictor
 from placer.prediction.times.gpus import load_gpu
-from placer.prediction.times.work import layer_work
+from placer.prediction.times.roofline import gpu_work
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
@@ -82,7 +82,7 @@ def samples() -> tuple[Sample, ...]:
     gpu, times, found = load_gpu("orin-agx"), _times(graph), []
     for layer in predictor.predict(EMPTY).layers:
         us = sum(times.get(node.name, 0.0) for node in layer.nodes)
-        work = layer_work(layer, graph)
+        work = gpu_work(layer, graph)
         if us >= LEAST_US and work is not None:
             found.append(Sample("mobilenet-pyramid-orin", gpu, work, us, sum(TIMES)))
     return tuple(found)

@@ -15,7 +15,7 @@ from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.predictor import Predictor
 from placer.prediction.times.gpus import Gpu, gpu_names, load_gpu
 from placer.prediction.times.layer_classes import LayerClass, LayerClasses, load_layer_classes
-from placer.prediction.times.roofline import Roofline, least_memory_us
+from placer.prediction.times.roofline import Roofline, gpu_work, least_memory_us
 from placer.prediction.times.work import Work, layer_work
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
@@ -338,16 +338,32 @@ def test_tensors_that_no_cache_holds_take_the_memorys_time_at_least():
     assert least_memory_us(weights, GPU) == 0
 
 
-@pytest.mark.parametrize(("kernel", "read"), [(1, 0.25), (2, 1.0), (3, 1.0)])
-def test_a_conv_does_not_read_what_lies_between_its_windows(kernel: int, read: float):
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "size", "read"),
+    [
+        (1, "int8", 1, 0.25),
+        (1, "float16", 2, 0.25),
+        (1, "float", 4, 1.0),  # Channels lie apart: what is between is loaded with the rest.
+        (2, "int8", 1, 1.0),
+        (3, "int8", 1, 1.0),
+    ],
+)
+def test_a_conv_on_a_gpu_does_not_read_what_lies_between_its_windows(
+    kernel: int, dtype: str, size: int, read: float
+):
     found = graph_of(
         "(float[1,8,12,12] x) => (float[1,8,6,6] y)",
         '[conv] y = Conv<strides = [2, 2], auto_pad = "SAME_UPPER">(x, w)',
         f"float[8,8,{kernel},{kernel}] w = {{1}}",
     )
-    work = layer_work(layer(found, "conv", "x:int8", "y:int8"), found)
+    made = layer(found, "conv", f"x:{dtype}", f"y:{dtype}")
+    work = gpu_work(made, found)
     assert work is not None
-    assert work.bytes - work.constants == 8 * 144 * read + 8 * 36
+    assert work.bytes - work.constants == size * (8 * 144 * read + 8 * 36)
+    # What an engine of a CPU reads is for a fit to tell.
+    whole = layer_work(made, found)
+    assert whole is not None
+    assert whole.bytes - whole.constants == size * (8 * 144 + 8 * 36)
 
 
 def test_tensors_that_the_cache_holds_move_as_fast_as_multiprocessors_and_clock_say():

@@ -19,14 +19,17 @@ conversion's operations are its elements. Every number is an estimate.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from functools import lru_cache, partial
 
 from placer.graph import Graph
+from placer.graph.weights import weight_input
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.times.estimator import Estimator
 from placer.prediction.times.gpus import Gpu
 from placer.prediction.times.layer_classes import LayerClasses, Rate
-from placer.prediction.times.work import SMALL_TILE, TILE, Work, layer_work
+from placer.prediction.times.work import SMALL_TILE, TILE, Work, layer_work, port_bytes
 
 WARP = 32  # Threads, each of which converts an element.
 # Bytes that each multiprocessor moves in a clock cycle at least where the L2 cache keeps a layer's
@@ -65,7 +68,7 @@ class Roofline(Estimator):
 
     def layer_us(self, predicted: PredictedLayer) -> float:
         """Estimated time of one layer in microseconds; 0 for a no-op."""
-        work = layer_work(predicted, self._graph)
+        work = gpu_work(predicted, self._graph)
         if work is None:
             return 0.0
         return self._launch_us + self.work_us(work)
@@ -93,6 +96,33 @@ class Roofline(Estimator):
         return layer_class.latency_cycles / clock + max(
             us, least_depth_us, least_memory_us(work, gpu)
         )
+
+
+def gpu_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
+    """What a layer has to do on a GPU; None if it is no work at all.
+
+    A strided Conv skips what lies between the places of its window, rows and columns alike, since
+    the channels of a place lie together. Seen on engines in FP16; FP32 has its channels apart, so
+    that of a row all is loaded.
+    """
+    work = layer_work(predicted, graph)
+    if work is None or work.dtype == "float":
+        return work
+    return replace(work, bytes=work.bytes - _skipped_bytes(predicted, graph))
+
+
+def _skipped_bytes(predicted: PredictedLayer, graph: Graph) -> float:
+    """Bytes of what a Conv reads that lie between the places of its window."""
+    conv = next((node for node in predicted.nodes if node.op == "Conv"), None)
+    weight = None if conv is None else weight_input(graph, conv)
+    strides = None if conv is None else conv.attributes.get("strides")
+    if conv is None or weight is None or not isinstance(strides, list | tuple):
+        return 0.0
+    window = graph.initializers[weight.tensor].dims[2:]
+    share = math.prod(min(1.0, k / s) for k, s in zip(window, strides, strict=False))
+    inputs = predicted.layer.inputs
+    read = next((port for port in inputs if port.tensor == conv.inputs[0]), None)
+    return (1 - share) * port_bytes(read, graph) if read else 0.0
 
 
 def uncached_bytes(work: Work, gpu: Gpu) -> float:

@@ -70,7 +70,6 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     dtype = _computing_type(layer.inputs)
     moved = sum(port_bytes(port, graph) for port in _distinct((*layer.inputs, *layer.outputs)))
     main = next((node for node in nodes if node.op in WEIGHTED), nodes[0])
-    moved -= _skipped_bytes(main, layer, graph)
     constants = _weight_bytes(nodes, graph, type_bytes(dtype))
     moved += constants
     share = 1 / predicted.copies
@@ -86,20 +85,6 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
         constants=share * constants,
         exponentials=share * _exponentials(nodes, graph) if dtype in _QUANTIZED else 0,
     )
-
-
-def _skipped_bytes(main: Node, layer: Layer, graph: Graph) -> float:
-    """Bytes of what a Conv reads that lie between the places of its window, as a 1x1 Conv's with
-    strides; rows and columns alike, since the channels of a place lie together.
-    """
-    weight = weight_input(graph, main) if main.op == "Conv" else None
-    strides = main.attributes.get("strides")
-    if weight is None or not isinstance(strides, list | tuple):
-        return 0.0
-    window = graph.initializers[weight.tensor].dims[2:]
-    share = math.prod(min(1.0, k / s) for k, s in zip(window, strides, strict=False))
-    read = next((port for port in layer.inputs if port.tensor == main.inputs[0]), None)
-    return (1 - share) * port_bytes(read, graph) if read else 0.0
 
 
 def _exponentials(nodes: Sequence[Node], graph: Graph) -> int:
