@@ -2,8 +2,8 @@
 
 Costs are not negative (Lawson & Hanson 1974). A kind of part that few builds have, or that makes
 little of them, is drawn towards the kind that it resembles (ridge), and equations that fit badly
-count less (Huber 1964). How many weights stay in a cache is what explains the builds best by costs
-of the networks with the fewest weights; then costs are fitted to all.
+count less (Huber 1964). From how many weights on layers take more is what explains the builds best
+by costs of the networks with the fewest weights; then costs are fitted to all.
 """
 
 from __future__ import annotations
@@ -17,9 +17,15 @@ from scipy.sparse import csr_array
 
 from placer.common.blas import one_blas_thread
 from placer.fitting.equations import WIDTH, Build, Network, System
-from placer.fitting.weight_memory import fitted_kept_mb, lightest
-from placer.prediction.times.costs import Cost, CostTable, cold_part, missing_weights
-from placer.prediction.times.layer_parts import EVERY_KIND, WEIGHTS, CostKey, ancestors
+from placer.fitting.many_weights import fitted_many_weights_mb, lightest
+from placer.prediction.times.costs import Cost, CostTable, excess_part, plan_excess
+from placer.prediction.times.layer_parts import (
+    EVERY_KIND,
+    MANY_WEIGHTS,
+    WEIGHTS,
+    CostKey,
+    ancestors,
+)
 
 _RIDGE = 0.3  # Equations that being like its ancestor counts for.
 # Share of a build's time that a kind would be off for taking twice what its ancestor would.
@@ -34,12 +40,12 @@ _ROUNDS = 3
 def fit_costs(networks: Sequence[Network]) -> CostTable:
     """The costs of all kinds of parts in ``networks``, and of the kinds that these resemble."""
     light = _fitted(lightest(networks), None)
-    return _fitted(networks, fitted_kept_mb(networks, light))
+    return _fitted(networks, fitted_many_weights_mb(networks, light))
 
 
-def _fitted(networks: Sequence[Network], kept_mb: float | None) -> CostTable:
-    """``kept_mb``: 10**6 bytes of weights that a cache keeps; None: all."""
-    system = System.of(networks, kept_mb)
+def _fitted(networks: Sequence[Network], many_weights_mb: float | None) -> CostTable:
+    """``many_weights_mb``: from how many 10**6 bytes of weights on layers take more."""
+    system = System.of(networks, many_weights_mb)
     solved: dict[CostKey, np.ndarray] = {}
     for level in _levels(system.keys):
         _solve(level, system, solved)
@@ -47,16 +53,16 @@ def _fitted(networks: Sequence[Network], kept_mb: float | None) -> CostTable:
         key
         for network in networks
         for build in network.builds
-        for key in _with_ancestors(build, kept_mb)
+        for key in _with_ancestors(build, many_weights_mb)
     )
-    unscaled = CostTable((_cost(key, own) for key, own in solved.items()), kept_mb)
+    unscaled = CostTable((_cost(key, own) for key, own in solved.items()), many_weights_mb)
     scale = _scale(networks, unscaled)
     most = _most(networks)
     costs = (
         _cost(key, scale * figures, counts[key], most.get(key))
         for key, figures in sorted(solved.items())
     )
-    return CostTable(costs, kept_mb)
+    return CostTable(costs, many_weights_mb)
 
 
 def _most(networks: Sequence[Network]) -> dict[CostKey, tuple[float, float, float]]:
@@ -83,19 +89,27 @@ def _scale(networks: Sequence[Network], table: CostTable) -> float:
     return float(np.median(ratios)) if ratios else 1.0
 
 
-def _with_ancestors(build: Build, kept_mb: float | None) -> Iterable[CostKey]:
-    missing = missing_weights(build.plan, kept_mb)
-    cold = (part for parts in build.plan for part in cold_part(parts, missing))
-    kinds = {part.key for part in (*build.parts, *cold)} - {WEIGHTS}
-    return kinds.union(*map(ancestors, kinds), {EVERY_KIND} if kinds else ())
+def _with_ancestors(build: Build, many_weights_mb: float | None) -> Iterable[CostKey]:
+    beyond = plan_excess(build.plan, many_weights_mb)
+    besides = (part for parts in build.plan for part in excess_part(parts, beyond))
+    kinds = {part.key for part in (*build.parts, *besides)} - {WEIGHTS}
+    return kinds.union(*map(ancestors, kinds), map(_first, kinds))
+
+
+def _first(key: CostKey) -> CostKey:
+    """What ``key`` is solved for together with at first."""
+    return CostKey(MANY_WEIGHTS, "") if key.name == MANY_WEIGHTS else EVERY_KIND
 
 
 def _levels(keys: Sequence[CostKey]) -> list[dict[CostKey, CostKey]]:
-    """From all kinds together to the kinds themselves: by kind, the one that stands for it."""
+    """From all kinds together to the kinds themselves: by kind, the one that stands for it.
+
+    What layers take in networks with many weights is apart from the first.
+    """
     chains = {key: (key, *ancestors(key)) for key in keys}
     longest = max(map(len, chains.values()), default=0)
     return [
-        dict.fromkeys(keys, EVERY_KIND),
+        {key: _first(key) for key in keys},
         *(
             {key: chain[min(depth, len(chain) - 1)] for key, chain in chains.items()}
             for depth in reversed(range(longest))
@@ -120,6 +134,8 @@ def _solve(
         solution = _non_negative(products, sums)
         off = np.abs(columns @ solution - system.values)
         trust = np.sqrt(np.minimum(1.0, _OUTLIER / np.maximum(off, 1e-9)))
+    unseen = columns.count_nonzero(axis=0) == 0  # Nothing was found of what no equation has.
+    solution = np.where(unseen, before, solution)
     for index, kind in enumerate(kinds):
         solved[kind] = solution[WIDTH * index : WIDTH * (index + 1)]
 
@@ -138,7 +154,7 @@ def _pull(columns: csr_array, before: np.ndarray) -> np.ndarray:
 
 
 def _prior(kind: CostKey, solved: Mapping[CostKey, np.ndarray]) -> np.ndarray:
-    near = (solved[other] for other in (kind, *ancestors(kind), EVERY_KIND) if other in solved)
+    near = (solved[other] for other in (kind, *ancestors(kind), _first(kind)) if other in solved)
     return next(near, np.zeros(WIDTH))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.stats import theilslopes
 
-from placer.prediction.times.costs import cold_part, missing_weights
+from placer.prediction.times.costs import excess_part, plan_excess
 from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
 
 WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
@@ -114,10 +114,12 @@ class System:
     weights: np.ndarray
 
     @staticmethod
-    def of(networks: Sequence[Network], kept_mb: float | None) -> System:
-        """``kept_mb``: 10**6 bytes of weights that a cache keeps; None: all."""
+    def of(networks: Sequence[Network], many_weights_mb: float | None) -> System:
+        """``many_weights_mb``: from how many 10**6 bytes of weights on layers take more."""
         profiler = _profiler(networks)
-        equations = [one for network in networks for one in _of_network(network, profiler, kept_mb)]
+        equations = [
+            one for network in networks for one in _of_network(network, profiler, many_weights_mb)
+        ]
         keys = tuple(sorted({key for equation in equations for key in equation.features}))
         place = {key: WIDTH * index for index, key in enumerate(keys)}
         figures = [figure for equation in equations for figure in equation.features.values()]
@@ -140,46 +142,48 @@ class System:
         return columns
 
 
-def _features_of(layers: Iterable[tuple[Part, ...]], missing: float) -> Features:
-    """What layers do where the share ``missing`` of their plan's weights is in no cache."""
-    each = (part for parts in layers for part in (*parts, *cold_part(parts, missing)))
+def _features_of(layers: Iterable[tuple[Part, ...]], beyond: float) -> Features:
+    """What layers do where their plan's excess of weights is ``beyond``."""
+    each = (part for parts in layers for part in (*parts, *excess_part(parts, beyond)))
     return features(part for part in each if part.key != WEIGHTS)
 
 
 @lru_cache(maxsize=_KEPT_NETWORKS)
 def _of_network(
-    network: Network, profiler: Profiler, kept_mb: float | None
+    network: Network, profiler: Profiler, many_weights_mb: float | None
 ) -> tuple[Equation, ...]:
-    return tuple(_equations(network, profiler, kept_mb))
+    return tuple(_equations(network, profiler, many_weights_mb))
 
 
-def _equations(network: Network, profiler: Profiler, kept_mb: float | None) -> Iterator[Equation]:
+def _equations(
+    network: Network, profiler: Profiler, many_weights_mb: float | None
+) -> Iterator[Equation]:
     count = len(network.builds)
     share = (network.weight / count) ** 0.5
     ratio_share = share * (2 / max(count - 1, 1)) ** 0.5
-    missing = [missing_weights(build.plan, kept_mb) for build in network.builds]
+    excesses = [plan_excess(build.plan, many_weights_mb) for build in network.builds]
     sums = [
-        _scaled(_features_of(build.plan, part), 1 / build.us)
-        for build, part in zip(network.builds, missing, strict=True)
+        _scaled(_features_of(build.plan, beyond), 1 / build.us)
+        for build, beyond in zip(network.builds, excesses, strict=True)
     ]
     for own in sums:
         yield Equation(own, 1.0, _TOTAL * share)
     for one, other in itertools.combinations(sums, 2):
         yield Equation(_difference(one, other), 0.0, _RATIO * ratio_share)
-    yield from _layer_equations(network, profiler, missing)
+    yield from _layer_equations(network, profiler, excesses)
 
 
 def _layer_equations(
-    network: Network, profiler: Profiler, missing: Sequence[float]
+    network: Network, profiler: Profiler, excesses: Sequence[float]
 ) -> Iterator[Equation]:
     """Layers as the profiler tells them, without its own time; equal ones are one."""
     base_us = network.builds[0].us
     times_of: dict[tuple[tuple[Part, ...], float], list[float]] = defaultdict(list)
-    for build, share in zip(network.builds, missing, strict=True):
+    for build, beyond in zip(network.builds, excesses, strict=True):
         for parts, us in _profiled(build, profiler.added_us):
-            times_of[parts, share].append(us / base_us)
-    for (parts, share), times in times_of.items():
-        own = _scaled(_features_of([parts], share), 1 / base_us)
+            times_of[parts, beyond].append(us / base_us)
+    for (parts, beyond), times in times_of.items():
+        own = _scaled(_features_of([parts], beyond), 1 / base_us)
         time = float(np.median(times))
         scatter = (time + _LEAST_SHARE) / _LAYER_SHARE
         often = network.weight * len(times) / len(network.builds)

@@ -1,5 +1,5 @@
 """Networks of 16 to 80 MB of weights and little work for each of them, as the last stages of large
-ones: they tell what memory takes to bring weights that no cache keeps.
+ones: they tell what layers take more in networks with many weights.
 """
 
 from __future__ import annotations

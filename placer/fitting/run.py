@@ -281,7 +281,7 @@ class _Run:
             errors=left.errors,
             remarks=tuple(self._remarks),
             costs=table.costs,
-            kept_mb=table.kept_mb,
+            many_weights_mb=table.many_weights_mb,
             rules=rule_evidence(build for network in networks for build in network.builds),
             networks=tuple(evidence(networks, left, self._options.names)),
         )

@@ -76,7 +76,7 @@ def left_out(
     )
 
 
-def fit_of(*costs: Cost, kept_mb: float | None = None) -> Fit:
+def fit_of(*costs: Cost, many_weights_mb: float | None = None) -> Fit:
     engine = FittedEngine(
         name="openvino",
         version="1.0",
@@ -109,7 +109,7 @@ def fit_of(*costs: Cost, kept_mb: float | None = None) -> Fit:
         errors=errors,
         remarks=(),
         costs=costs,
-        kept_mb=kept_mb,
+        many_weights_mb=many_weights_mb,
         rules=(),
         networks=tuple(left_out(f"short-{number}", 0.002) for number in range(5)),
     )

@@ -5,7 +5,7 @@ import pytest
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.prediction.layers.predictor import Predictor
-from placer.prediction.times.costs import Cost, CostTable, share_missing
+from placer.prediction.times.costs import Cost, CostTable, excess
 from placer.prediction.times.intervals import NEAREST, NetworkErrors, errors_of_size
 from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part, layer_parts
 from placer.quantization import EMPTY, Placement
@@ -31,12 +31,12 @@ def test_a_layer_has_a_part_for_its_weights_a_quarter_as_large_in_integers(
     assert parts == [Part(WEIGHTS, 1.0, 0.0, size * 512 * 1024 / 1e6, 0.0)]
 
 
-@pytest.mark.parametrize(("weights_mb", "missing"), [(3, 0), (10, 0), (15, 0.5), (20, 1), (200, 1)])
-def test_all_weights_are_missing_where_there_are_twice_as_many_as_a_cache_keeps(
-    weights_mb: float, missing: float
+@pytest.mark.parametrize(("weights_mb", "beyond"), [(3, 0), (10, 0), (15, 0.5), (20, 1), (200, 1)])
+def test_an_excess_of_weights_is_whole_where_there_are_twice_as_many(
+    weights_mb: float, beyond: float
 ):
-    assert share_missing(weights_mb, 10) == pytest.approx(missing)
-    assert share_missing(weights_mb, None) == 0
+    assert excess(weights_mb, 10) == pytest.approx(beyond)
+    assert excess(weights_mb, None) == 0
 
 
 def cost(name: str, fixed_us: float, us_per_mb_read: float) -> Cost:
@@ -46,9 +46,9 @@ def cost(name: str, fixed_us: float, us_per_mb_read: float) -> Cost:
     )  # fmt: skip
 
 
-def test_layers_of_a_plan_with_many_weights_find_caches_cold():
+def test_layers_of_a_plan_with_many_weights_take_more():
     conv = cost("conv", 30, 0)
-    table = CostTable([conv, cost("cold caches", 7, 40)], kept_mb=0.5)
+    table = CostTable([conv, cost("many weights", 7, 40)], many_weights_mb=0.5)
     layer = (Part(CostKey("conv", "float"), 1, 0, 1, 0), Part(WEIGHTS, 1, 0, 1, 0))
     little = (layer[0], Part(WEIGHTS, 1, 0, 0, 0))
     assert table.plan_us([layer, little]) == [30 + 7 + 40, 30 + 7]

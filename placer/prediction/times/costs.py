@@ -1,9 +1,8 @@
 """What kinds of parts of layers cost: times of plans.
 
-Weights of a network stay in a cache from one inference to the next if they fit into what the fit
-found that it keeps. Beyond that they are missing, all of them where there are twice as many: they
-are read in turn, and each pushes out what is read next, and what else kernels need. Then each layer
-takes a time besides, and more for the weights that it reads, by the type of its input.
+In a network with more weights than a size that the fit found, each layer takes a time besides, and
+more for the weights that it reads, by the type of its input: all of it where there are twice as
+many weights, less in between.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from functools import cached_property
 from pydantic import BaseModel, ConfigDict, Field
 
 from placer.prediction.times.layer_parts import (
-    COLD,
     EVERY_KIND,
+    MANY_WEIGHTS,
     WEIGHTS,
     CostKey,
     Part,
@@ -80,9 +79,9 @@ class Cost(Document):
         )
 
 
-def share_missing(weights_mb: float, kept_mb: float | None) -> float:
-    """The share of ``weights_mb`` that is not in a cache that keeps ``kept_mb``; None: all."""
-    return 0.0 if kept_mb is None else min(max(weights_mb / kept_mb - 1, 0.0), 1.0)
+def excess(weights_mb: float, many_weights_mb: float | None) -> float:
+    """How far ``weights_mb`` are beyond ``many_weights_mb``: 1 from twice as many on; None: not."""
+    return 0.0 if many_weights_mb is None else min(max(weights_mb / many_weights_mb - 1, 0.0), 1.0)
 
 
 class CostTable:
@@ -90,13 +89,12 @@ class CostTable:
 
     What a part has beyond the most that was measured of its kind takes what it takes of the nearest
     ancestor that was measured so far; where none was, the rate that reaches furthest goes on.
-    ``kept_mb``: how many 10**6 bytes of weights a cache keeps from one inference to the next; None:
-    all.
+    ``many_weights_mb``: from how many 10**6 bytes of weights on layers take more; None: none do.
     """
 
-    def __init__(self, costs: Iterable[Cost], kept_mb: float | None = None) -> None:
+    def __init__(self, costs: Iterable[Cost], many_weights_mb: float | None = None) -> None:
         self.costs = tuple(costs)
-        self.kept_mb = kept_mb
+        self.many_weights_mb = many_weights_mb
         self._costs = {CostKey(cost.name, cost.dtype): cost for cost in self.costs}
         self._rates: dict[CostKey, tuple[Cost, tuple[_Rates, ...]]] = {}
 
@@ -119,7 +117,7 @@ class CostTable:
         return found
 
     def layer_us(self, parts: Iterable[Part]) -> float:
-        """The time of a layer in microseconds, whose weights are in a cache."""
+        """The time of a layer in microseconds, in a network without many weights."""
         return sum(map(self._part_us, (part for part in parts if part.key != WEIGHTS)))
 
     def _part_us(self, part: Part) -> float:
@@ -131,8 +129,8 @@ class CostTable:
 
     def plan_us(self, plan: Sequence[Sequence[Part]]) -> list[float]:
         """The times of all layers of a plan in microseconds."""
-        missing = missing_weights(plan, self.kept_mb)
-        return [self.layer_us((*parts, *cold_part(parts, missing))) for parts in plan]
+        beyond = plan_excess(plan, self.many_weights_mb)
+        return [self.layer_us((*parts, *excess_part(parts, beyond))) for parts in plan]
 
 
 def _rates(costs: Sequence[Cost], axis: int) -> _Rates:
@@ -162,17 +160,17 @@ def weights_mb(parts: Iterable[Part]) -> float:
     return sum(part.read_mb for part in parts if part.key == WEIGHTS)
 
 
-def missing_weights(plan: Iterable[Sequence[Part]], kept_mb: float | None) -> float:
-    """The share of a plan's weights that is not in a cache that keeps ``kept_mb``."""
-    return share_missing(sum(map(weights_mb, plan)), kept_mb)
+def plan_excess(plan: Iterable[Sequence[Part]], many_weights_mb: float | None) -> float:
+    """How far a plan's weights are beyond ``many_weights_mb``; see ``excess``."""
+    return excess(sum(map(weights_mb, plan)), many_weights_mb)
 
 
-def cold_part(parts: Sequence[Part], missing: float) -> tuple[Part, ...]:
-    """What a layer of ``parts`` takes besides where the share ``missing`` of weights is missing.
+def excess_part(parts: Sequence[Part], beyond: float) -> tuple[Part, ...]:
+    """What a layer of ``parts`` takes besides where a plan's excess of weights is ``beyond``.
 
-    One part of the type that it reads; none of a no-op, and none where all weights stay.
+    One part of the type that it reads; none of a no-op, and none without an excess.
     """
-    if not parts or not missing:
+    if not parts or not beyond:
         return ()
-    key = CostKey(COLD, parts[0].key.dtype)
-    return (Part(key, missing, 0.0, missing * weights_mb(parts), 0.0),)
+    key = CostKey(MANY_WEIGHTS, parts[0].key.dtype)
+    return (Part(key, beyond, 0.0, beyond * weights_mb(parts), 0.0),)

@@ -120,7 +120,7 @@ class RuleEvidence(Document):
 class Fit(Document):
     """A fit file; ``name`` is what it calls the device. ``remarks``: what its user should know.
 
-    ``kept_mb``: 10**6 bytes of weights that a cache keeps between inferences; None: all.
+    ``many_weights_mb``: from how many 10**6 bytes of weights on layers take more; None: none do.
     """
 
     format: str
@@ -132,7 +132,7 @@ class Fit(Document):
     errors: FitErrors
     remarks: tuple[str, ...]
     costs: tuple[Cost, ...]
-    kept_mb: float | None = Field(default=None, gt=0)
+    many_weights_mb: float | None = Field(default=None, gt=0)
     rules: tuple[RuleEvidence, ...]
     networks: tuple[NetworkEvidence, ...]
     checksum: str = ""
@@ -219,14 +219,14 @@ class FittedEstimator(Estimator):
         source = f"predicted from rules, costs fitted on {fit.name}"
         super().__init__(source, *errors_of_size(fit.left_out, float_weight_bytes(graph) / 1e6))
         self._graph = graph
-        self._costs = CostTable(fit.costs, fit.kept_mb)
+        self._costs = CostTable(fit.costs, fit.many_weights_mb)
         self._moves = fit.engine.moves
 
     def layer_us(self, predicted: PredictedLayer) -> float:
         """Estimated time of one layer in microseconds; 0 for a no-op.
 
-        Without what is moved between memory layouts and what its weights take if no cache keeps
-        them: these take the layers around it to tell.
+        Without what is moved between memory layouts and what layers take in a network with many
+        weights: these take the layers around it to tell.
         """
         return self._costs.layer_us(layer_parts(predicted, self._graph))
 

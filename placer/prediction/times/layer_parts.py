@@ -57,10 +57,11 @@ class CostKey(NamedTuple):
 
 
 EVERY_KIND = CostKey("", "")  # Stands for all kinds together.
-# What a layer reads of its constants: no time of its own, but what memory may take to bring them.
+# What a layer reads of its constants: no time of its own, but what many of them may take besides.
 WEIGHTS = CostKey("weights", "")
-# How kinds are called of what a layer takes besides where weights do not stay in a cache.
-COLD = "cold caches"
+# How kinds are called of what a layer takes besides in a network with many weights. They are like
+# no other kind, and ``EVERY_KIND`` does not stand for them.
+MANY_WEIGHTS = "many weights"
 
 
 class Part(NamedTuple):
@@ -125,10 +126,10 @@ def _main(nodes: Sequence[Node]) -> Node:
 def ancestors(key: CostKey) -> tuple[CostKey, ...]:
     """Kinds that stand for ``key`` where it was not measured, the most similar first.
 
-    Behind them all is ``EVERY_KIND``.
+    Behind them all but those of ``MANY_WEIGHTS`` is ``EVERY_KIND``.
     """
-    if key.name == COLD:
-        return (CostKey(COLD, ""),) if key.dtype else ()
+    if key.name == MANY_WEIGHTS:
+        return (CostKey(MANY_WEIGHTS, ""),) if key.dtype else ()
     if key.name.startswith(_ROWS):
         both = (CostKey(_ROWS, key.dtype), CostKey(_ROWS, ""))
         return tuple(other for other in both if other != key)

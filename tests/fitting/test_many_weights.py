@@ -1,4 +1,4 @@
-"""How many weights a cache keeps, and what cold caches cost, found in the times of builds."""
+"""From how many weights on layers take more, and how much, found in the times of builds."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from placer.fitting.equations import Build, Network
 from placer.fitting.leave_out import estimate
 from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
 
-KEPT_MB, COLD_US, US_PER_MB = 8.0, 20.0, 100.0
+MANY_MB, BESIDES_US, US_PER_MB = 8.0, 20.0, 100.0
 US_PER_MOP = {"float": 20.0, "uint8": 5.0}
 
 
@@ -20,14 +20,14 @@ def layer(dtype: str, mops: float, weights_mb: float) -> tuple[Part, ...]:
     return (conv, Part(WEIGHTS, 1.0, 0.0, size, 0.0))
 
 
-def kept(plan: tuple[tuple[Part, ...], ...]) -> float:
+def without(plan: tuple[tuple[Part, ...], ...]) -> float:
     return sum(US_PER_MOP[conv.key.dtype] * conv.mops for conv, _ in plan)
 
 
-def cold(plan: tuple[tuple[Part, ...], ...]) -> float:
-    missing = min(max(sum(weights.read_mb for _, weights in plan) / KEPT_MB - 1, 0), 1)
-    besides = sum(COLD_US + US_PER_MB * weights.read_mb for _, weights in plan)
-    return kept(plan) + missing * besides
+def with_excess(plan: tuple[tuple[Part, ...], ...]) -> float:
+    beyond = min(max(sum(weights.read_mb for _, weights in plan) / MANY_MB - 1, 0), 1)
+    besides = sum(BESIDES_US + US_PER_MB * weights.read_mb for _, weights in plan)
+    return without(plan) + beyond * besides
 
 
 def network(seed: int, true_us: Callable[[tuple[tuple[Part, ...], ...]], float]) -> Network:
@@ -43,20 +43,22 @@ def network(seed: int, true_us: Callable[[tuple[tuple[Part, ...], ...]], float])
     return Network(f"network {seed}", tuple(builds))
 
 
-def test_where_a_cache_keeps_only_some_weights_layers_take_more_and_most_those_with_many():
-    table = fit_costs([network(seed, cold) for seed in range(1, 31)])
-    assert table.kept_mb == pytest.approx(KEPT_MB, rel=0.3)
-    found = table.find(CostKey("cold caches", "float"))
+def test_in_networks_with_many_weights_layers_take_more_and_most_those_with_many():
+    table = fit_costs([network(seed, with_excess) for seed in range(1, 31)])
+    assert table.many_weights_mb == pytest.approx(MANY_MB, rel=0.3)
+    found = table.find(CostKey("many weights", "float"))
     assert found.fixed_us + 2 * found.us_per_mb_read == pytest.approx(
-        COLD_US + 2 * US_PER_MB, rel=0.2
+        BESIDES_US + 2 * US_PER_MB, rel=0.2
     )
-    large = network(0, cold)
-    assert kept(large.builds[0].plan) < 0.6 * large.builds[0].us
+    # Nothing tells what operations would take besides, and nothing is said of it.
+    assert (found.us_per_mop, found.us_per_mb_written) == (0, 0)
+    large = network(0, with_excess)
+    assert without(large.builds[0].plan) < 0.6 * large.builds[0].us
     measured = [build.us for build in large.builds]
     assert estimate(table, large) == pytest.approx(measured, rel=0.1)
 
 
-def test_where_all_weights_stay_in_a_cache_nothing_waits_for_them():
-    table = fit_costs([network(seed, kept) for seed in range(1, 31)])
-    for build in network(0, kept).builds:
+def test_where_layers_take_the_same_with_many_weights_nothing_is_added():
+    table = fit_costs([network(seed, without) for seed in range(1, 31)])
+    for build in network(0, without).builds:
         assert sum(table.plan_us(build.plan)) == pytest.approx(build.us, rel=0.02)
