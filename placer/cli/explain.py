@@ -73,7 +73,7 @@ def explain_command(
         bool | None,
         typer.Option(
             help="Whether the CPU multiplies int8 by int8 (AMX-INT8, AVX-VNNI-INT8).",
-            show_default="as this machine's",
+            show_default="the fit's, or as this machine's",
             rich_help_panel="Engine",
         ),
     ] = None,

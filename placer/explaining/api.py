@@ -161,7 +161,7 @@ def explain(
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
     ``signed_products``: whether the processor that will run the model has products of two int8
-    operands (AMX-INT8, AVX-VNNI-INT8); by default as this machine's. GPUs do not ask.
+    operands (AMX-INT8, AVX-VNNI-INT8); by default as the fit's, or this machine's. GPUs do not ask.
 
     Raises InputError for wrong input.
     """
@@ -176,8 +176,9 @@ def explain(
     base = base or base_of(device)
     if base not in BASES:
         raise InputError(unknown("base", base, BASES))
-    signed = multiplies_signed() if signed_products is None else signed_products
-    target = target_on(device, weak, signed)
+    if device is None and signed_products is None:
+        signed_products = multiplies_signed()
+    target = target_on(device, weak, signed_products)
     given = optima(given_ranges(shapes))
     with without_collection():
         placed = placed_model(path, source, given, fix, rules)

@@ -76,7 +76,9 @@ def left_out(
     )
 
 
-def fit_of(*costs: Cost, many_weights_mb: float | None = None) -> Fit:
+def fit_of(
+    *costs: Cost, many_weights_mb: float | None = None, signed_products: bool | None = None
+) -> Fit:
     engine = FittedEngine(
         name="openvino",
         version="1.0",
@@ -86,6 +88,7 @@ def fit_of(*costs: Cost, many_weights_mb: float | None = None) -> Fit:
         pack="openvino",
         pack_version=PACK.name_and_version,
         pack_fingerprint=PACK.fingerprint,
+        signed_products=signed_products,
     )
     errors = FitErrors(
         networks=5,
@@ -344,6 +347,39 @@ def test_explain_takes_pack_base_and_interval_from_the_fit(fit_file: Path, model
     assert found.explanation.latency_error == pytest.approx(0.3)
     assert found.explanation.ratio_error == pytest.approx(0.1)
     assert found.explanation.float_us == pytest.approx(36.21824)
+
+
+INT8_PAIR = f"""
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,4,8,8] x) => (float[1,4,8,8] y)
+<float s = {{0.02}}, int8 z = {{3}}, int8[4,4,1,1] w = {{{", ".join("1" * 16)}}}, int8 v = {{0}}> {{
+  [relu] r = Relu(x)
+  [q] q = QuantizeLinear(r, s, z)
+  [dq] d = DequantizeLinear(q, s, z)
+  [dw] f = DequantizeLinear(w, s, v)
+  [conv] y = Conv(d, f)
+}}
+"""
+
+
+@pytest.mark.parametrize(("signed_products", "read"), [(True, "float"), (False, "uint8")])
+def test_explain_predicts_for_the_processor_that_was_measured(
+    tmp_path: Path, signed_products: bool, read: str
+):
+    """Products of two int8 operands have no zero point on OpenVINO."""
+    save_model(parse_model(INT8_PAIR), tmp_path, tmp_path / "model.onnx")
+    fit = fit_of(cost("", "", fixed_us=1), signed_products=signed_products)
+    (tmp_path / "fit.json").write_text(fit.to_text())
+    assert fit.target.signed_products is signed_products
+    found = placer.explain(tmp_path / "model.onnx", gpu=str(tmp_path / "fit.json"))
+    (conv,) = (one for one in found.explanation.plan.layers if "conv" in one.nodes)
+    assert conv.input_types[0] == read
+    asked = placer.explain(
+        tmp_path / "model.onnx",
+        gpu=str(tmp_path / "fit.json"),
+        signed_products=not signed_products,
+    )
+    assert asked.explanation.plan != found.explanation.plan
 
 
 def test_bench_estimates_with_the_fit(fit_file: Path, model_file: Path):

@@ -80,11 +80,13 @@ def target_on(
 ) -> Target:
     """What is predicted for: types are strong unless ``weak``, or as the fit's builds had them.
 
-    ``signed_products``: of the processor, where ``device`` is no GPU.
+    ``signed_products``: of the processor, where ``device`` is no GPU; None: as the fit's.
     """
     if device is None:
         return Target(typing="weak" if weak else "strong", signed_products=signed_products)
     if isinstance(device, Fit):
+        if signed_products is None:
+            return device.target
         return replace(device.target, signed_products=signed_products)
     return Target(compute_capability=device.compute_capability, typing="weak" if weak else "strong")
 

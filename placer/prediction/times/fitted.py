@@ -33,7 +33,9 @@ FORMAT = "placer-fit/10"
 class FittedEngine(Document):
     """What was measured: the engine as it names itself, and what its rules were predicted with.
 
-    ``moves``: whether the costs are of ``plan_parts`` with what is moved between memory layouts.
+    ``signed_products``: whether its processor has products of two int8 operands; None: none was
+    asked. ``moves``: whether the costs are of ``plan_parts`` with what is moved between memory
+    layouts.
     """
 
     name: str
@@ -47,6 +49,7 @@ class FittedEngine(Document):
     engine_version: str | None = None
     compute_capability: str | None = None
     typing: Literal["strong", "weak"] | None = None
+    signed_products: bool | None = None
     moves: bool = False
 
 
@@ -141,7 +144,12 @@ class Fit(Document):
     def target(self) -> Target:
         """What was built for."""
         engine = self.engine
-        return Target(engine.engine_version, engine.compute_capability, engine.typing)
+        return Target(
+            engine.engine_version,
+            engine.compute_capability,
+            engine.typing,
+            signed_products=engine.signed_products,
+        )
 
     @cached_property
     def left_out(self) -> tuple[NetworkErrors, ...]:
