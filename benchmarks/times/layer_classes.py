@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -120,8 +120,9 @@ HEADER = """\
 # all: its layers may be faster.
 """
 ERROR_SOURCE = (
-    "80% of the latencies of fourteen engines, and of fifteen ratios of two builds of one network, "
-    "each estimated with classes fitted to the other engines (benchmarks/times/layer_classes.py)"
+    "80% of fifteen ratios of two builds of one network, each estimated with classes fitted to the "
+    "other engines (benchmarks/times/layer_classes.py); for latencies the larger of that and of "
+    "the error of 80% of fourteen engines, since latencies without profiles are further off"
 )
 # They sum one product after the other and compute channels in whole tiles. Of ten ways to count
 # these, the one taken leaves all four kinds of error on engines left out smaller than none does,
@@ -291,9 +292,15 @@ def layer_errors() -> dict[tuple[str, str, str], list[float]]:
 def with_sources(classes: LayerClasses) -> LayerClasses:
     """``classes``, each saying what it was fitted to and how far it is off elsewhere."""
     errors = layer_errors()
+    published = Counter(
+        (s.work.name, s.work.dtype, s.gpu.compute_capability) for s in published_layers.samples()
+    )
 
     def source(entry: LayerClass) -> str:
         own = errors.get((entry.name, entry.dtype, entry.compute_capability), [])
+        alone = published[entry.name, entry.dtype, entry.compute_capability]
+        if not own and alone:
+            return f"measured: {alone} layers of published_layers.py; error elsewhere not known"
         if not own:
             return f"assumed to be as {PARENTS.get(entry.name, 'all layers')}"
         return f"measured: {len(own)} layers; engine left out, median error {np.median(own):.0%}"
@@ -302,11 +309,16 @@ def with_sources(classes: LayerClasses) -> LayerClasses:
     return classes.model_copy(update={"classes": tuple(described)})
 
 
-def fit_to(entries: Iterable[engines.Engine]) -> LayerClasses:
-    """The classes that fit the layers of ``entries`` and those whose times alone were published."""
+def fit_to(entries: Iterable[engines.Engine], without: str = "") -> LayerClasses:
+    """The classes that fit the layers of ``entries`` and those whose times alone were published.
+
+    The latter take no part where they are of the architecture of the network ``without``.
+    """
     entries = list(entries)
-    found = (samples(entry, profiler_us(entry, entries)) for entry in entries)
-    return fit([*itertools.chain.from_iterable(found), *published_layers.samples()])
+    found = [s for entry in entries for s in samples(entry, profiler_us(entry, entries))]
+    if not without.startswith(published_layers.ARCHITECTURE):
+        found += published_layers.samples()
+    return fit(found)
 
 
 def estimate_ms(entry: engines.Engine, classes: LayerClasses) -> float:
@@ -358,7 +370,7 @@ def leave_out() -> tuple[list[Estimate], list[Estimate]]:
     alone = {e.name: estimate_ms(e, fit_to(o for o in entries if o is not e)) for e in entries}
     apart: dict[str, float] = {}
     for name in dict.fromkeys(map(engines.network, entries)):
-        classes = fit_to(entry for entry in entries if engines.network(entry) != name)
+        classes = fit_to((e for e in entries if engines.network(e) != name), without=name)
         apart |= {e.name: estimate_ms(e, classes) for e in entries if engines.network(e) == name}
     latencies = [Estimate(e.name, e.median_ms, alone[e.name], apart[e.name]) for e in entries]
     ratios = [
