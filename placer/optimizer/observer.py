@@ -40,13 +40,20 @@ class Observer:
         """Part of a stage is done."""
 
 
-class QuietObserver(Observer):
-    """Shows nothing; warnings are in result.json."""
+QuietObserver = Observer  # Warnings are in result.json, too.
 
 
 def observer_of(given: Observer | None) -> Observer:
-    """``given``, or one that shows nothing; InputError where it lacks a method of an observer."""
-    observer = QuietObserver() if given is None else given
+    """``given``, or one that does nothing; InputError where it is a class or lacks a method.
+
+    It need not derive from ``Observer``, though type checkers ask for that.
+    """
+    observer = Observer() if given is None else given
+    if isinstance(observer, type):
+        raise InputError(
+            f"`observer` is the class {observer.__name__}; give an object of it, as "
+            f"`{observer.__name__}()`"
+        )
     for name in (name for name in vars(Observer) if not name.startswith("_")):
         if not callable(getattr(observer, name, None)):
             raise InputError(

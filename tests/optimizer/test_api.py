@@ -43,8 +43,8 @@ def mean_of_output(outputs: dict[str, np.ndarray], _batch: dict[str, np.ndarray]
     return float(outputs["out"].mean())
 
 
-class Listener(placer.Observer):
-    """Keeps what it is told."""
+class Listener:
+    """Keeps what it is told; not derived from ``placer.Observer``, it has all methods itself."""
 
     def __init__(self) -> None:
         self.stages: list[str] = []
@@ -205,6 +205,8 @@ def test_an_observer_lacks_no_method(save: Callable[..., Path]):
         optimize(path, observer=Half(), **QUICK)
     with pytest.raises(InputError, match="no method 'stage'"):
         placer.sensitivity(path, observer="loud")
+    with pytest.raises(InputError, match=r"is the class Warned; give an object .* `Warned\(\)`"):
+        optimize(path, observer=Warned, **QUICK)
     assert optimize(path, observer=Warned(), **QUICK).trials
 
 
