@@ -156,11 +156,9 @@ def _import_pairs(
     samples = samples_of(data, loaded)
     loaded, sqnr = recovered(loaded, samples)
     pack, imported = _with_formats(pack, loaded.source_quantization())
-    placement_file = target.with_name(f"{target.stem}.placement.yaml")
-    _write(loaded, imported, pack, shapes, target, placement_file)
-    return ImportedModel(
+    made = ImportedModel(
         model=target,
-        placement_file=placement_file,
+        placement_file=target.with_name(f"{target.stem}.placement.yaml"),
         pack=pack,
         imported=imported,
         comparison=_compare(loaded, imported, pack),
@@ -169,6 +167,8 @@ def _import_pairs(
         compared_on=_in_words(samples),
         warnings=samples.notes,
     )
+    _write(loaded, imported, pack, shapes, target, made.placement_file)  # Once nothing can fail.
+    return made
 
 
 def _with_formats(pack: Pack, imported: Imported) -> tuple[Pack, Imported]:
@@ -195,14 +195,9 @@ def _import_ir(
     model, quantized, matched = carried_over(source, float_model, shapes)
     samples = samples_of(data, model)
     sqnr = distance(source, model, quantized, inputs_of(model, samples))
-    placement_file = target.with_name(f"{target.stem}.placement.yaml")
-    with written_together(target) as draft:
-        save_model(quantized, model.base_dir, draft)
-        text = _placement_text(matched.imported, pack, model)
-        write_text(draft.with_name(placement_file.name), text)
-    return ImportedModel(
+    made = ImportedModel(
         model=target,
-        placement_file=placement_file,
+        placement_file=target.with_name(f"{target.stem}.placement.yaml"),
         pack=pack,
         imported=matched.imported,
         comparison=_compare(model, matched.imported, pack),
@@ -212,6 +207,11 @@ def _import_ir(
         warnings=samples.notes,
         matched=matched,
     )
+    with written_together(target) as draft:
+        save_model(quantized, model.base_dir, draft)
+        text = _placement_text(matched.imported, pack, model)
+        write_text(draft.with_name(made.placement_file.name), text)
+    return made
 
 
 def _matched_json(matched: Matched) -> dict[str, Any]:
