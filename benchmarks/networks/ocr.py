@@ -16,6 +16,11 @@ WORDS = tuple(
 )
 
 
+def has_ocr_models() -> bool:
+    """Whether the package is installed, which Python 3.13 does not have."""
+    return find_spec("rapidocr_onnxruntime") is not None
+
+
 def ocr_models() -> Path:
     """The folder of the models.
 
@@ -25,7 +30,7 @@ def ocr_models() -> Path:
     if package is None or package.origin is None:
         raise SystemExit(
             "PP-OCRv4's models are in rapidocr-onnxruntime, which is not installed: "
-            "pip install --no-deps rapidocr-onnxruntime"
+            "pip install --no-deps rapidocr-onnxruntime (Python up to 3.12)"
         )
     return Path(package.origin).parent / "models"
 

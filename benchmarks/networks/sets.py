@@ -16,7 +16,7 @@ from pathlib import Path
 import onnx
 
 from benchmarks.networks import exporters, exporters_aside, further, held_out, topologies, unseen
-from benchmarks.networks.ocr import ocr_models
+from benchmarks.networks.ocr import has_ocr_models, ocr_models
 from placer.graph.edit import fix_input_shapes
 from placer.model import Model, load_model
 
@@ -105,6 +105,9 @@ def subjects(name: str, folder: Path, bodies: bool = False) -> Iterator[Subject]
         yield Subject(name, network, partial(_built, make))
     if name in _WITH_FILES:
         yield Subject(name, "digits", partial(load_model, _DIGITS))
+        if not has_ocr_models():
+            print(f"{name}: without PP-OCRv4, since rapidocr-onnxruntime is not installed")
+            return
         for network, (file, shape) in _OCR.items():
             yield Subject(name, network, partial(load_model, ocr_models() / file, {"x": shape}))
 
