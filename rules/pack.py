@@ -57,6 +57,15 @@ class Pack:
         return self.manifest.behaviour.memory_layouts != "ignored"
 
     @property
+    def asks_for_products(self) -> bool:
+        """Whether a rule, layout or fusion holds by the products that the processor has."""
+        layouts = [layout for rule in self.rules for layout in rule.layouts.values()]
+        fusions = [fusion for layout in layouts for fusion in layout.fuses]
+        conditions = [rule.when for rule in self.rules]
+        conditions += [layout.when for layout in layouts] + [fusion.when for fusion in fusions]
+        return any(condition.signed_products is not None for condition in conditions)
+
+    @property
     def content_hash(self) -> str:
         """``sha256:`` and 64 hex digits over the pack's own files."""
         return self.lineage[0].content_hash

@@ -162,7 +162,9 @@ def _notes(explained: ModelExplanation) -> list[str]:
 
 def _of_what(shown: ModelExplanation) -> str:
     estimates = "" if shown.gpu is None else f"estimates for {shown.gpu.name}, "
-    return f"{shown.source}; {estimates}base {shown.base}, pack {shown.pack.name_and_version}"
+    processor = f", for {shown.processor}" if shown.processor else ""
+    pack = f"pack {shown.pack.name_and_version}"
+    return f"{shown.source}; {estimates}base {shown.base}, {pack}{processor}"
 
 
 def _write_page(model: Path, explained: ModelExplanation, path: Path) -> None:

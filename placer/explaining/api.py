@@ -36,6 +36,7 @@ from placer.prediction.times.devices import (
     target_on,
 )
 from placer.prediction.times.fitted import Fit
+from placer.prediction.times.gpus import Gpu
 from placer.qdq.origin import named_pack
 from placer.quantization import FLOAT8, Format, Placement
 from placer.quantization.placement_file import placement_text, read_placement
@@ -63,6 +64,7 @@ class ModelExplanation:
     pack: Pack
     built: Plan | None
     outcomes: tuple[SiteOutcome, ...]
+    target: Target
     _placed: PlacedModel
 
     def __repr__(self) -> str:
@@ -70,6 +72,16 @@ class ModelExplanation:
         layers = f"{len(self.explanation.plan.layers)} layers"
         pack = f"pack={self.pack.name_and_version!r}, base={self.base!r}"
         return f"ModelExplanation({self.source!r}, {layers}, {pack}{gpu})"
+
+    @property
+    def processor(self) -> str:
+        """What the processor is taken to have; empty where nothing depends on it."""
+        if self.target.compute_capability is not None or not self.pack.asks_for_products:
+            return ""
+        signed = self.target.signed_products
+        if signed is None:
+            return "a CPU of which it is not known whether it multiplies int8 by int8"
+        return f"a CPU with{'' if signed else 'out'} products of int8 by int8"
 
     @property
     def inside(self) -> str:
@@ -161,7 +173,7 @@ def explain(
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
     ``signed_products``: whether the processor that will run the model has products of two int8
-    operands (AMX-INT8, AVX-VNNI-INT8); by default as the fit's, or this machine's. GPUs do not ask.
+    operands (AMX-INT8, AVX-VNNI-INT8), where the pack asks; by default as the fit's, or this machine's.
 
     Raises InputError for wrong input.
     """
@@ -176,6 +188,12 @@ def explain(
     base = base or base_of(device)
     if base not in BASES:
         raise InputError(unknown("base", base, BASES))
+    asks = rules.asks_for_products and not isinstance(device, Gpu)
+    if signed_products is not None and not asks:
+        raise InputError(
+            f"what pack {rules.name_and_version} predicts does not depend on the products that a "
+            "CPU has; leave out `signed_products`, or give `pack` openvino without a GPU"
+        )
     if device is None and signed_products is None:
         signed_products = multiplies_signed()
     target = target_on(device, weak, signed_products)
@@ -195,7 +213,7 @@ def explain(
             f"{actual} names no node of {path}; give the plan of an engine built from this file"
         )
     return ModelExplanation(
-        placed.source, explanation, device, base, rules, built, tuple(outcomes), placed
+        placed.source, explanation, device, base, rules, built, tuple(outcomes), target, placed
     )
 
 

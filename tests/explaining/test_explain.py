@@ -1,5 +1,6 @@
 """Which rule pack explains a model or a placement where none is given."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from placer.plan.diff import diff_plans
 from placer.plan.diff_result import Score
 from placer.prediction.rule_tests import layer_line
 from placer.rules.packaging.load import load_pack
-from tests.conftest import with_random_weights
+from tests.conftest import Finished, with_random_weights
 
 MODEL = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -72,6 +73,20 @@ def test_a_placement_and_the_model_made_of_it_are_explained_by_their_own_pack(
 def test_a_gpu_is_asked_for_with_tensorrts_pack(model: Path):
     placement = placement_of(model, "onnxruntime")
     assert pack_of(model, placement, gpu="l4") == "tensorrt"
+
+
+def test_products_of_a_cpu_are_named_and_refused_where_nothing_asks_for_them(
+    model: Path, placer: Callable[..., Finished]
+):
+    found = placer("explain", model, "--pack", "openvino", "--no-signed-products")
+    pack = load_pack("openvino").name_and_version
+    assert f"pack {pack}, for a CPU without products of int8 by int8\n" in found.out
+    found = placer("explain", model, "--pack", "onnxruntime")
+    assert "CPU" not in found.out.partition("\n")[0]
+    for words in (("--gpu", "a100"), ("--pack", "onnxruntime")):
+        refused = placer("explain", model, *words, "--signed-products")
+        assert refused.code == 2
+        assert "does not depend on the products that a CPU has; leave out" in refused.err
 
 
 def test_what_names_no_built_in_pack_is_explained_by_tensorrts(model: Path):
