@@ -23,7 +23,7 @@ from placer.version import __version__
 # How a command ends that Ctrl-C stopped, as shells have it: 128 and the signal's number.
 INTERRUPTED = 130
 # Those that go on where they were; the others begin again.
-_RESUMING = ("optimize", "worker", "onboard", "fit", "sensitivity")
+RESUMING = ("optimize", "worker", "onboard", "fit", "sensitivity")
 
 # What pydantic, which reads options for typer, says of words that are no number.
 _PLAIN = {
@@ -214,7 +214,7 @@ def main(as_child: bool = False) -> None:
 
 def _tell_interrupted() -> None:
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    resume = "; run the same command again to resume" if command in _RESUMING else ""
+    resume = "; run the same command again to resume" if command in RESUMING else ""
     _say(f"interrupted{resume}", "")
 
 

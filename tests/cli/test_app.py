@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from placer.cli.app import COMMANDS, app
+from placer.cli.app import COMMANDS, RESUMING, app
 from placer.cli.options import with_flags
 from placer.optimizer.worker import WorkDone
 from tests.conftest import DIGITS, Finished
@@ -184,6 +184,10 @@ def test_a_worker_that_ctrl_c_ends_has_the_exit_code_of_every_command(
     assert finished.code == 130
     assert "0 trials; the study holds 4 trials, and ended here by: interrupted" in finished.out
     assert finished.err == "placer: interrupted; run the same command again to resume\n"
+
+
+def test_the_commands_that_resume_are_commands():
+    assert {*RESUMING} < {name for name, _, _ in COMMANDS}
 
 
 def test_what_nobody_foresaw_is_a_sentence_and_a_file(
