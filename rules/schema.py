@@ -1,7 +1,7 @@
 """The rule language, version 1: what a rule file may say.
 
 A rule is pure data. ``placer rules schema`` prints the JSON Schema of these models,
-``docs/rules.md`` explains them with examples, and ``python -m placer.rules.packaging.reference``
+``docs/rules.md`` explains them with examples, and ``python -m tests.generated``
 writes ``docs/rule-reference.md`` from the descriptions here.
 """
 

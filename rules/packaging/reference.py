@@ -1,7 +1,6 @@
 """docs/rule-reference.md and the JSON Schemas of rules and manifests, made from ``schema``.
 
-``python -m placer.rules.packaging.reference`` writes them into the repository in the current
-folder.
+``python -m tests.generated`` writes them into the repository in the current folder.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel, TypeAdapter
 
-from placer.common.files import write_text
 from placer.rules.field_types import InputName, OutputName, Reference, RuleId, TensorName
 from placer.rules.pack import Pack
 from placer.rules.pack_manifest import ManifestFile
@@ -31,7 +29,7 @@ SCHEMAS: Mapping[Path, type[BaseModel]] = {
 _HEAD = """# Rule language reference
 
 Generated from `rules/schema.py` and the built-in packs by
-`python -m placer.rules.packaging.reference`; change those, not this page. [The guide](rules.md)
+`python -m tests.generated`; change those, not this page. [The guide](rules.md)
 explains the language with examples. `placer rules schema` prints the JSON Schema of a rule; for
 editors there are [rule.schema.json](../configs/rule.schema.json) and
 [pack.schema.json](../configs/pack.schema.json).
@@ -64,13 +62,6 @@ def schema_text(model: type[BaseModel]) -> str:
     """Return the JSON Schema of ``model`` as it is published."""
     draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return json.dumps({**draft, **model.model_json_schema()}, indent=2) + "\n"
-
-
-def write(repository: Path) -> None:
-    """Write the page and the schemas; raises InputError if they cannot be written."""
-    write_text(repository / PAGE, reference())
-    for path, model in SCHEMAS.items():
-        write_text(repository / path, schema_text(model))
 
 
 def _sections(model: type[BaseModel], shown: set[str]) -> Iterator[str]:
@@ -197,7 +188,3 @@ def _only(layout: Layout) -> str:
         what = ", ".join(f"`{edge}`" for edge in layout.requires)
         return f"no choice: follows where {what} is quantized"
     return "no choice: always quantized"
-
-
-if __name__ == "__main__":
-    write(Path())

@@ -1,7 +1,6 @@
-"""The JSON Schemas in ``configs/`` of the files of a run, an onboarding and a project.
+"""What is generated of the documentation: the rule reference and the JSON Schemas in ``configs/``.
 
-``python -m placer.cli.schemas`` writes them into the repository in the current folder; those of
-rules and packs are written with the rule reference (``placer.rules.packaging.reference``).
+``python -m tests.generated`` writes them into the repository in the current folder.
 """
 
 from __future__ import annotations
@@ -16,15 +15,23 @@ from placer.onboarding.manifest_fields import Manifest
 from placer.optimizer.options.project import Project
 from placer.results.onboarding import Summary
 from placer.results.result import Result
-from placer.rules.packaging.reference import schema_text
+from placer.rules.packaging import reference
 
 SCHEMAS: Mapping[Path, type[BaseModel]] = {
+    **reference.SCHEMAS,
     Path("configs/onboarding.schema.json"): Manifest,
     Path("configs/onboarding.summary.schema.json"): Summary,
     Path("configs/project.schema.json"): Project,
     Path("configs/result.schema.json"): Result,
 }
 
+
+def generated() -> dict[Path, str]:
+    """The text of each file, by its path in the repository."""
+    schemas = {path: reference.schema_text(model) for path, model in SCHEMAS.items()}
+    return {reference.PAGE: reference.reference(), **schemas}
+
+
 if __name__ == "__main__":
-    for path, model in SCHEMAS.items():
-        write_text(path, schema_text(model))
+    for path, text in generated().items():
+        write_text(path, text)
