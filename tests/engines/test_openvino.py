@@ -18,6 +18,7 @@ import pytest
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
+from placer.common.processor import multiplies_signed
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.engines.openvino.factory import OpenVinoFactory
@@ -50,6 +51,7 @@ Save = Callable[..., Path]
 
 PACK = load_pack("openvino")
 SCHEME = PACK.manifest.scheme
+SIGNED = SCHEME.model_copy(update={"activation": "int8", "symmetric": True})
 ENGINE = OpenVinoEngine()
 FUSING = [
     pytest.param(rule, id=rule.id)
@@ -95,8 +97,8 @@ def sqnr(expected: np.ndarray, found: np.ndarray) -> float:
 def placements(model: Model, rule: Rule) -> Iterator[Placement]:
     """Each layout of the rule's sites beside each of the others, which else have their defaults.
 
-    Of a rule that leaves nothing to decide, any two of the others besides, and the pairs that files
-    may have on what it matches.
+    Then ``paired_by_fusions``. Of a rule that leaves nothing to decide, any two of the others
+    besides, and the pairs that files may have on what it matches.
     """
     own = find_sites(model.graph, [rule]) if len(rule.layouts) > 1 else ()
     taken = {node.name for site in own for node in site.match.nodes.values()}
@@ -119,41 +121,60 @@ def placements(model: Model, rule: Rule) -> Iterator[Placement]:
         edges = {edge for node in nodes for edge in model.graph.edges_into(node)}
         floats = {edge for edge in edges if model.graph.type_of(edge.tensor).is_float}
         yield Placement.of(place(sites, {}).edges | floats)
-        for edges in paired_by_fusions(model.graph, rule):
-            yield Placement.of(edges)
-            yield Placement.of(e for edge in edges for e in model.graph.edges_of(edge.tensor))
+    for edges in paired_by_fusions(model.graph, rule):
+        yield Placement.of(edges)
+        yield Placement.of(e for edge in edges for e in model.graph.edges_of(edge.tensor))
     for one, other in () if own else itertools.combinations(others, 2):
         for choices in itertools.product(one.layouts, other.layouts):
             yield place(sites, dict(zip((one.name, other.name), choices, strict=True)))
 
 
 def paired_by_fusions(graph: Graph, rule: Rule) -> Iterator[frozenset[Edge]]:
-    """The edges that each of the rule's fusions takes pairs of."""
-    fusions = [fusion for layout in rule.layouts.values() for fusion in layout.fuses]
+    """The edges that each of the rule's fusions takes pairs of.
+
+    Of a rule that decides, fusions of symmetric pairs alone, as other tools write them.
+    """
+    fusions = [
+        fusion
+        for layout in rule.layouts.values()
+        for fusion in layout.fuses
+        if fusion.symmetric or not rule.decides
+    ]
     for match, fusion in itertools.product(match_rules(graph, [rule]), fusions):
         reads = fusion.reads if isinstance(fusion.reads, list) else []
         references = [*reads, *fusion.absorbs]
-        yield frozenset(edge for name in references for edge in match.edges(name, graph))
+        demanded = frozenset(edge for name in references for edge in match.edges(name, graph))
+        yield demanded
+        nodes = [node for name in fusion.nodes for node in match.row(name)]
+        written = {tensor for node in nodes for tensor in node.outputs}
+        before = [node for name in fusion.pairs_before for node in match.row(name)]
+        bare = {edge for name in fusion.bare for edge in match.edges(name, graph)}
+        between = {edge for node in before for edge in graph.edges_into(node)} - bare
+        yield demanded | {edge for edge in between if edge.tensor in written}
 
 
 @pytest.mark.parametrize("rule", FUSING)
 def test_the_layers_that_a_rule_promises_are_executed(save: Save, rule: Rule):
     """Wherever a prediction rests on a fusion of this rule, OpenVINO executes that very layer.
 
-    A placement is compiled for what no earlier one has shown.
+    A placement is compiled for what no earlier one has shown, with int8 without zero points for
+    fusions that read nothing else.
     """
-    unseen = [fusion for layout in rule.layouts.values() for fusion in layout.fuses]
-    for test in rule.tests:
-        if unseen:
-            unseen = unexecuted(load_model(save(test.model)), rule, unseen)
-    assert unseen == []
+    fusions = [fusion for layout in rule.layouts.values() for fusion in layout.fuses]
+    for scheme in (SCHEME, SIGNED):
+        unseen = [fusion for fusion in fusions if fusion.symmetric == scheme.symmetric]
+        for test in rule.tests:
+            if unseen:
+                unseen = unexecuted(load_model(save(test.model)), rule, unseen, scheme)
+        assert unseen == []
 
 
-def unexecuted(model: Model, rule: Rule, unseen: list[Fusion]) -> list[Fusion]:
+def unexecuted(model: Model, rule: Rule, unseen: list[Fusion], scheme: Scheme) -> list[Fusion]:
     """Those of the fusions that no prediction for ``model`` rests on; others are executed."""
-    predictor = Predictor(model.graph, PACK.rules, Target(), "float", SCHEME.activation)
+    target = Target(signed_products=multiplies_signed())
+    predictor = Predictor(model.graph, PACK.rules, target, "float", scheme.activation)
     tried = {p.id: p for p in placements(model, rule)}.values()
-    ranges = ranges_of(model, *tried)
+    ranges = ranges_of(model, *tried, scheme=scheme)
     for placement in tried:
         if not unseen:
             break
@@ -164,7 +185,7 @@ def unexecuted(model: Model, rule: Rule, unseen: list[Fusion]) -> list[Fusion]:
         ]
         if any(fusion in unseen for _, fusion in own):
             unseen = [fusion for fusion in unseen if fusion not in [seen for _, seen in own]]
-            proto = Inserter(model, SCHEME).insert(placement, ranges)
+            proto = Inserter(model, scheme).insert(placement, ranges)
             plan = ENGINE.compile(proto, model.base_dir).plan()
             for layer, _ in own:
                 assert is_executed(layer, plan)
