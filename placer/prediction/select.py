@@ -165,8 +165,11 @@ def _format(scheme: Scheme, scale: Scale) -> str:
 
 
 def _has_zero_point(graph: Graph, ranges: Ranges, types: Mapping[str, str], scale: Scale) -> bool:
-    """Whether one scale has a zero point other than 0: uint8 has if its tensors go below 0."""
-    signed = [t for t in scale.tensors if types.get(t) == "int8" and t in ranges]
+    """Whether one scale has a zero point other than 0, in the type that its reader gets.
+
+    uint8 has one if its tensors go below 0, but 128 less where a reader makes int8 of it.
+    """
+    signed = [t for t in scale.tensors if (scale.signed or types.get(t) == "int8") and t in ranges]
     if signed:
         return any(not _is_symmetric(ranges[tensor]) for tensor in signed)
     return min(_low(graph, ranges, tensor) for tensor in scale.tensors) < 0

@@ -81,23 +81,34 @@ def test_activations_behind_a_pair(act: str, zero: int, tmp_path: Path, without_
 PRODUCT = """
 <ir_version: 8, opset_import: ["": 17]>
 g (float[1,24,64] x, float[1,64,24] v) => (float[1,24,24] y)
-<float s = {0.05}, float u = {0.03}, int8 z = {ZERO}> {
+<float s = {0.05}, float u = {0.03}, FIRST, SECOND> {
   [tanh] t = Tanh(x)
-  [q0] t8 = QuantizeLinear(t, s, z)
-  [dq0] td = DequantizeLinear(t8, s, z)
-  [q1] v8 = QuantizeLinear(v, u, z)
-  [dq1] vd = DequantizeLinear(v8, u, z)
+  [q0] t8 = QuantizeLinear(t, s, a)
+  [dq0] td = DequantizeLinear(t8, s, a)
+  [q1] v8 = QuantizeLinear(v, u, b)
+  [dq1] vd = DequantizeLinear(v8, u, b)
   [product] y = MatMul(td, vd)
 }
 """
 
 
-@pytest.mark.parametrize(("zero", "written"), [(0, "int8"), (3, "float")])
+# OpenVINO makes int8 of a second operand that is uint8, whose zero point then is 128 less.
+@pytest.mark.parametrize(
+    ("first", "second", "written"),
+    [
+        ("int8 a = {0}", "int8 b = {0}", "int8"),
+        ("int8 a = {3}", "int8 b = {3}", "float"),
+        ("int8 a = {0}", "uint8 b = {128}", "int8"),
+        ("uint8 a = {0}", "int8 b = {0}", "uint8"),
+        ("uint8 a = {0}", "uint8 b = {0}", "float"),
+    ],
+)
 def test_a_product_of_activations_reads_integers_that_have_no_zero_point(
-    zero: int, written: str, tmp_path: Path
+    first: str, second: str, written: str, tmp_path: Path
 ):
     path = tmp_path / "product.onnx"
-    onnx.save(onnx.parser.parse_model(PRODUCT.replace("ZERO", str(zero))), path)
+    text = PRODUCT.replace("FIRST", first).replace("SECOND", second)
+    onnx.save(onnx.parser.parse_model(text), path)
     plan = built(path)
     assert computed(placer.explain(path, pack="openvino").explanation.plan) == computed(plan)
     assert (frozenset({"tanh"}), frozenset({written})) in computed(plan)
