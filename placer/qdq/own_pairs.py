@@ -97,7 +97,7 @@ def signed_apart(
         if edge.tensor in model.constants:
             return edge.node not in products
         integers = _integers(pair)
-        if _is_reshaped(graph.by_name.get(edge.node), graph):
+        if _is_reshaped(edge, graph, model):
             return False
         return read[integers] > 1 or integers in outputs or integers not in written
 
@@ -123,24 +123,24 @@ def signed_apart(
     return placement, OwnPairs(pairs.ranges, types)
 
 
-def _is_reshaped(product: Node | None, graph: Graph) -> bool:
-    """Whether a MatMul of more than two dimensions and a bias become a Gemm between Reshapes.
+def _is_reshaped(edge: Edge, graph: Graph, model: ExtractedModel) -> bool:
+    """Whether the MatMul that reads ``edge`` becomes a Gemm with its bias, behind a Reshape of it.
 
+    That is so for a first operand of more than two dimensions, where no pair is before the bias.
     Source: ONNX Runtime's matmul_add_fusion.cc.
     """
-    if product is None or product.op != "MatMul" or product.inputs[0] in graph.open_tensors:
+    product = graph.by_name.get(edge.node)
+    if product is None or product.op != "MatMul" or edge.input_index:
+        return False
+    if product.inputs[0] in graph.open_tensors:
         return False
     readers = graph.edges_of(product.outputs[0])
-    add = graph.by_name.get(readers[0].node) if len(readers) == 1 else None
-    ranks = [len(graph.type_of(tensor).shape or ()) for tensor in product.inputs]
-    return (
-        add is not None
-        and add.op == "Add"
-        and ranks[0] > _MATRIX == ranks[1]
-        and any(
-            t in graph.initializers and len(graph.type_of(t).shape or ()) == 1 for t in add.inputs
-        )
-    )
+    if len(readers) != 1 or readers[0] in model.pairs or graph.by_name[readers[0].node].op != "Add":
+        return False
+    data, weight = (graph.type_of(tensor).shape or () for tensor in product.inputs)
+    others = [t for t in graph.by_name[readers[0].node].inputs if t not in product.outputs]
+    bias = graph.type_of(others[0]).shape if others else None
+    return len(data) > _MATRIX == len(weight) and bias == (weight[-1],)
 
 
 def _integers(pair: NodeProto) -> str:

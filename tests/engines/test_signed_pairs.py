@@ -112,18 +112,34 @@ g (float[1,9,32] x) => (float[1,9,32] y)
 """
 
 
-def test_products_with_a_bias_read_int8_of_several_readers(tmp_path: Path):
-    rng, proto = np.random.default_rng(0), onnx.parser.parse_model(ROWS)
+PAIRED = ROWS.replace(
+    "[add1] a1 = Add(m1,",
+    "[q3] j3 = QuantizeLinear(m1, s, z) [dq3] e3 = DequantizeLinear(j3, s, z) [add1] a1 = Add(e3,",
+).replace(
+    "[add2] a2 = Add(m2,",
+    "[q4] j4 = QuantizeLinear(m2, s, z) [dq4] e4 = DequantizeLinear(j4, s, z) [add2] a2 = Add(e4,",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "bias", "is_gemm"),
+    [(ROWS, 32, True), (PAIRED, 32, False), (ROWS, 1, False)],
+    ids=["a bias", "behind a pair", "a bias of one element"],
+)
+def test_products_with_a_bias_read_int8_of_several_readers(
+    tmp_path: Path, text: str, bias: int, is_gemm: bool
+):
+    rng, proto = np.random.default_rng(0), onnx.parser.parse_model(text)
     weight = rng.integers(-127, 128, (32, 32)).astype(np.int8)
-    bias = rng.normal(size=32).astype(np.float32)
     proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    proto.graph.initializer.append(numpy_helper.from_array(bias, "bias"))
+    values = rng.normal(size=bias).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(values, "bias"))
     path = tmp_path / "rows.onnx"
     onnx.save(proto, path)
     predicted = placer.explain(path, pack="onnxruntime").explanation.plan
     built = OnnxRuntimeEngine().compile(proto, tmp_path).plan()
     assert computed(predicted) == computed(built)
-    assert (frozenset({"matmul1", "add1"}), ("uint8",)) in computed(built)
+    assert ((frozenset({"matmul1", "add1"}), ("uint8",)) in computed(built)) == is_gemm
 
 
 def test_no_layer_reads_fp8(tmp_path: Path):
