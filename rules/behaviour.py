@@ -100,6 +100,12 @@ class Behaviour(Strict):
         "kernels `read` them, or they are `converted` to uint8 where one DequantizeLinear alone "
         "reads them, and read by no integer kernel elsewhere.",
     )
+    other_formats: Literal["read", "moved"] = Field(
+        default="read",
+        description="What becomes of activations in another 8-bit type than the scheme's, such as "
+        "FP8: layouts that have the format `read` them, or they are `moved` by nodes that move "
+        "elements and read by no other.",
+    )
     bodies: Literal["float", "entered"] = Field(
         default="float",
         description="Whether rules look into the bodies of If, Loop and Scan: `entered` where the "

@@ -209,7 +209,7 @@ def _bind_outputs(step: Step, outputs: tuple[str, ...], tensors: Tensors) -> boo
     """Bind the outputs; outputs beyond those that the pattern names are not looked at."""
     for position, (name, variadic) in enumerate(step.outputs):
         taken = outputs[position:] if variadic else outputs[position : position + 1]
-        if not taken:
+        if not taken and not variadic:
             return False
         if name is not None:
             bound = tuple([tensor for tensor in taken if tensor])

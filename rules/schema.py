@@ -45,7 +45,7 @@ class NodePattern(Strict):
     )
     output: OutputNames = Field(
         description="Name of the first output, or a list of names, one per output: `_` binds "
-        "nothing, `ys*` takes all that remain (Split)."
+        "nothing, `ys*` takes all that remain, if any do (Split)."
     )
     optional: bool = Field(
         default=False,

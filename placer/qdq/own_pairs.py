@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 from onnx import NodeProto, TensorProto, numpy_helper
 
-from placer.graph import Edge, Graph, Node
+from placer.graph import Edge, Graph
 from placer.graph.external_data import is_external
 from placer.qdq.extract import ExtractedModel
 from placer.quantization import Format, Placement, Range, Ranges
 from placer.quantization.placement import ScaleGroup
 from placer.quantization.ranges import union
-from placer.quantization.scheme import MOVED_FORMATS
+from placer.quantization.scheme import MOVED_FORMATS, foreign_format
 
 _LEVELS: Mapping[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255),
@@ -26,8 +25,6 @@ _LEVELS: Mapping[int, tuple[int, int]] = {
 _OF_SHAPES = frozenset({"Shape", "Size"})  # Constants, which read nothing.
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _MATRIX = 2  # Dimensions.
-# A format of its own: no layer reads it beside the scheme's.
-_UNREAD = cast(Format, "int8")
 
 
 @dataclass(frozen=True)
@@ -112,9 +109,9 @@ def signed_apart(
         for edge in group.edges:
             dtype = model.dtypes[edge]
             is_apart = edge in model.axes and edge.tensor not in model.constants
-            is_apart = is_apart or dtype in MOVED_FORMATS
-            moved = cast(Format, dtype) if is_apart else group.format
-            formats.setdefault(_UNREAD if edge in left else moved, set()).add(edge)
+            is_apart = is_apart or edge in left or dtype in MOVED_FORMATS
+            chosen = foreign_format(dtype) if is_apart else group.format
+            formats.setdefault(chosen, set()).add(edge)
         groups.update(
             ScaleGroup(frozenset(edges), chosen, group.variant) for chosen, edges in formats.items()
         )

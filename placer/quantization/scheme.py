@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,14 @@ MOVED_FORMATS: Final = frozenset({"int4", "uint4", "int16", "uint16"})
 Format = Literal["float8e4m3fn"]
 # Zero point 0 everywhere: uint8 where nothing is negative, which has twice the steps there.
 INT8_OR_UINT8 = "int8-or-uint8"
+
+
+def foreign_format(dtype: str) -> Format:
+    """The type of pairs of a file as a format of theirs, though no site can be quantized to it.
+
+    Pairs in it have nothing to do with those of the scheme: no kernel reads both.
+    """
+    return cast(Format, dtype)
 
 
 class Scheme(BaseModel):

@@ -593,9 +593,14 @@ def kernel(name: str, given: str, *made: str) -> str:
         (kernel("CastMulMulMinMaxRounCast", "Int8", "Int8"), "requantize"),
         (kernel("CastMulConcConcCast", "", "Half"), "dequantize"),
         (kernel("MulMinMaxRounCastAdd", "Half", "Half"), "compute"),
+        (kernel("AddResh", "Half", "Half"), "reformat"),
+        (kernel("ReshTranResh", "Half", "Half"), "reformat"),
+        (kernel("AddReluResh", "Half", "Half"), "compute"),
     ],
 )
-def test_kernels_of_no_node_that_only_round_are_conversions(write: Save, line: str, kind: str):
+def test_kernels_of_no_node_that_only_round_or_store_are_conversions(
+    write: Save, line: str, kind: str
+):
     assert [layer.kind for layer in read_plan(write(line)).layers] == [kind]
 
 

@@ -41,6 +41,16 @@ SHARED_PAIRS = [
     (Edge("w", "conv", 1),),
     (Edge("r", "join", 0), Edge("x", "join", 1), Edge("y", "", 0)),
 ]
+ROW = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,1,1] w = {1}> {
+  [conv] c = Conv(x, w)
+  [act] a = Relu(c)
+  [act2] r = Relu(a)
+  [last] y = Tanh(r)
+}
+"""
+LONG_ROW = ROW.replace("Relu(a)", "Relu(b)").replace("[act2]", "[act1] b = Relu(a)\n  [act2]")
+ROW_PAIRS = [(Edge("x", "conv", 0),), (Edge("w", "conv", 1),), BEHIND]
 TURNED = """
 g (float[1,16,8,8] x) => (float[1,8,8,16] y) {
   [turn] t = Transpose<perm = [0, 2, 3, 1]>(x)
@@ -116,6 +126,7 @@ def reading_integers(plan: Plan) -> set[frozenset[str]]:
         (READ_FIRST.format(act="Relu(c)"), [*READS, BEHIND], 0),
         (LEAVES.format(act="Relu(c)"), [*READS, BEHIND], 0),
         (SHARED, SHARED_PAIRS, 1),
+        (ROW, ROW_PAIRS, 1),
         (TURNED, TURNED_PAIRS, 1),
         (TWO_TURNS, [(Edge("t", "last", 0),)], 1),
         (SQUARE_TURNS, [(Edge("x", "heads", 0),)], 1),
@@ -140,6 +151,7 @@ def reading_integers(plan: Plan) -> set[frozenset[str]]:
         "the product is read before the Relu, too",
         "the product is a graph output, too",
         "a pair covers more than the Clip leaves",
+        "a pair follows two Relus",
         "pairs given apart have the same numbers",
         "two Transposes",
         "two Transposes of a cube behind a pair",
@@ -165,6 +177,11 @@ def test_layers_of_integers(
         computing = [x for x in plan.layers if x.kind == "compute" and "uint8" in x.output_types]
         assert len(computing) == integers
     assert reading_integers(predicted) == reading_integers(built)
+
+
+def test_a_conv_before_three_relus_computes_in_float(tmp_path: Path):
+    predicted, built = plans(LONG_ROW, ROW_PAIRS, tmp_path)
+    assert reading_integers(predicted) == reading_integers(built) == set()
 
 
 def test_bounds_are_those_of_constants_and_attributes():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from placer.plan.dtypes import dtype_name, is_float, is_quantized, port_of_onnx_type
 from placer.plan.plan import Kind, Layer, Port
 from placer.plan.readers.tensorrt_inspector import NO_OPS, conversion_kind
-from placer.plan.readers.tensorrt_names import COPY, PAIR, TURNED
+from placer.plan.readers.tensorrt_names import COPY, PAIR, STORED_OTHERWISE
 
 
 def logged_layers(text: str) -> Iterator[Layer]:
@@ -34,7 +34,7 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
     """The kind by types and, of generated kernels, by name: Q/DQ nodes are not told."""
     if layer.op.casefold() in NO_OPS:
         return "no-op"
-    if COPY.match(layer.name) or (not layer.nodes and TURNED.match(layer.name)):
+    if COPY.match(layer.name) or (not layer.nodes and STORED_OTHERWISE.match(layer.name)):
         return "reformat"
     if not layer.nodes and not inputs and _CONSTANT.match(layer.name):
         return "dequantize"

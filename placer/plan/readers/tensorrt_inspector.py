@@ -13,7 +13,7 @@ from placer.plan.plan import Kind, Layer, Plan, Port
 from placer.plan.readers.tensorrt_names import (
     COPY,
     PAIR,
-    TURNED,
+    STORED_OTHERWISE,
     is_compute_node,
     metadata_nodes,
     name_parts,
@@ -93,7 +93,7 @@ def _inspector_layer(entry: Mapping[str, Any], where: str) -> Layer:
     names = metadata_nodes(str(entry.get("Metadata", ""))) or name_parts(name)
     nodes, pairs = _nodes_and_pairs(name, names, origin)
     kind = _kind(op, origin, nodes, pairs, inputs, outputs)
-    if kind == "compute" and not nodes and (COPY.match(name) or TURNED.match(name)):
+    if kind == "compute" and not nodes and (COPY.match(name) or STORED_OTHERWISE.match(name)):
         kind = "reformat"
     return Layer(name, op, nodes, inputs, outputs, kind, _activation(entry))
 

@@ -14,7 +14,7 @@ PAIR = re.compile(
 # Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.
 COPY = re.compile(r"__myl_((Cast|Move)+)_myl\d+_\d+$")  # Casts or moves what a layer computed.
 # Of no node: a map is stored otherwise, and the bias of the product that wrote it added on the way.
-TURNED = re.compile(r"__myl_(Add)?(Tran|Resh)+_myl\d+_\d+$")
+STORED_OTHERWISE = re.compile(r"__myl_(Add)?(Tran|Resh)+_myl\d+_\d+$")
 
 
 def split_format(phrase: str) -> tuple[str, str]:

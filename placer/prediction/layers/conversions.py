@@ -146,13 +146,12 @@ class BuildTarget:
         """Whether zero points keep a layer from being built that would read or absorb pairs."""
         if self.has_zero_point is None or claim.fusion.inputs == FLOAT:
             return False
-        edges = claim.paired if claim.fusion.symmetric else claim.demanded
-        for edge in edges:
+        every = claim.fusion.symmetric
+        for edge in claim.paired if every else self.symmetric.intersection(claim.demanded):
             scale = form.last(edge)
-            if scale is None or not (claim.fusion.symmetric or edge in self.symmetric):
+            if scale is None or not (every or self.integer_of(edge.tensor, scale) == "int8"):
                 continue
-            is_signed = self.integer_of(edge.tensor, scale) == "int8"
-            if (claim.fusion.symmetric or is_signed) and self.has_zero_point(scale):
+            if self.has_zero_point(scale):
                 return True
         return False
 

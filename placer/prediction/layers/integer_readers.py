@@ -10,6 +10,8 @@ from placer.prediction.layers.claims import ANY, FLOAT, Claim
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.motion import NormalForm, Passage, Scale
 
+Refuses = Callable[[Claim, NormalForm], bool]
+
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
@@ -37,7 +39,7 @@ class IntegerReader:
     bare: tuple[Edge, ...] = ()
     claim: Claim | None = None
 
-    def takes(self, form: NormalForm, refuses: Callable[[Claim, NormalForm], bool]) -> bool:
+    def takes(self, form: NormalForm, refuses: Refuses) -> bool:
         """Whether it does; ``refuses``: see ``BuildTarget``."""
         scales = form.scales
         if any(e not in scales for e in self.paired) or any(e in scales for e in self.bare):
@@ -72,22 +74,37 @@ def find_integer_readers(
     return {edge: tuple(integer_readers) for edge, integer_readers in readers_of.items()}
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class ReadEdges:
+    """How edges of a region are read.
+
+    ``readers``: what may take their integers. ``verdicts``: what is known of edges, whether they
+    are read as integers. ``refuses``: see ``BuildTarget``.
+    """
+
+    form: NormalForm
+    readers: IntegerReaders
+    verdicts: Mapping[Edge, bool | None]
+    refuses: Refuses
+
+    def are_integers(self, edge: Edge) -> bool:
+        """Whether an edge with a pair is read as integers."""
+        if self.verdicts.get(edge) is False:
+            return False
+        return any(one.takes(self.form, self.refuses) for one in self.readers.get(edge, ()))
+
+
 def rounded(
-    candidate: LayerCandidate,
-    form: NormalForm,
-    integer_readers: IntegerReaders,
-    verdicts: Mapping[Edge, bool | None],
-    has_zero_point: Callable[[Scale], bool],
-    refuses: Callable[[Claim, NormalForm], bool],
+    candidate: LayerCandidate, read: ReadEdges, has_zero_point: Callable[[Scale], bool]
 ) -> Rounded:
-    """What a layer rounds to by itself.
+    """What a layer rounds to by itself; ``has_zero_point``: of a scale, whether that is not 0.
 
     Where all that reads a tensor through a pair reads floats and the zero point is 0, OpenVINO
     makes Q and DQ one FakeQuantize (LPT's FuseMultiplyToFakeQuantizeTransformation), which the
     layer before takes along. A kernel of element-wise nodes takes both along in any case, and
     writes floats for those who read floats. Plans of OpenVINO 2026.4.1.
     """
-    claim = candidate.claim
+    claim, form = candidate.claim, read.form
     fusion = None if claim is None else claim.fusion
     if claim is not None and claim.fusion.outputs == "same" and claim.demanded:
         return NO_ROUNDED
@@ -102,26 +119,11 @@ def rounded(
     for key, edges in edges_of.items():
         if any(edge in form.second for edge in edges):
             continue
-        floats = [
-            edge for edge in edges if not _is_taken(edge, form, integer_readers, verdicts, refuses)
-        ]
+        floats = [edge for edge in edges if not read.are_integers(edge)]
         rounds = is_pointwise or not is_kernel or not has_zero_point(key[1])
         if len(floats) == len(edges):
-            if rounds or all(verdicts.get(edge) is False for edge in edges):
+            if rounds or all(read.verdicts.get(edge) is False for edge in edges):
                 alone.add(key)
         elif floats and is_pointwise:
             besides.add(key)
     return Rounded(frozenset(alone), frozenset(besides))
-
-
-def _is_taken(
-    edge: Edge,
-    form: NormalForm,
-    integer_readers: IntegerReaders,
-    verdicts: Mapping[Edge, bool | None],
-    refuses: Callable[[Claim, NormalForm], bool],
-) -> bool:
-    """Whether an edge with a pair is read as integers."""
-    if verdicts.get(edge) is False:
-        return False
-    return any(one.takes(form, refuses) for one in integer_readers.get(edge, ()))

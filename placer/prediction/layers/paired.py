@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.claims import FLOAT, Claim
 from placer.prediction.layers.conversions import BuildTarget
-from placer.prediction.layers.integer_readers import NO_ROUNDED, rounded
+from placer.prediction.layers.integer_readers import NO_ROUNDED, ReadEdges, rounded
 from placer.prediction.layers.layer_candidate import LayerCandidate, Written
 from placer.prediction.layers.layer_types import CONVS
 from placer.prediction.layers.motion import NormalForm, Scale, Scales
@@ -71,9 +71,12 @@ def _decide(
     form = NormalForm(_given(asked.edges, scales), _given(asked.linked, second))
     decided: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
     shifts = target.has_zero_point
-    candidates = region.candidates(form, shifts or _always, target.exceeds, target.refuses)
+    candidates = region.candidates(
+        form, shifts or _always, target.exceeds, partial(_refuses, target)
+    )
     shifts = shifts or _never
     verdicts = _verdicts(region, candidates.values(), form, shifts) if target.rounds_alone else {}
+    read = ReadEdges(form, region.integer_readers, verdicts, target.refuses)
     moved = _moved(candidates.values(), form)
     for position, candidate in candidates.items():
         chains: tuple[Scales, ...] = tuple(map(form.chain, candidate.reads))
@@ -82,14 +85,7 @@ def _decide(
         feeds = _feeds_float_conv(target, candidate, form)
         found_rounded = NO_ROUNDED
         if target.rounds_alone:
-            found_rounded = rounded(
-                candidate,
-                form,
-                region.integer_readers,
-                verdicts,
-                shifts,
-                target.refuses,
-            )
+            found_rounded = rounded(candidate, read, shifts)
         decided[position] = paired(
             candidate,
             chains,
@@ -103,6 +99,17 @@ def _decide(
             _chained(target, candidate, form),
         )
     return decided
+
+
+def _refuses(target: BuildTarget, candidate: LayerCandidate, form: NormalForm) -> bool:
+    """Whether zero points or formats keep a layer from being built."""
+    claim = candidate.claim
+    if claim is None:
+        return False
+    if target.refuses(claim, form):
+        return True
+    moves_alone = target.behaviour.other_formats == "moved" and bool(claim.demanded)
+    return moves_alone and candidate.reads_another_format(form)
 
 
 def _chained(target: BuildTarget, candidate: LayerCandidate, form: NormalForm) -> Scale | None:

@@ -100,12 +100,12 @@ class Region:
         form: NormalForm,
         has_zero_point: Callable[[Scale], bool],
         exceeds: Exceeds | None = None,
-        refuses: Callable[[Claim, NormalForm], bool] | None = None,
+        refuses: Callable[[LayerCandidate, NormalForm], bool] | None = None,
     ) -> dict[int, LayerCandidate]:
         """What the engine builds, by position; see ``BuildTarget``."""
         kept = frozenset() if exceeds is None else self._before_kept_clamps(form, exceeds)
         if refuses is not None:
-            kept |= {c for c in self.claimed if c.claim is not None and refuses(c.claim, form)}
+            kept |= {candidate for candidate in self.claimed if refuses(candidate, form)}
         chosen = self._chosen(form, kept)
         apart = taken_apart(chosen, form) | behind_sums(chosen, form)
         if apart:
@@ -132,10 +132,7 @@ class Region:
         return chosen
 
     def _before_kept_clamps(self, form: NormalForm, exceeds: Exceeds) -> frozenset[LayerCandidate]:
-        """Those that rest on a Q's doing what a Relu or Clip does, where it does not.
-
-        Also those that read integers of another format than the scheme's.
-        """
+        """Those that rest on a Q's doing what a Relu or Clip does, where it does not."""
         return frozenset(
             candidate
             for candidate in self.claimed
@@ -145,7 +142,6 @@ class Region:
                 for scale, bounds in candidate.clamped_scales(form)
             )
             or _is_held_back(candidate, candidate.claim, form, exceeds)
-            or candidate.reads_another_format(form)
         )
 
     def _chosen(
