@@ -173,7 +173,8 @@ def explain(
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
     ``signed_products``: whether the processor that will run the model has products of two int8
-    operands (AMX-INT8, AVX-VNNI-INT8), where the pack asks; by default as the fit's, or this machine's.
+    operands (AMX-INT8, AVX-VNNI-INT8), where the pack asks; by default as the fit says, or as this
+    machine's.
 
     Raises InputError for wrong input.
     """
