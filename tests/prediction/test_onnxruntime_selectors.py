@@ -50,6 +50,15 @@ g (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,1,1] w = {1}> {
 }
 """
 LONG_ROW = ROW.replace("Relu(a)", "Relu(b)").replace("[act2]", "[act1] b = Relu(a)\n  [act2]")
+GEMM = ROW.replace("[1,16,8,8]", "[4,16]").replace("[16,16,1,1]", "[16,16]").replace("Conv", "Gemm")
+WHERE = """
+g (float[1,9,16] x, float[1,9,16] z, bool[1,9,16] c) => (float[1,9,16] y) {
+  [where] w = Where(c, x, z)
+  [act] r = Relu(w)
+  [last] y = Tanh(r)
+}
+"""
+WHERE_PAIRS = [(Edge("x", "where", 1),), (Edge("z", "where", 2),), BEHIND]
 ROW_PAIRS = [(Edge("x", "conv", 0),), (Edge("w", "conv", 1),), BEHIND]
 TURNED = """
 g (float[1,16,8,8] x) => (float[1,8,8,16] y) {
@@ -127,6 +136,8 @@ def reading_integers(plan: Plan) -> set[frozenset[str]]:
         (LEAVES.format(act="Relu(c)"), [*READS, BEHIND], 0),
         (SHARED, SHARED_PAIRS, 1),
         (ROW, ROW_PAIRS, 1),
+        (GEMM, ROW_PAIRS, 1),
+        (WHERE, WHERE_PAIRS, 1),
         (TURNED, TURNED_PAIRS, 1),
         (TWO_TURNS, [(Edge("t", "last", 0),)], 1),
         (SQUARE_TURNS, [(Edge("x", "heads", 0),)], 1),
@@ -152,6 +163,8 @@ def reading_integers(plan: Plan) -> set[frozenset[str]]:
         "the product is a graph output, too",
         "a pair covers more than the Clip leaves",
         "a pair follows two Relus",
+        "a pair follows two Relus of a Gemm",
+        "a pair follows the Relu of a Where",
         "pairs given apart have the same numbers",
         "two Transposes",
         "two Transposes of a cube behind a pair",
