@@ -85,9 +85,18 @@ def signed_apart(
     moves past the first of these is its own.
     """
     shapes = {node.name for node in model.nodes if node.op in _OF_SHAPES}
-    read = Counter(_integers(pair) for edge, pair in model.pairs.items() if edge.node not in shapes)
     outputs = {value.name for value in model.proto.graph.output}
-    written = {n.output[0] for n in model.proto.graph.node if n.op_type == "QuantizeLinear"}
+    # Equal Qs are one, as ONNX Runtime eliminates common subexpressions.
+    written = {
+        node.output[0]: tuple(node.input)
+        for node in model.proto.graph.node
+        if node.op_type == "QuantizeLinear"
+    }
+    read = Counter(
+        written.get(_integers(pair))
+        for edge, pair in model.pairs.items()
+        if edge.node not in shapes
+    )
     products = {node.name for node in model.nodes if node.op in _PRODUCTS}
 
     def is_left(edge: Edge, pair: NodeProto) -> bool:
@@ -96,7 +105,8 @@ def signed_apart(
         integers = _integers(pair)
         if _is_reshaped(edge, graph, model):
             return False
-        return read[integers] > 1 or integers in outputs or integers not in written
+        is_written = integers in written and integers not in outputs
+        return not is_written or read[written[integers]] > 1
 
     left = {
         edge

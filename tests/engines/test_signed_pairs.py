@@ -41,6 +41,12 @@ TWICE = (
     f"{RELU.replace(' y =', ' p =')} [q3] l = QuantizeLinear(p, s, z) "
     "[dq3] m = DequantizeLinear(l, s, z) [add] a = Add(m, e) [tanh] n = Tanh(m) [sum] y = Add(a, n)"
 )
+DEDICATED = (
+    "[relu] r = Relu(c) [q2] j = QuantizeLinear(r, s, z) [dq2] e = DequantizeLinear(j, s, z) "
+    "[q3] k2 = QuantizeLinear(r, s, z) [dq3] e2 = DequantizeLinear(k2, s, z) "
+    "[weight2] f2 = DequantizeLinear(w, t, v) [conv2] p = Conv<pads = [1, 1, 1, 1]>(e, f2, bias) "
+    "[add] y = Add(p, e2)"
+)
 HALF = "[dq] d = DequantizeLinear(x, s, z)"
 
 
@@ -73,6 +79,7 @@ def computed(plan: Plan) -> Counter[tuple[frozenset[str], tuple[str, ...]]]:
         (HEAD, RELU, 0),
         (HEAD, RELU, -128),
         (HEAD, SHARED, -128),
+        (HEAD, DEDICATED, -128),
         (HEAD, TWICE, -128),
         (HEAD, BIASED, 0),
         (HALF, RELU, 0),
@@ -82,6 +89,7 @@ def computed(plan: Plan) -> Counter[tuple[frozenset[str], tuple[str, ...]]]:
         "a Relu stays",
         "a Relu goes",
         "read twice",
+        "a pair for each of two readers",
         "read and written for two",
         "a constant beside it",
         "it enters the graph",
