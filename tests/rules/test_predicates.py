@@ -268,7 +268,8 @@ def test_a_variadic_output_takes_all_that_remain():
         ("[p, q, s]", {"p": ("l",), "q": ("m",), "s": ("r",)}),
         ("[_, q]", {"q": ("m",)}),
         ("p", {"p": ("l",)}),
-        ("[p, q, s, 'none*']", None),  # there is no fourth output
+        ("[p, q, s, 'none*']", {"p": ("l",), "q": ("m",), "s": ("r",), "none": ()}),
+        ("[p, q, s, none]", None),  # there is no fourth output
     ],
 )
 def test_outputs_are_named_in_order(outputs: str, bound: dict[str, tuple[str, ...]] | None):
