@@ -145,7 +145,7 @@ def _is_reshaped(edge: Edge, graph: Graph, model: ExtractedModel) -> bool:
     if len(readers) != 1 or readers[0] in model.pairs or graph.by_name[readers[0].node].op != "Add":
         return False
     data, weight = (graph.type_of(tensor).shape or () for tensor in product.inputs)
-    others = [t for t in graph.by_name[readers[0].node].inputs if t not in product.outputs]
+    others = [t for t in graph.by_name[readers[0].node].inputs if t in graph.initializers]
     bias = graph.type_of(others[0]).shape if others else None
     return len(data) > _MATRIX == len(weight) and bias == (weight[-1],)
 
