@@ -26,7 +26,7 @@ def installed_copy(session: nox.Session) -> Path:
     mypy and import-linter can follow in an installed copy only. The sources are copied first:
     setuptools would otherwise leave ``build/`` in the checkout, and install what an older one held.
     """
-    sources = Path(session.create_tmp()) / "sources"
+    sources = Path(session.create_tmp()).resolve() / "sources"  # Sessions change the folder.
     target = sources.with_name("installed")
     for folder in (sources, target):
         shutil.rmtree(folder, ignore_errors=True)
