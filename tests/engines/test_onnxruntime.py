@@ -17,7 +17,7 @@ from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.select import select_engine
 from placer.errors import InputError, RunError
 from placer.graph import Edge, Graph
-from placer.model import load_model
+from placer.model import Model, load_model
 from placer.plan import Layer, Plan
 from placer.qdq import Inserter
 from placer.quantization import Placement
@@ -299,13 +299,18 @@ g (float[1,64,16] x, float[1,16,8,8] z) => (float[1,16,8,8] y)
 """
 
 
+def built_plan(model: Model, pairs: list[Edge], activations: set[str]) -> Plan:
+    """What is built with ``pairs``; ``activations``: their tensors that are no weights."""
+    scheme = PACK.manifest.scheme
+    ranges = calibrate(model, activations, synthetic_dataset(model, 1, 0))
+    candidate = Inserter(model, scheme).insert(Placement.of(pairs), ranges.ranges("minmax", scheme))
+    return OnnxRuntimeEngine().compile(candidate, model.base_dir).plan()
+
+
 def test_transposes_to_another_layout_are_not_one_that_was_moved(save: Save):
     model = load_model(save(BESIDE_LAYOUTS))
     pairs = [Edge("z", "conv1", 0), Edge("w", "conv1", 1), Edge("c", "add1", 1)]
-    scheme = PACK.manifest.scheme
-    ranges = calibrate(model, {"z", "c"}, synthetic_dataset(model, 1, 0))
-    candidate = Inserter(model, scheme).insert(Placement.of(pairs), ranges.ranges("minmax", scheme))
-    plan = OnnxRuntimeEngine().compile(candidate, model.base_dir).plan()
+    plan = built_plan(model, pairs, {"z", "c"})
     # ONNX Runtime calls the first "Transpose", and those around the Conv "Transpose_token_1".
     turned = [layer for layer in plan.layers if layer.op == "Transpose"]
     assert [layer.nodes for layer in turned if layer.kind == "compute"] == [("move1",)]
@@ -327,10 +332,7 @@ g (float[1,9,32] x) => (float[1,4,9,8] y)
 def test_a_gemm_of_integers_covers_its_bias_and_the_reshape_behind_it_is_a_layer(save: Save):
     model = load_model(save(GEMM))
     pairs = [Edge("x", "matmul1", 0), Edge("w", "matmul1", 1), Edge("y", "", 0)]
-    scheme = PACK.manifest.scheme
-    ranges = calibrate(model, {"x", "y"}, synthetic_dataset(model, 1, 0))
-    candidate = Inserter(model, scheme).insert(Placement.of(pairs), ranges.ranges("minmax", scheme))
-    plan = OnnxRuntimeEngine().compile(candidate, model.base_dir).plan()
+    plan = built_plan(model, pairs, {"x", "y"})
     assert [layer.nodes for layer in plan.of_kind("compute")] == [
         ("add1", "matmul1"),
         ("reshape1",),
