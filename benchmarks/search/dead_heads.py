@@ -22,7 +22,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import combinations
@@ -44,14 +44,19 @@ from benchmarks.search.models import (
     neighbours,
     seed_of,
 )
-from benchmarks.search.rivals import StartedProposer, TpeProposer
+from benchmarks.search.rivals import (
+    QuietestProposer,
+    StartedProposer,
+    TpeProposer,
+    decided_by_default,
+)
 from benchmarks.search.runs import Case, measured_trial, parallel, starts_of
 from placer.common.files import write_text
 from placer.results.result import versions
 from placer.search.landscape.landscape import Landscape
 from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord
-from placer.search.samplers import Proposal, Proposer, RandomProposer
+from placer.search.samplers import Proposer, RandomProposer
 from placer.search.space import Choices
 
 SCHEMES = ("ours", "greedy", "TPE", "random")
@@ -105,42 +110,13 @@ class DeadHeads:
         return 10 * math.log10(max(noise, 1e-12) / self.limit)
 
 
-class GreedyProposer:
-    """The quietest groups by their own noise, as many as hold, then each of the others."""
-
-    def __init__(self, problem: Problem, noise: DeadHeads) -> None:
-        self._space, self._noise = problem.space, noise
-        self._proposals = self._all()
-
-    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
-        """See ``placer.search.samplers.Proposer``."""
-        tried = {trial.placement_id for trial in trials}
-        for choices in self._proposals:
-            if self._space.placement(choices).id not in tried:
-                return Proposal("greedy", choices)
-        return None
-
-    def _all(self) -> Iterator[Choices]:
-        """Asked one by one, so that each knows what the one before found."""
-        floats, defaults = self._space.floats, self._space.defaults
-        names = [g.name for g in self._space.groups if floats[g.name] != defaults[g.name]]
-        own = {name: self._noise.probe({**floats, name: defaults[name]}) for name in names}
-        ranked = sorted(names, key=own.__getitem__)
-        low, high = 0, len(ranked)
-        while low < high:
-            middle = (low + high + 1) // 2
-            choices = {**floats, **{name: defaults[name] for name in ranked[:middle]}}
-            yield choices
-            if self._noise.power(choices) <= self._noise.limit:
-                low = middle
-            else:
-                high = middle - 1
-        best = {**floats, **{name: defaults[name] for name in ranked[:low]}}
-        for name in ranked[low:]:
-            choices = {**best, name: defaults[name]}
-            yield choices
-            if self._noise.power(choices) <= self._noise.limit:
-                best = choices
+def quietest(problem: Problem, noise: DeadHeads) -> Proposer:
+    """Greedy by the noise of each group alone, which is measured first."""
+    space = problem.space
+    floats, defaults = space.floats, space.defaults
+    names = decided_by_default(space)
+    own = {name: noise.probe({**floats, name: defaults[name]}) for name in names}
+    return QuietestProposer(space, own)
 
 
 @dataclass(frozen=True)
@@ -170,7 +146,7 @@ def make_proposer(scheme: str, problem: Problem, seed: int, noise: DeadHeads) ->
         )
     if scheme == "TPE":
         return TpeProposer(space, seed, starts)
-    after = GreedyProposer(problem, noise) if scheme == "greedy" else RandomProposer(space, seed)
+    after = quietest(problem, noise) if scheme == "greedy" else RandomProposer(space, seed)
     return StartedProposer(space, starts, after.propose)
 
 

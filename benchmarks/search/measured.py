@@ -1,9 +1,10 @@
 r"""Ways to search on measured latency: the best placement after 10, 20 and 40 trials.
 
-On ONNX Runtime, OpenVINO or another engine: placer's own search (surrogate), TPE by itself and from
-the placements that placer starts with, greedy by sensitivity, and random. Greedy quantizes groups
-of sites in the order of the noise that each makes alone. Evaluations are trials and noise measured
-beside them; greedy's count towards its budget, placer's are told.
+On ONNX Runtime, OpenVINO or another engine: placer's own search (surrogate); TPE, CMA-ES and local
+search from the placements that placer starts with; greedy by sensitivity, which bisects how many of
+the quietest groups meet the gate; TPE by itself; random; and the region scheme, from nothing and
+from the pack's default (``measured_rivals``). Noise that is measured beside the trials, by placer
+and by greedy, is counted.
 
 Models: the bundled digits network, PP-OCRv4 and networks of public topology (networks/real.py).
 Per model, seed and sampler one study, as ``placer optimize --no-cache`` runs it, under one gate and
@@ -27,8 +28,8 @@ their files are put together:
         --json det-1.json
     python -m benchmarks.search.measured --merge det-*.json --brief --json results.json
 
-``--again`` measures what was found once more, in one process for each model, where the searches
-ran in several.
+Where the searches of a model and a seed ran in several processes, some of the ``--samplers`` in
+each, ``--again`` measures what all of them found in one, with its ``--rounds`` and ``--copies``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,76 +45,29 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from benchmarks.command_line import parser_of, write_json
 from benchmarks.networks.real import NAMES, case
-from benchmarks.search.measured_results import CHECKPOINTS, SAMPLERS, brief, merged, table
+from benchmarks.search.measured_results import brief, merged, table
+from benchmarks.search.measured_rivals import SAMPLERS
+from benchmarks.search.measured_search import Effort, Searched, confirm, search
 from placer.common.shapes import ShapeRange
-from placer.common.statistics import Ratio, paired_ratio
-from placer.engines.base import Compiled
-from placer.optimizer.device_search import Device
+from placer.common.statistics import Ratio
 from placer.optimizer.observer import QuietObserver
-from placer.optimizer.options.request import Preset, Request, Sampler
-from placer.optimizer.outcome.finals import compiled_finalists, contenders, copies_of, race
-from placer.optimizer.search_loop import search as run_search
+from placer.optimizer.options.request import Request
 from placer.optimizer.setup.prepare import prepare
-from placer.optimizer.setup.study_settings import open_study
 from placer.optimizer.setup.task import Task
-from placer.optimizer.setup.trial_setup import TrialSetup, set_up
-from placer.optimizer.trials.proposer import probes_of
-from placer.optimizer.trials.trial import TrialRunner
-from placer.quantization import EMPTY, Placement
+from placer.optimizer.setup.trial_setup import set_up
+from placer.quantization import EMPTY
 from placer.results.result import versions
-from placer.search.proposals.surrogate import seed_proposals
-from placer.search.records import TrialRecord, by_latency
-from placer.search.samplers import Proposal, Proposer, TpeProposer
-from placer.search.space import Choices, Space
+from placer.search.records import TrialRecord
+from placer.search.space import Choices
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 DIGITS_NAME = "digits"
 MODELS = (DIGITS_NAME, *NAMES)
 GATE = "sqnr>=15"
-_OWN: Mapping[str, Sampler] = {"surrogate": "surrogate", "random": "random"}
-
-
-@dataclass(frozen=True)
-class Effort:
-    """``budget``: trials per study. ``rounds`` and ``copies``: of the measurement at the end.
-
-    ``samplers``: some of ``SAMPLERS``, in the order in which they run.
-    """
-
-    first_seed: int
-    seeds: int
-    budget: int
-    samples: int
-    rounds: int
-    copies: int
-    preset: Preset
-    samplers: tuple[str, ...] = SAMPLERS
-
-    @property
-    def checkpoints(self) -> tuple[int, ...]:
-        """Numbers of trials after which the best placement is taken."""
-        return (*(n for n in CHECKPOINTS if n < self.budget), self.budget)
-
-
-@dataclass(frozen=True, eq=False)
-class Searched:
-    """One study. ``best``: choices by checkpoint, None where the float model was the best.
-
-    ``probes``: how often noise was measured beside the trials.
-    """
-
-    sampler: str
-    seed: int
-    seconds: float
-    records: tuple[TrialRecord, ...]
-    stopped: str
-    best: Mapping[int, Choices | None]
-    probes: int
 
 
 @dataclass(frozen=True)
@@ -146,153 +99,6 @@ def make_task(name: str, effort: Effort, gate: str, folder: Path, target: Target
             evaluation_data=str(found.sources["evaluation"]),
         )
     return prepare(request, QuietObserver())
-
-
-def search(task: Task, bench: TrialSetup, sampler: str, seed: int, effort: Effort) -> Searched:
-    """Run one study in a fresh folder, without anything that other runs measured."""
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        known = _OWN.get(sampler, "tpe")
-        request = replace(
-            task.request, sampler=known, seed=seed, budget=effort.budget, output=Path(folder)
-        )
-        own = replace(task, request=request)
-        study = open_study(own)
-        if sampler == known:
-            device = Device(own, bench)
-            stopped = run_search([device], study, QuietObserver(), "interrupted", show).stopped
-            probes = probes_of(study)
-        else:
-            rival, probes = _rival(sampler, own, bench)
-            budget = effort.budget - probes
-            runner = TrialRunner(
-                bench.candidates, bench.evaluator, bench.baseline, own.inputs, own.preset.rounds
-            )
-            stopped = study.run(rival, runner, budget=budget, deadline=None, on_trial=show)
-        records = tuple(study.records())
-    counted = 0 if sampler == "surrogate" else probes
-    best = {}
-    raced: dict[tuple[str, ...], Choices] = {}
-    for n in effort.checkpoints:
-        best[n] = best_of(records[: max(0, n - counted)], task, bench, raced)
-    return Searched(sampler, seed, time.monotonic() - start, records, stopped, best, probes)
-
-
-def show(record: TrialRecord) -> None:
-    """A line for a trial, so that a run that is cut off has told what it found."""
-    ratio = "refused" if record.ratio is None else f"{record.ratio:.3f}"
-    holds = "holds the gate" if record.feasible else "does not hold the gate"
-    print(f"{record.number} {record.kind}: {ratio}, {holds}, {record.seconds:.0f} s", flush=True)
-
-
-def _rival(sampler: str, task: Task, bench: TrialSetup) -> tuple[Proposer, int]:
-    """A search that is not placer's, and how often it has measured noise beside its trials."""
-    space = task.space
-    if sampler == "tpe from the same starts":
-        return Started(space, TpeProposer(space, task.request.seed)), 0
-    budget = task.request.budget or 0
-    groups = list(space.groups)
-    if len(groups) > budget // 2:  # The order of the rest is not known: they come last.
-        groups = groups[: budget // 2]
-    noise = {
-        group.name: bench.noise({**space.floats, group.name: space.defaults[group.name]})
-        for group in groups
-    }
-    return Greedy(space, noise, budget - len(noise)), len(noise)
-
-
-@dataclass(frozen=True, eq=False)
-class Started:
-    """Another search, after the placements that placer starts with."""
-
-    space: Space
-    then: Proposer
-
-    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
-        """See ``Proposer``."""
-        tried = {trial.placement_id for trial in trials}
-        for start in seed_proposals(self.space):
-            if self.space.placement(start.choices).id not in tried:
-                return start
-        return self.then.propose(trials)
-
-
-@dataclass(frozen=True, eq=False)
-class Greedy:
-    """Groups quantized by sensitivity, those that make the least noise first.
-
-    ``noise``: of each group alone. ``trials``: so many numbers of groups are tried, spread evenly
-    from all to none.
-    """
-
-    space: Space
-    noise: Mapping[str, float]
-    trials: int
-
-    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
-        """See ``Proposer``."""
-        names = sorted(self.space.defaults, key=lambda name: self.noise.get(name, math.inf))
-        tried = {trial.placement_id for trial in trials}
-        for count in np.linspace(len(names), 0, self.trials).round().astype(int):
-            chosen = {name: self.space.defaults[name] for name in names[:count]}
-            choices = {**self.space.floats, **chosen}
-            if self.space.placement(choices).id not in tried:
-                return Proposal(f"{count} groups", choices)
-        return None
-
-
-def best_of(
-    records: Sequence[TrialRecord],
-    task: Task,
-    bench: TrialSetup,
-    raced: dict[tuple[str, ...], Choices],
-) -> Choices | None:
-    """The fastest placement that holds the gate, as a run names it; None for the float model.
-
-    Of trials of nearly the same time the fastest by its own was also the luckiest, so the fastest
-    race. ``raced``: winners by placement ids of who raced, which is added to.
-    """
-    quantized = [r for r in by_latency(records) if r.placement_id != EMPTY.id]
-    if not quantized or (quantized[0].ratio or 0.0) >= 1:
-        return None
-    preset = task.preset
-    racing = contenders(quantized, preset.finalists)
-    key = tuple(record.placement_id for record in racing)
-    if key not in raced:
-        field = compiled_finalists(task, bench, racing, copies_of(task, preset.finalists))
-        winner = race(task.engine, field, task.inputs, preset.race_rounds, preset.races)
-        raced[key] = winner.entry.choices
-    return raced[key]
-
-
-def confirm(
-    task: Task, bench: TrialSetup, found: Sequence[Searched], effort: Effort
-) -> dict[str, Ratio]:
-    """Ratio to the float model by placement id.
-
-    Each is measured in the same rounds as the float model, with no other in memory: of 26 sessions
-    the same placement was up to 28% slower than of four.
-    """
-    wanted = {
-        task.space.placement(choices).id: task.space.placement(choices)
-        for searched in found
-        for choices in searched.best.values()
-        if choices is not None
-    }
-    floats = _builds(bench, EMPTY, effort.copies)
-    ratios = {EMPTY.id: Ratio(1.0, 1.0, 1.0, effort.rounds)}
-    for name, placement in wanted.items():
-        models = [*floats, *_builds(bench, placement, effort.copies)]
-        seconds = task.engine.measure(models, task.inputs, effort.rounds)
-        # Where a session's memory lies moves its latency for as long as it lives: see
-        # placer.optimizer.outcome.finals.
-        by_model = seconds.reshape(effort.rounds, 2, effort.copies).mean(axis=2)
-        ratios[name] = paired_ratio(by_model[:, 1], by_model[:, 0])
-    return ratios
-
-
-def _builds(bench: TrialSetup, placement: Placement, copies: int) -> list[Compiled]:
-    return [bench.candidates.compile(placement) for _ in range(copies)]
 
 
 def run_model(
@@ -369,9 +175,10 @@ def _trial(record: TrialRecord) -> dict[str, Any]:
     }
 
 
-def again(paths: Sequence[Path], target: Target) -> dict[str, Any]:
-    """``merged``, with the best of all runs measured in one process for each model."""
+def again(paths: Sequence[Path], target: Target, rounds: int, copies: int) -> dict[str, Any]:
+    """``merged``, with the best of all runs measured in one process."""
     document = merged(paths)
+    document["effort"].update(rounds=rounds, copies=copies)
     effort = Effort(**{**document["effort"], "samplers": tuple(document["effort"]["samplers"])})
     for name, model in document["models"].items():
         with tempfile.TemporaryDirectory() as folder:
@@ -470,7 +277,9 @@ def main() -> None:
     if arguments.merge:
         options = dict(option.split("=", 1) for option in arguments.engine_option)
         target = Target(arguments.engine, options)
-        document = again(arguments.merge, target) if arguments.again else merged(arguments.merge)
+        document = merged(arguments.merge)
+        if arguments.again:
+            document = again(arguments.merge, target, arguments.rounds, arguments.copies)
         write_json(arguments.json, brief(document) if arguments.brief else document)
     else:
         document = run_all(arguments, console)

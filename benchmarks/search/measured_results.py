@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-SAMPLERS = ("surrogate", "tpe", "tpe from the same starts", "greedy", "random")
+from benchmarks.search.measured_rivals import SAMPLERS
+
 CHECKPOINTS = (10, 20, 40)
 
 
@@ -33,13 +34,27 @@ def table(document: Mapping[str, Any]) -> Table:
     checkpoints = [str(n) for n in CHECKPOINTS if n < effort["budget"]] + [str(effort["budget"])]
     for trials in checkpoints:
         drawn.add_column(f"{trials} trials")
+    for column in ("noise measured", "ended"):
+        drawn.add_column(column)
     for name, found in document["models"].items():
         for sampler in document["effort"].get("samplers", SAMPLERS):
             rows = [medians(found, sampler, trials) for trials in checkpoints]
             cells = [f"{middle:.3f} ({least:.3f} to {most:.3f})" for middle, least, most in rows]
-            drawn.add_row(name, sampler, *cells)
+            own = [study for study in found["studies"] if study["sampler"] == sampler]
+            noise = float(np.median([study["evaluations"]["noise"] for study in own]))
+            drawn.add_row(name, sampler, *cells, f"{noise:.0f}", ends(own))
         drawn.add_section()
     return drawn
+
+
+def ends(studies: Sequence[Mapping[str, Any]]) -> str:
+    """How studies ended that did not use their budget: after so many trials, or by an error."""
+    told = []
+    for study in studies:
+        if study["stopped"] != "budget":
+            why = "" if study["stopped"] == "converged" else f" ({study['stopped']})"
+            told.append(f"{study['evaluations']['trials']}{why}")
+    return ", ".join(told)
 
 
 def merged(paths: Sequence[Path]) -> dict[str, Any]:

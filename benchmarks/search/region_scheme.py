@@ -42,7 +42,9 @@ Where it differs, always in its favour but for the first:
 - A placement that was tried already costs no trial; there every scheme is built.
 - A pair on the input of a region takes the weights of its Conv along, as one on a node does there;
   there they stay float and the Conv too.
-- Failed builds, the timing cache, the pattern cache of other runs and resuming have no counterpart.
+- There latency alone counts, and a gate is not known. Here a scheme that misses one is worse than
+  all that meet it, and the worse the more it does; a failed build is the worst.
+- The timing cache, the pattern cache of other runs and resuming have no counterpart.
 """
 
 from __future__ import annotations
@@ -88,6 +90,7 @@ class Point:
 
 
 Scheme = frozenset[Point]
+Cost = tuple[float, float]  # By how much gates are missed, latency.
 
 
 class _Points:
@@ -218,27 +221,27 @@ class RegionProposer:
 
     def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
         """See ``placer.search.samplers.Proposer``; None once all patterns are tuned."""
-        known = {trial.placement_id: trial.ratio for trial in trials}
+        known = {trial.placement_id: _cost(trial) for trial in trials}
         while self._waiting is not None:
-            ratio = known.get(self._space.placement(self._waiting).id)
-            if ratio is None:
+            cost = known.get(self._space.placement(self._waiting).id)
+            if cost is None:
                 return Proposal("region", self._waiting)
-            self._waiting = self._advance(ratio)
+            self._waiting = self._advance(cost)
         return None
 
-    def _advance(self, ratio: float) -> dict[str, str] | None:
+    def _advance(self, cost: Cost) -> dict[str, str] | None:
         try:
-            return self._search.send(ratio)
+            return self._search.send(cost)
         except StopIteration:
             return None
 
-    def _tune_all(self) -> Generator[dict[str, str], float, None]:
-        """Yields choices and is sent their latency."""
+    def _tune_all(self) -> Generator[dict[str, str], Cost, None]:
+        """Yields choices and is sent their cost."""
         yield dict(self._space.floats)
         agreed = {p: own[0] for p, own in self._imported.items() if len(own) == 1}
         best: dict[_Pattern, Scheme] = dict(agreed)
         for pattern in self._patterns:
-            measured: dict[Scheme, float] = {}
+            measured: dict[Scheme, Cost] = {}
             for _ in range(self._schemes):
                 scheme = self._propose(pattern, measured)
                 if scheme is None:
@@ -246,7 +249,7 @@ class RegionProposer:
                 measured[scheme] = yield self._choices({**best, pattern: scheme})
             best[pattern] = min(measured, key=lambda own: measured[own])
 
-    def _propose(self, pattern: _Pattern, measured: dict[Scheme, float]) -> Scheme | None:
+    def _propose(self, pattern: _Pattern, measured: dict[Scheme, Cost]) -> Scheme | None:
         for scheme in self._imported[pattern]:
             if scheme not in measured:
                 return scheme
@@ -294,6 +297,11 @@ class RegionProposer:
             edges -= reach
             edges.update(edge for point in scheme for edge in by_point.get(point, ()))
         return edges
+
+
+def _cost(trial: TrialRecord) -> Cost:
+    """What is least where a scheme is best."""
+    return (math.inf, math.inf) if trial.ratio is None else (trial.violation, trial.ratio)
 
 
 def _patterns(space: Space) -> list[_Pattern]:

@@ -1,13 +1,15 @@
 """Plain searches that ours is compared with. All begin with the same placements, if told to.
 
 Each is asked for the next placement and told of all trials so far. A placement that was tried is
-no trial for anybody: rivals look at what they know of it and go on.
+no trial for anybody: rivals look at what they know of it and go on. Under a gate TPE is told by how
+much trials miss it; for the others a trial that misses it is worse than all that meet it, and the
+worse the more it does.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import optuna
@@ -19,6 +21,8 @@ from placer.search.space import Choices, Space
 
 # Sampling that keeps returning known placements has nothing left to find.
 MOST_REPEATS = 1_000
+# More than any latency, as a share of the float model's.
+MISSED = 1_000.0
 
 
 class AskedProposer:
@@ -49,11 +53,19 @@ class AskedProposer:
             twin = known.get(self._space.placement(choices).id)
             if twin is None:
                 return Proposal(self._kind, choices)
-            for name, value in twin.constraints.items():
+            for name, value in self.constraints(twin).items():
                 self._asked.set_constraint(name, value)
-            self._study.tell(self._asked, twin.ratio)
+            self._study.tell(self._asked, self.value(twin))
             self._asked = None
         return None
+
+    def constraints(self, trial: TrialRecord) -> dict[str, float]:
+        """By how much it misses gates, as the sampler is told."""
+        return trial.constraints
+
+    def value(self, trial: TrialRecord) -> float | None:
+        """What the sampler is to minimize, None if the trial failed."""
+        return trial.ratio
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """What the sampler knows of the decisions."""
@@ -69,7 +81,10 @@ class AskedProposer:
 
 
 class CmaEsProposer(AskedProposer):
-    """Optuna's CMA-ES, which knows numbers only: a group's layouts share the unit interval."""
+    """Optuna's CMA-ES, which knows numbers only: a group's layouts share the unit interval.
+
+    It knows no constraints and ranks trials, so what misses a gate is told to be slower than all.
+    """
 
     def __init__(self, space: Space, seed: int, starts: Sequence[Choices]) -> None:
         """The first generation is drawn around the pack's default."""
@@ -84,6 +99,16 @@ class CmaEsProposer(AskedProposer):
                 warn_independent_sampling=False,
             )
         super().__init__("cma-es", space, sampler, starts)
+
+    def constraints(self, _: TrialRecord) -> dict[str, float]:
+        """None: see the class."""
+        return {}
+
+    def value(self, trial: TrialRecord) -> float | None:
+        """See the class."""
+        if trial.ratio is None or trial.violation <= 0:
+            return trial.ratio
+        return MISSED + trial.violation
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """A number from 0 to 1 for every group."""
@@ -218,3 +243,57 @@ class GreedyProposer:
         wanted = self._space.placement(choices).id
         found = (t.ratio for t in self._trials if t.placement_id == wanted)
         return next((ratio for ratio in found if ratio is not None), np.inf)
+
+
+class QuietestProposer:
+    """The quietest groups, as many as meet the gate by bisection, then each of the others.
+
+    ``noise``: of each group alone, in the pack's default layout. Whatever meets the gate stays.
+    """
+
+    def __init__(self, space: Space, noise: Mapping[str, float]) -> None:
+        self._space, self._noise = space, noise
+        self._trials: Sequence[TrialRecord] = ()
+        self._proposals = self._all()
+
+    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
+        """See ``placer.search.samplers.Proposer``."""
+        self._trials = trials
+        tried = {trial.placement_id for trial in trials}
+        for choices in self._proposals:
+            if self._space.placement(choices).id not in tried:
+                return Proposal("greedy", choices)
+        return None
+
+    def _all(self) -> Iterator[Choices]:
+        """Asked one by one, so that each knows what the one before found."""
+        defaults = self._space.defaults
+        ranked = sorted(self._noise, key=self._noise.__getitem__)
+        low, high = 0, len(ranked)
+        while low < high:
+            middle = (low + high + 1) // 2
+            choices = self._quantized(ranked[:middle])
+            yield choices
+            if self._holds(choices):
+                low = middle
+            else:
+                high = middle - 1
+        best = self._quantized(ranked[:low])
+        for name in ranked[low:]:
+            choices = {**best, name: defaults[name]}
+            yield choices
+            if self._holds(choices):
+                best = choices
+
+    def _quantized(self, names: Sequence[str]) -> Choices:
+        return {**self._space.floats, **{name: self._space.defaults[name] for name in names}}
+
+    def _holds(self, choices: Choices) -> bool:
+        """Whether what was tried meets the gate."""
+        wanted = self._space.placement(choices).id
+        return any(trial.feasible for trial in self._trials if trial.placement_id == wanted)
+
+
+def decided_by_default(space: Space) -> list[str]:
+    """Groups that the pack's default quantizes."""
+    return [g.name for g in space.groups if space.floats[g.name] != space.defaults[g.name]]

@@ -144,7 +144,12 @@ def make_proposer(scheme: str, problem: Problem, seed: int, gate: Gate | None) -
             per_site=False,
             noise_limit=None if gate is None else gate.limit,
         )
-    space, starts = problem.space, starts_of(problem.space)
+    return make_rival(scheme, problem.space, seed)
+
+
+def make_rival(scheme: str, space: Space, seed: int) -> Proposer:
+    """A search that is not ours, knowing nothing yet."""
+    starts = starts_of(space)
     made: dict[str, Callable[[], Proposer]] = {
         RANDOM: lambda: RandomProposer(space, seed),
         TPE: lambda: TpeProposer(space, seed),
