@@ -35,6 +35,19 @@ g (float[1,6,6,32] x0, float[1,6,6,32] r) => (float[1,6,6,32] out)
   [last] out = LayerNormalization(s, gain, shift)
 }
 """
+HALVED = """
+g (float[1,24,32] x, float[1,24,32] r) => (float[1,24,32] out)
+<float[32,32] w = {1}, float[32] b = {1}, float[32,32] w2 = {1}, float half = {0.5},
+ float third = {3},
+ float[32] gain = {1}, float[32] shift = {1}> {
+  [fc] g = MatMul(x, w)
+  [bias] c = Add(g, b)
+  [scale] y = Mul(c, half)
+  [other] q = OTHER
+  [sum] s = Add(OPERANDS)
+  [last] out = LayerNormalization(s, gain, shift)
+}
+"""
 HEADS = """
 g (float[1,2,24,16] q, float[1,2,16,24] k, float[1,2,24,16] v) => (float[1,24,32] out)
 <float half = {0.5}, float[32] each = {1}, float[32,32] w = {1}, int64[3] shape = {1, 24, 32}> {
@@ -65,6 +78,25 @@ def test_every_other_scale_in_a_row_moves_past_its_sum(numbers, moved, tmp_path)
     together = [n for n in range(3) if any(f"sum{n}" in x.nodes and f"bias{n}" in x.nodes
                                            for x in actual.layers)]  # fmt: skip
     assert together == moved
+
+
+@pytest.mark.parametrize(
+    ("other", "operands", "moves"),
+    [
+        ("Tanh(r)", "q, y", True),
+        ("MatMul(r, w2)", "y, q", True),
+        ("MatMul(r, w2)", "q, y", False),
+        ("Mul(r, third)", "y, q", False),
+    ],
+)
+def test_a_half_moves_past_its_sum_but_for_scales_and_products_in_front(
+    other, operands, moves, tmp_path
+):
+    text = HALVED.replace("OTHER", other).replace("OPERANDS", operands)
+    pairs = [(Edge("x", "fc", 0),), (Edge("w", "fc", 1),)]
+    predicted, actual = plans(text, pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert any({"scale", "sum"} <= {*layer.nodes} for layer in actual.layers) is moves
 
 
 @pytest.mark.parametrize(
