@@ -143,7 +143,8 @@ class Fusion(Strict):
     )
     float_type: Literal["float", "float16"] | None = Field(
         default=None,
-        description="The float type written where it is not the model's; `float` is FP32.",
+        description="The float type written where it is not the model's, for integers, too; "
+        "`float` is FP32.",
     )
     float_like: Reference | None = Field(
         default=None, description="The edge whose float type the layer writes."

@@ -178,8 +178,8 @@ def test_a_file_that_quantizes_at_run_time_is_predicted_where_the_pack_can_or_sa
     built = OnnxRuntimeEngine().compile(onnx.load(dynamic), tmp_path).plan()
     diff = diff_plans(own.explanation.plan, built)
     assert diff.exact == Score(matched=5, predicted=5, actual=5)
-    assert own.unpredicted == placer.explain(plain, pack="openvino").unpredicted == ()
-    (told,) = placer.explain(dynamic, pack="openvino").unpredicted
+    assert own.unpredicted == placer.explain(plain, pack="tensorrt").unpredicted == ()
+    (told,) = placer.explain(dynamic, pack="tensorrt").unpredicted
     assert told.startswith("this file quantizes at run time (DynamicQuantizeLinear)")
 
 

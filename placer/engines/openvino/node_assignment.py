@@ -17,6 +17,7 @@ _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 _IMPLIED = frozenset({"Relu", "Clip"})  # By a quantization from 0 on.
 _IN_QUANTIZATION = _IMPLIED | {"BatchNormalization", "Add", "Mul", "Sub"}
 _PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
+_INTEGER_PRODUCTS = frozenset({"MatMulInteger", "ConvInteger"})
 _COMPOSITES = frozenset({"Gelu", "HSwish", "HSigmoid", "Swish", "Mish", "SoftPlus"})
 # Of a norm that OpenVINO takes apart (MVN6Decomposition), by the operators that it was made of.
 _PARTS = {
@@ -40,7 +41,8 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
     homes: dict[int, str] = {}
     for op in operations:
         for number in op.nodes:
-            homes.setdefault(number, op.name)
+            if number not in homes or _does_the_work(tags, number, op):
+                homes[number] = op.name
     settled = tags.settled
     lost = [
         number
@@ -76,6 +78,14 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
         del homes[number]
     _settle_reductions(homes, operations, tags)
     return homes
+
+
+def _does_the_work(tags: Tags, number: int, op: Operation) -> bool:
+    """Whether ``op`` quantizes or multiplies; others compute ranges or subtract zero points."""
+    operator = tags.nodes[number].op_type
+    writes = any(port.dtype in INTEGERS for port in op.outputs)
+    quantizes = operator == "DynamicQuantizeLinear" and writes
+    return quantizes or (operator in _INTEGER_PRODUCTS and op.kind in _PRODUCTS)
 
 
 def _settle_reductions(homes: dict[int, str], operations: Sequence[Operation], tags: Tags) -> None:

@@ -63,6 +63,8 @@ def _kind(op: Operation, computes: bool) -> Kind:
         return "no-op"  # It gives the memory another shape, or hands out parts of it.
     if computes:
         return "compute"
+    if all(port.dtype not in _QUANTITIES for port in op.outputs):
+        return "reformat"
     if op.inputs[0].dtype not in _QUANTITIES:
         return "reformat"
     before = op.inputs[0].dtype in INTEGERS

@@ -50,7 +50,8 @@ class LayerTypes:
         """The type of ``tensor`` where ``reads`` are read; ``scale``: None where it is a float."""
         claim = self.candidate.claim
         if tensor not in self.formats:
-            return type_name(self.target.graph, tensor)
+            stated = None if claim is None else claim.fusion.float_type
+            return stated or type_name(self.target.graph, tensor)
         if scale is not None:
             same = claim is not None and claim.fusion.outputs == "same"
             read = [port.dtype for port in reads.values() if same and is_quantized(port.dtype)]
