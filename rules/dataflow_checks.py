@@ -57,6 +57,22 @@ def read_by(condition: ReadBy) -> Check:
     return check
 
 
+def repeats(name: str) -> Check:
+    """The check that an earlier node does the same with the same tensor, but for other inputs."""
+
+    def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
+        node = nodes.get(name)
+        readers = [] if node is None else graph.edges_of(node.inputs[0])
+        others = [graph.by_name[e.node] for e in readers if e.node and e.input_index == 0]
+        return node is not None and any(
+            (other.qualified_op, other.attributes) == (node.qualified_op, node.attributes)
+            and other.index < node.index
+            for other in others
+        )
+
+    return check
+
+
 def read_before(condition: ReadBefore) -> Check:
     """The check that all other readers of a tensor lead to a node, so that they run before it."""
 

@@ -231,6 +231,11 @@ class Predicate(Strict):
         default=None,
         description="The node is a Softmax or a Reduce operator over the last axis alone.",
     )
+    repeats: str | None = Field(
+        default=None,
+        description="An earlier node of the same operator and attributes reads the same first "
+        "tensor.",
+    )
     batched_product: str | None = Field(
         default=None,
         description="The node is a MatMul, or an Einsum that is a product of matrices in the last "
@@ -286,7 +291,10 @@ def subjects_of(predicate: Predicate) -> Subjects:
         return Subjects(tensors, frozenset[str]().union(*(inner.nodes for inner in nested)))
     (field,) = predicate.model_fields_set
     value = getattr(predicate, field)
-    of_nodes = ("batched_product", "depthwise", "keeps_order", "over_last_axis", "products")
+    of_nodes = (
+        *("batched_product", "depthwise", "keeps_order", "over_last_axis", "products"),
+        "repeats",
+    )
     if isinstance(value, AttributeIs) or field in of_nodes:
         return Subjects(frozenset(), frozenset({getattr(value, "node", value)}))
     if isinstance(value, list):

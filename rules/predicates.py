@@ -19,6 +19,7 @@ from placer.rules.dataflow_checks import (
     is_read_once,
     read_before,
     read_by,
+    repeats,
     written_apart,
     written_by,
 )
@@ -148,6 +149,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "square": of_each(is_square),
     "turned": of_each(is_turned),
     "over_last_axis": over_last_axis,
+    "repeats": repeats,
     "batched_product": batched_product,
     "sliced_apart": of_each(is_sliced_apart),
     "one_piece": of_each(is_one_piece),

@@ -176,6 +176,27 @@ def test_a_transpose_that_moves_axes_of_length_1_keeps_the_order(
 
 
 @pytest.mark.parametrize(
+    ("other", "holds"),
+    [
+        ("LayerNormalization(x, other)", True),
+        ("LayerNormalization(z, other)", False),
+        ("LayerNormalization<epsilon = 0.5>(x, other)", False),
+        ("Add(x, other)", False),
+    ],
+)
+def test_a_node_repeats_an_earlier_one_of_the_same_tensor_and_attributes(other: str, holds: bool):
+    text = f"""
+        {HEAD} g (float[2,4] x, float[2,4] z) => (float[2,4] w, float[2,4] y)
+        <float[4] gain = {{1}}, float[4] other = {{2}}> {{
+          [first] w = {other} [norm] y = LayerNormalization(x, gain)
+        }}
+    """
+    pattern = '\n  op: {op: LayerNormalization, inputs: [x, "_*"], output: y}'
+    found = match_rules(graph_of_text(text), [rule(pattern, "repeats: op")])
+    assert [match.nodes["op"].name for match in found] == (["norm"] if holds else [])
+
+
+@pytest.mark.parametrize(
     ("opset", "node", "holds"),
     [
         (17, "ReduceMean<axes = [-1]>(x)", True),
