@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -40,6 +40,15 @@ class RankIs(Strict):
 
     tensor: TensorName = Field(description="The tensor.")
     one_of: list[int] = Field(min_length=1, description="The ranks.")
+
+
+class TypeIs(Strict):
+    """The tensor's element type is known and one of those given."""
+
+    tensor: TensorName = Field(description="The tensor.")
+    one_of: list[
+        Literal["float", "double", "float16", "bool", "uint8", "int8", "int32", "int64"]
+    ] = Field(min_length=1, description="ONNX names of element types.")
 
 
 class DimIs(Strict):
@@ -145,6 +154,9 @@ class Predicate(Strict):
     )
     rank: RankIs | None = Field(
         default=None, description="The tensor's rank is known and among those given."
+    )
+    type: TypeIs | None = Field(
+        default=None, description="The element type is known and among those given."
     )
     dim: DimIs | None = Field(
         default=None, description="The dimension is known and within the limits."

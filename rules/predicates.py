@@ -47,6 +47,7 @@ from placer.rules.shape_checks import (
     products_are,
     rank_is,
     same_shape,
+    type_is,
 )
 
 MAX_VALUES = 1024  # Larger constants are weights; no condition needs their values.
@@ -157,6 +158,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "channels_last": of_each(is_channels_last),
     "written_apart": written_apart,
     "rank": rank_is,
+    "type": type_is,
     "dim": dim_is,
     "elements": elements_are,
     "same_shape": same_shape,

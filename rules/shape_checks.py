@@ -1,16 +1,16 @@
-"""Predicates on the shapes of tensors and on what nodes do with axes."""
+"""Predicates on the shapes and types of tensors and on what nodes do with axes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from placer.graph import Graph, Node
 from placer.graph.external_data import is_external
 from placer.rules.check import Check, Nodes, Tensors, within
-from placer.rules.predicate_schema import DimIs, ElementsAre, ProductsAre, RankIs
+from placer.rules.predicate_schema import DimIs, ElementsAre, ProductsAre, RankIs, TypeIs
 
 Shape = tuple[int, ...] | None
 
@@ -27,6 +27,17 @@ def rank_is(condition: RankIs) -> Check:
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
         shapes = list(_shapes(condition.tensor, tensors, graph))
         return bool(shapes) and all(s is not None and len(s) in condition.one_of for s in shapes)
+
+    return check
+
+
+def type_is(condition: TypeIs) -> Check:
+    """The check that the element type of each tensor is one of those given."""
+    allowed = {TensorProto.DataType.Value(name.upper()) for name in condition.one_of}
+
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        found = [graph.type_of(tensor).dtype for tensor in tensors.get(condition.tensor, ())]
+        return bool(found) and all(dtype in allowed for dtype in found)
 
     return check
 

@@ -147,3 +147,22 @@ def test_a_node_between_that_reads_the_first_keeps_none_apart_if_all_else_is_the
     predicted, actual = plans(text, [], tmp_path)
     assert layers(predicted) == layers(actual)
     assert any({"tanh", "max"} <= nodes for nodes, _ in layers(actual))
+
+
+@pytest.mark.parametrize(
+    ("body", "whole"),
+    [
+        ("[less] l = Less(x, z) [cast] c = Cast<to = 1>(l) [mul] m = Mul(x, c)", "less cast mul"),
+        ("[eq] l = Equal(x, z) [where] m = Where(l, x, z)", "eq where"),
+        ("[eq] l = Equal(i, j) [cast] c = Cast<to = 1>(l) [mul] m = Mul(x, c)", "cast mul"),
+        ("[cast] c = Cast<to = 1>(b) [mul] m = Mul(x, c)", "mul"),
+    ],
+)
+def test_comparisons_and_casts_of_narrow_types_are_element_wise(body, whole, tmp_path):
+    text = f"""
+    g (float[1,24,16] x, float[1,24,16] z, int64[1,24,16] i, int64[1,24,16] j, bool[1,24,16] b)
+    => (float[1,24,16] y) {{ {body} [last] y = Softmax(m) }}
+    """
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert frozenset(whole.split()) in {nodes for nodes, _ in layers(actual)}

@@ -173,3 +173,122 @@ def test_of_norms_of_one_tensor_all_but_the_first_quantize_by_themselves(tmp_pat
     # Engines run the last output's nodes first.
     assert layers(actual)[frozenset({"norm1"}), ("uint8",)] == 1
     assert layers(actual)[frozenset({"norm2"}), ("float",)] == 1
+
+
+def test_of_norms_of_one_tensor_all_but_the_first_quantize_by_themselves(tmp_path):
+    text = """
+    g (float[1,24,16] x) => (float[1,24,16] y, float[1,24,16] z)
+    <float[16] gain = {1}, float[16] other = {2}, float[16,16] w = {1}, float[16,16] v = {1}> {
+      [norm1] n = LayerNormalization(x, gain) [norm2] m = LayerNormalization(x, other)
+      [fc1] y = MatMul(n, w) [fc2] z = MatMul(m, v)
+    }
+    """
+    edges = [Edge("n", "fc1", 0), Edge("w", "fc1", 1), Edge("m", "fc2", 0), Edge("v", "fc2", 1)]
+    predicted, actual = plans(text, [(edge,) for edge in edges], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    # Engines run the last output's nodes first.
+    assert layers(actual)[frozenset({"norm1"}), ("uint8",)] == 1
+    assert layers(actual)[frozenset({"norm2"}), ("float",)] == 1
+
+
+def test_of_norms_of_one_tensor_all_but_the_first_quantize_by_themselves(tmp_path):
+    text = """
+    g (float[1,24,16] x) => (float[1,24,16] y, float[1,24,16] z)
+    <float[16] gain = {1}, float[16] other = {2}, float[16,16] w = {1}, float[16,16] v = {1}> {
+      [norm1] n = LayerNormalization(x, gain) [norm2] m = LayerNormalization(x, other)
+      [fc1] y = MatMul(n, w) [fc2] z = MatMul(m, v)
+    }
+    """
+    edges = [Edge("n", "fc1", 0), Edge("w", "fc1", 1), Edge("m", "fc2", 0), Edge("v", "fc2", 1)]
+    predicted, actual = plans(text, [(edge,) for edge in edges], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    # Engines run the last output's nodes first.
+    assert layers(actual)[frozenset({"norm1"}), ("uint8",)] == 1
+    assert layers(actual)[frozenset({"norm2"}), ("float",)] == 1
+
+
+def test_of_norms_of_one_tensor_all_but_the_first_quantize_by_themselves(tmp_path):
+    text = """
+    g (float[1,24,16] x) => (float[1,24,16] y, float[1,24,16] z)
+    <float[16] gain = {1}, float[16] other = {2}, float[16,16] w = {1}, float[16,16] v = {1}> {
+      [norm1] n = LayerNormalization(x, gain) [norm2] m = LayerNormalization(x, other)
+      [fc1] y = MatMul(n, w) [fc2] z = MatMul(m, v)
+    }
+    """
+    edges = [Edge("n", "fc1", 0), Edge("w", "fc1", 1), Edge("m", "fc2", 0), Edge("v", "fc2", 1)]
+    predicted, actual = plans(text, [(edge,) for edge in edges], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    # Engines run the last output's nodes first.
+    assert layers(actual)[frozenset({"norm1"}), ("uint8",)] == 1
+    assert layers(actual)[frozenset({"norm2"}), ("float",)] == 1
+
+
+def test_of_norms_of_one_tensor_all_but_the_first_quantize_by_themselves(tmp_path):
+    text = """
+    g (float[1,24,16] x) => (float[1,24,16] y, float[1,24,16] z)
+    <float[16] gain = {1}, float[16] other = {2}, float[16,16] w = {1}, float[16,16] v = {1}> {
+      [norm1] n = LayerNormalization(x, gain) [norm2] m = LayerNormalization(x, other)
+      [fc1] y = MatMul(n, w) [fc2] z = MatMul(m, v)
+    }
+    """
+    edges = [Edge("n", "fc1", 0), Edge("w", "fc1", 1), Edge("m", "fc2", 0), Edge("v", "fc2", 1)]
+    predicted, actual = plans(text, [(edge,) for edge in edges], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    # Engines run the last output's nodes first.
+    assert layers(actual)[frozenset({"norm1"}), ("uint8",)] == 1
+    assert layers(actual)[frozenset({"norm2"}), ("float",)] == 1
+
+
+def test_of_norms_of_one_tensor_all_but_the_first_quantize_by_themselves(tmp_path):
+    text = """
+    g (float[1,24,16] x) => (float[1,24,16] y, float[1,24,16] z)
+    <float[16] gain = {1}, float[16] other = {2}, float[16,16] w = {1}, float[16,16] v = {1}> {
+      [norm1] n = LayerNormalization(x, gain) [norm2] m = LayerNormalization(x, other)
+      [fc1] y = MatMul(n, w) [fc2] z = MatMul(m, v)
+    }
+    """
+    edges = [Edge("n", "fc1", 0), Edge("w", "fc1", 1), Edge("m", "fc2", 0), Edge("v", "fc2", 1)]
+    predicted, actual = plans(text, [(edge,) for edge in edges], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    # Engines run the last output's nodes first.
+    assert layers(actual)[frozenset({"norm1"}), ("uint8",)] == 1
+    assert layers(actual)[frozenset({"norm2"}), ("float",)] == 1
+
+
+def test_of_norms_of_one_tensor_all_but_the_first_quantize_by_themselves(tmp_path):
+    text = """
+    g (float[1,24,16] x) => (float[1,24,16] y, float[1,24,16] z)
+    <float[16] gain = {1}, float[16] other = {2}, float[16,16] w = {1}, float[16,16] v = {1}> {
+      [norm1] n = LayerNormalization(x, gain) [norm2] m = LayerNormalization(x, other)
+      [fc1] y = MatMul(n, w) [fc2] z = MatMul(m, v)
+    }
+    """
+    edges = [Edge("n", "fc1", 0), Edge("w", "fc1", 1), Edge("m", "fc2", 0), Edge("v", "fc2", 1)]
+    predicted, actual = plans(text, [(edge,) for edge in edges], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    # Engines run the last output's nodes first.
+    assert layers(actual)[frozenset({"norm1"}), ("uint8",)] == 1
+    assert layers(actual)[frozenset({"norm2"}), ("float",)] == 1
+
+
+def test_of_norms_of_one_tensor_all_but_the_first_quantize_by_themselves(tmp_path):
+    text = """
+    g (float[1,24,16] x) => (float[1,24,16] y, float[1,24,16] z)
+    <float[16] gain = {1}, float[16] other = {2}, float[16,16] w = {1}, float[16,16] v = {1}> {
+      [norm1] n = LayerNormalization(x, gain) [norm2] m = LayerNormalization(x, other)
+      [fc1] y = MatMul(n, w) [fc2] z = MatMul(m, v)
+    }
+    """
+    edges = [Edge("n", "fc1", 0), Edge("w", "fc1", 1), Edge("m", "fc2", 0), Edge("v", "fc2", 1)]
+    predicted, actual = plans(text, [(edge,) for edge in edges], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+    # Engines run the last output's nodes first.
+    assert layers(actual)[frozenset({"norm1"}), ("uint8",)] == 1
+    assert layers(actual)[frozenset({"norm2"}), ("float",)] == 1

@@ -196,6 +196,14 @@ def test_a_node_repeats_an_earlier_one_of_the_same_tensor_and_attributes(other: 
     assert [match.nodes["op"].name for match in found] == (["norm"] if holds else [])
 
 
+@pytest.mark.parametrize(("types", "holds"), [("[bool]", True), ("[float, int64]", False)])
+def test_a_tensor_is_told_by_its_element_type(types: str, holds: bool):
+    text = f"{HEAD} g (float[2] x) => (bool[2] y) {{ [op] y = Less(x, x) }}"
+    pattern = '\n  op: {op: Less, inputs: [x, "_"], output: y}'
+    where = f"type: {{tensor: y, one_of: {types}}}"
+    assert bool(match_rules(graph_of_text(text), [rule(pattern, where)])) is holds
+
+
 @pytest.mark.parametrize(
     ("opset", "node", "holds"),
     [
