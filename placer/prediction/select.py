@@ -14,8 +14,7 @@ from placer.graph.index import with_nodes
 from placer.graph.signs import is_non_negative
 from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.layers.claims import FLOAT
-from placer.prediction.layers.clamps import Bounds
-from placer.prediction.layers.motion import Scale
+from placer.prediction.layers.motion import RELU, Bounds, Scale
 from placer.prediction.layers.no_ops import equal_nodes, ranges_before
 from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Range, Ranges, Scheme, union
@@ -74,6 +73,7 @@ def make_predictor(
     requantizes = None
     if behaviour.repeats == "requantized" and not scheme.symmetric:
         requantizes = partial(_has_zero_point, graph, known, types or {})
+    clamps = behaviour.clamps == "kept" and not scheme.symmetric
     return Predictor(
         graph,
         pack.rules,
@@ -85,9 +85,8 @@ def make_predictor(
         integers=integers,
         equal=equal,
         requantizes=requantizes,
-        exceeds=partial(_exceeds, graph, known, scheme)
-        if behaviour.clamps == "kept" and not scheme.symmetric
-        else None,
+        exceeds=partial(_exceeds, graph, known, scheme) if clamps else None,
+        outlasts=partial(_outlasts, graph, known, scheme) if clamps else None,
         stored=stored,
         stores_biases=scheme.bias == "int32" and base == FLOAT and types is None,
         alike=_by_range(known, types or {}) if behaviour.equal_scales == "one" else None,
@@ -149,6 +148,23 @@ def _exceeds(graph: Graph, ranges: Ranges, scheme: Scheme, scale: Scale, bounds:
     lowest = np.iinfo(scheme.activation).min
     first, last = np.rint(np.array(bounds, np.float32) / np.float32(step)) + zero
     return bool(first > lowest or last < lowest + _STEPS)
+
+
+def _outlasts(graph: Graph, ranges: Ranges, scheme: Scheme, scale: Scale, bounds: Bounds) -> bool:
+    """Whether a clamp stays before Q of one scale: it would quantize numbers outside of ``bounds``.
+
+    Compared in float32, without rounding (clip_quantizelinear.cc).
+    """
+    low = min(_low(graph, ranges, tensor) for tensor in scale.tensors)
+    known = [ranges[tensor].high for tensor in scale.tensors if tensor in ranges]
+    if len(known) < len(scale.tensors) or bounds == RELU:
+        return low < 0 <= bounds.low
+    scheme = scheme.of(low)
+    step, zero = activation_quantization(Range(low, max(0.0, *known)), scheme)
+    first = int(np.iinfo(scheme.activation).min) - zero
+    lowest, highest = np.float32(step) * np.array([first, first + _STEPS], np.float32)
+    within = np.finfo(np.float32).eps
+    return bool(bounds.low - lowest > within or highest - bounds.high > within)
 
 
 def _own(types: Mapping[str, str], otherwise: Callable[[Scale], str], scale: Scale) -> str:

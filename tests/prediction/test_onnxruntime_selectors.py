@@ -8,7 +8,8 @@ from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.plan import Plan
 from placer.plan.diff import diff_plans
-from placer.prediction.layers.clamps import Bounds, bounds_of
+from placer.prediction.layers.clamps import bounds_of
+from placer.prediction.layers.motion import Bounds
 from tests.prediction.test_onnxruntime_plans import HEAD, plans
 
 CLAMPED = """
@@ -120,7 +121,7 @@ def reading_integers(plan: Plan) -> set[frozenset[str]]:
     """The nodes, but for a Relu or Clip, of each layer that computes from integers."""
     computing = (layer for layer in plan.layers if layer.kind == "compute")
     reading = (x for x in computing if any(port.dtype == "uint8" for port in x.inputs))
-    return {frozenset(layer.nodes) - {"act"} for layer in reading}
+    return {frozenset(layer.nodes) - {"act", "act2"} for layer in reading}
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,33 @@ def test_layers_of_integers(
         computing = [x for x in plan.layers if x.kind == "compute" and "uint8" in x.output_types]
         assert len(computing) == integers
     assert reading_integers(predicted) == reading_integers(built)
+
+
+# What ONNX Runtime does with a row of clamps before Q: @ stands for what each node reads.
+RELU, TURN = "Relu(@)", "Transpose<perm = [0, 1, 3, 2]>(@)"
+MOVED = {
+    "several Relus behind a sum": ("Sum(@, @)", RELU, RELU, RELU),
+    "a Relu and a Clip behind a HardSwish": ("HardSwish(@)", RELU, "Clip(@, low, high)"),
+    "a Clip that leaves numbers below zero": ("HardSwish(@)", "Clip(@, down, high)"),
+    "Q moves past a Transpose behind the last Relu": (RELU, TURN, RELU),
+    "but not behind the one before": (TURN, RELU, RELU),
+}
+
+
+@pytest.mark.parametrize("given", [[], ["first"]], ids=["one pair", "two pairs"])
+@pytest.mark.parametrize("row", MOVED.values(), ids=MOVED)
+def test_clamps_before_a_pair(row: tuple[str, ...], given: list[str], tmp_path: Path):
+    lines = [f"[n{i}] t{i + 1} = {op.replace('@', f't{i}')}" for i, op in enumerate(row)]
+    text = f"""
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float low = {{0}}, float high = {{6}}, float down = {{-0.1}}> {{
+      [first] t0 = Tanh(x) {" ".join(lines)} [last] y = Tanh(t{len(row)})
+    }}"""
+    ends = [(Edge("x", "first", 0),) for _ in given]
+    predicted, built = plans(text, [*ends, (Edge(f"t{len(row)}", "last", 0),)], tmp_path)
+    found = diff_plans(predicted, built)
+    assert found.exact.f1 == 1
+    assert found.false_conversions == found.missed_conversions == 0
 
 
 def test_a_conv_before_three_relus_computes_in_float(tmp_path: Path):

@@ -7,9 +7,9 @@ from functools import cached_property
 
 from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.claims import FLOAT, Claim
-from placer.prediction.layers.clamps import CLAMPS, Bounds, bounds_of
+from placer.prediction.layers.clamps import CLAMPS, bounds_of
 from placer.prediction.layers.integer_operators import is_integer_operator
-from placer.prediction.layers.motion import NormalForm, Scale
+from placer.prediction.layers.motion import Bounds, NormalForm, Scale
 from placer.quantization import Format
 from placer.quantization.scheme import FLOAT8, MOVED_FORMATS
 
@@ -20,6 +20,7 @@ _MOVING = frozenset(
 )
 _PACKED = frozenset({"int4", "uint4"})  # What products read that take their weight alone as stored.
 _WIDE = frozenset({"int16", "uint16"})
+_NO_OP = "NoOp"
 _KEYWORDS = (FLOAT, "readers", "each", "same")
 # The scales that a tensor is written in, what is taken first by those who need none; None: float.
 Written = tuple[Scale | None, ...]
@@ -179,7 +180,9 @@ class LayerCandidate:
 
     def reads_another_format(self, form: NormalForm) -> bool:
         """Whether it computes on another 8-bit format than the scheme's, or moves FP8."""
-        formats = set() if self.claim is None else self._formats(self.claim, form)
+        if self.claim is None or _NO_OP in self.claim.fusion.op:
+            return False
+        formats = self._formats(self.claim, form)
         formats -= {None, *MOVED_FORMATS}
         moves = FLOAT8 not in formats and all(node.op in _MOVING for node in self.nodes)
         return bool(formats) and not moves

@@ -8,7 +8,8 @@ placements that move to the same pairs have the same form.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +34,16 @@ class Scale(NamedTuple):
     variant: int = 0
 
 
+class Bounds(NamedTuple):
+    """Between which numbers a Relu or Clip leaves what it reads."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+
+# Whether Q of a scale covers numbers outside of the bounds, so that it does not clamp to them.
+Exceeds = Callable[[Scale, Bounds], bool]
+RELU = Bounds(low=0.0)
 Scales = tuple[Scale, ...]  # The scales a tensor is quantized with, in turn; none: float.
 
 
@@ -45,7 +56,8 @@ class Passage:
     does, past this and what is linked with it. ``inside``: between several nodes that Q passes at
     once, which it does if none of these edges was given a pair. ``apart``: the edges of ``before``
     on which Q that moved is a layer of its own. ``without``: formats that do not. ``whole``: DQ
-    moves only where no reader behind has a pair yet.
+    moves only where no reader behind has a pair yet. ``clamps``: to what the node clamps, if Q
+    passes it only where that does so, too. ``turns``: it is a Transpose.
     """
 
     before: tuple[Edge, ...]
@@ -58,6 +70,8 @@ class Passage:
     apart: tuple[Edge, ...] = ()
     without: tuple[Format, ...] = ()
     whole: bool = False
+    clamps: Bounds | None = None
+    turns: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,10 @@ class NormalForm:
         return frozenset(frozenset(group) for group in groups.values())
 
 
+# The parts of a normal form as it is made.
+_Draft = tuple[dict[Edge, Scale], dict[Edge, Scale], set[Edge]]
+
+
 def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm:
     """Move the pairs of ``placement`` until nothing changes.
 
@@ -109,14 +127,19 @@ def scale_of(group: ScaleGroup) -> Scale:
     return Scale(tensors, group.format, variant=group.variant)
 
 
-def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> NormalForm:
+def move_pairs(
+    given: Mapping[Edge, Scale], passages: Sequence[Passage], outlasts: Exceeds | None = None
+) -> NormalForm:
     """Move pairs of ``given`` scales until nothing changes.
 
     Linear in the number of passages for each sweep; a sweep carries a pair over a whole chain.
+    ``outlasts``: whether a clamp stays before Q of a scale; those that go away do so last.
     """
     scales = dict(given)
     second: dict[Edge, Scale] = {}
     moved: set[Edge] = set()
+    clamps = [passage for passage in passages if passage.clamps is not None]
+    passages = [passage for passage in passages if passage.clamps is None]
     if any(passage.forward_first for passage in passages):
         early = [p for p in passages if p.forward and not p.per_channel]
         changed = True
@@ -130,7 +153,38 @@ def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Norm
         moves = [_backward(passage, scales, second, moved) for passage in back]
         moves += [_forward(passage, scales) for passage in passages if passage.forward]
         changed = any(moves)
+    if outlasts is not None and clamps:
+        turns = [passage for passage in back if passage.turns]
+        _move_past_clamps((scales, second, moved), clamps[::-1], turns, outlasts)
     return NormalForm(scales, second, moved)
+
+
+def _move_past_clamps(
+    form: _Draft, clamps: Sequence[Passage], turns: Sequence[Passage], outlasts: Exceeds
+) -> None:
+    """Move Q past the clamps that do nothing before it, and past Transposes.
+
+    ONNX Runtime 1.32.0 takes out the last clamp of a row, moves Q past Transposes, and takes out
+    the rest. ``clamps`` and ``turns``: the last first.
+    """
+    read_by_q = set(form[0])
+    for passage in clamps:
+        goes = read_by_q.issuperset(passage.after) and _go_on(passage, form, outlasts)
+        if goes and passage.clamps != RELU:
+            read_by_q.update(passage.before)  # A Relu before a Clip is one with it.
+    moves = [True]
+    while any(moves):
+        moves = [_backward(passage, *form) for passage in turns]
+    for passage in clamps:
+        _go_on(passage, form, outlasts)
+
+
+def _go_on(passage: Passage, form: _Draft, outlasts: Exceeds) -> bool:
+    """Move Q past a clamp that does nothing before it."""
+    scale = _common(passage.after, form[0])
+    if scale is None or passage.clamps is None or outlasts(scale, passage.clamps):
+        return False
+    return _backward(passage, *form)
 
 
 def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterator[Edge]:

@@ -157,6 +157,7 @@ def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
         forward_first=motion.forward_first and motion.only != "backward" and may_enter,
         apart=tuple(_apart(entering, graph)) if motion.apart in match.nodes else (),
         whole=motion.exclusive,
+        turns=all(node.op == "Transpose" for node in match.nodes.values()),
     )
 
 

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache, partial
 
 from placer.graph import Edge, Graph
 from placer.graph.depth_first import depth_first_from_outputs
-from placer.prediction.layers.clamps import Exceeds
+from placer.prediction.layers.clamps import clamp_passages
 from placer.prediction.layers.conversions import (
     BuildTarget,
     TensorDraft,
@@ -24,7 +24,13 @@ from placer.prediction.layers.conversions import (
 )
 from placer.prediction.layers.fixed_properties import FixedProperties
 from placer.prediction.layers.joined import with_joined_concats
-from placer.prediction.layers.motion import NormalForm, Scale, move_pairs, repeated
+from placer.prediction.layers.motion import (
+    Exceeds,
+    NormalForm,
+    Scale,
+    move_pairs,
+    repeated,
+)
 from placer.prediction.layers.no_ops import (
     TakesOut,
     WithoutNoOps,
@@ -74,7 +80,7 @@ class Predictor:
     ``BuildTarget``. ``equal``: by node one that computes the same, of which one is run; only where
     not all no-ops are kept. ``requantizes``: whether a pair that stands before a node and
     behind it, too, is a layer there; None: it never is. ``exceeds``, ``alike``: see
-    ``BuildTarget``.
+    ``BuildTarget``. ``outlasts``: whether a clamp stays before Q of a scale.
     """
 
     def __init__(
@@ -93,6 +99,7 @@ class Predictor:
         exceeds: Exceeds | None = None,
         stores_biases: bool = False,
         alike: Callable[[Scale], Scale] | None = None,
+        outlasts: Exceeds | None = None,
     ) -> None:
         target = replace(target, base=base, integer=integer)
         graph = with_shapes_folded(graph, behaviour.shapes == "fixed")
@@ -108,6 +115,8 @@ class Predictor:
             matches = Matches(graph)
         rules = [rule for rule in rules if target.meets(rule.when)]
         passages = find_passages(matches, rules)
+        if outlasts is not None:
+            passages = (*passages, *clamp_passages(graph))
         links = find_links(passages, graph, find_signed(matches, rules))
         self._target = BuildTarget(
             graph,
@@ -126,7 +135,7 @@ class Predictor:
             find_symmetric(matches, rules),
         )
         self._scale_of = self._target.scale_of
-        self._requantizes = requantizes
+        self._requantizes, self._outlasts = requantizes, outlasts
         self._follows_layouts = behaviour.memory_layouts != "ignored"
         self._blocks = behaviour.memory_layouts == "followed"
         self._views = target.meets(PASSES_VIEWS)
@@ -307,7 +316,7 @@ class Predictor:
     def _moved(self, link: Link, given: Mapping[Edge, Scale]) -> NormalForm:
         """Where the ``given`` pairs on the edges of ``link`` move."""
         of_link = {e: given[e] for e in link.edges if e in given}
-        form = move_pairs(of_link, link.passages)
+        form = move_pairs(of_link, link.passages, self._outlasts)
         if self._requantizes is not None:
             again = (e for e in repeated(of_link, link.passages) if self._requantizes(of_link[e]))
             twice = {edge: of_link[edge] for edge in again} | dict(form.second)
