@@ -32,6 +32,11 @@ class Condition(Strict):
         description="Type of what is not quantized: `float` is FP32, `half` FP16 or BF16. Known "
         "where plans are predicted, for fusions.",
     )
+    integers: Literal["int8", "float8e4m3fn"] | None = Field(
+        default=None,
+        description="Type that the scheme quantizes activations to. Where no scheme is known it is "
+        "`int8`.",
+    )
     signed_products: bool | None = Field(
         default=None,
         description="Whether the processor has products of two int8 operands (AMX-INT8 or "

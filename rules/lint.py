@@ -23,6 +23,7 @@ from placer.rules.matcher import find_matches, match_rules
 from placer.rules.pack import Pack
 from placer.rules.schema import Layout, Rule
 from placer.rules.sites import Site, find_sites
+from placer.rules.target import Target
 
 # Whose layers the pack's `layers` tests predict; the other packs' claims are held against the
 # engine itself.
@@ -146,14 +147,16 @@ def _examples(rule: Rule) -> Iterator[_Example]:
             continue  # The test itself fails and says so.
         matches = tuple(find_matches(graph, rule))
         if matches:
-            yield _Example(graph, matches, find_sites(graph, [rule]))
+            target = Target(integer=rule.when.integers)
+            yield _Example(graph, matches, find_sites(graph, [rule], target))
 
 
 def _shadowed(rule: Rule, examples: Sequence[_Example], pack: Pack) -> Iterator[str]:
     if len(rule.layouts) == 1:
         return  # No decision to lose: its layers and motion count all the same.
     winners: set[str] = set()
-    deciding = [other for other in pack.rules if other.decides]
+    kinds = (None, rule.when.integers)
+    deciding = [other for other in pack.rules if other.decides and other.when.integers in kinds]
     for example in examples:
         anchors = {match.anchor.name for match in example.matches}
         for match in match_rules(example.graph, deciding):

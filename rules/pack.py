@@ -104,6 +104,10 @@ class Pack:
             )
         return replace(self, manifest=self.manifest.model_copy(update={"scheme": chosen.scheme}))
 
+    def target(self, target: Target) -> Target:
+        """``target`` with the integers of the pack's scheme, as sites are to be found for it."""
+        return replace(target, integer=self.manifest.scheme.integer)
+
     def rule(self, rule_id: str) -> Rule:
         """Return the rule called ``rule_id``; InputError lists the known ones."""
         for rule in self.rules:

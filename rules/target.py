@@ -20,7 +20,8 @@ class Target:
     ``engine_version``: e.g. ``10.8``. ``compute_capability``: e.g. ``8.6``.
     ``typing``: ``strong``, or ``weak`` where the engine chooses among FP32 and FP16.
     ``base``: ONNX name of the type of what is not quantized, e.g. ``float16``.
-    ``integer``: of what is quantized where a site has no format of its own, e.g. ``int8``.
+    ``integer``: of what is quantized where a site has no format of its own, e.g. ``int8``; see
+    ``Pack.target``.
     ``signed_products``: whether the processor has products of two int8 operands.
     """
 
@@ -32,10 +33,11 @@ class Target:
     integer: str | None = None
 
     def meets(self, condition: Condition) -> bool:
-        """Whether ``condition`` holds; what is not known is taken to fit."""
+        """Whether ``condition`` holds; what is not known is taken to fit, but integers are INT8."""
         return (
             _contains(condition.engine_versions, self.engine_version)
             and _contains(condition.compute_capability, self.compute_capability)
+            and condition.integers in (None, self.integer or "int8")
             and (condition.typing is None or self.typing in (None, condition.typing))
             and (
                 condition.base is None

@@ -86,7 +86,8 @@ class Subject:
 
     def placement(self) -> Placement:
         """All that the pack's default layouts quantize, whether it pays or not."""
-        sites = find_sites(self.model.graph, self.pack.rules, target_of(self.engine))
+        target = self.pack.target(target_of(self.engine))
+        sites = find_sites(self.model.graph, self.pack.rules, target)
         return place(sites, {})
 
     def candidate(self, placement: Placement) -> onnx.ModelProto:

@@ -239,7 +239,8 @@ def _explainer(
     estimator = make_estimator(graph, device)
     formats = _formats(placed.placement)
     gains = pack.manifest.behaviour.gains
-    return Explainer(matches, pack.rules, target, predictor, estimator, formats, gains)
+    own = pack.target(target)
+    return Explainer(matches, pack.rules, own, predictor, estimator, formats, gains)
 
 
 def _formats(placement: Placement | None) -> tuple[Format, ...]:

@@ -51,7 +51,8 @@ class Bench:
         given = model
         if self.pack.manifest.scheme.has_float8:
             model = with_opset(model, FLOAT8_OPSET)
-        sites = find_sites(model.graph, self.pack.rules, target_of(self.engine))
+        target = self.pack.target(target_of(self.engine))
+        sites = find_sites(model.graph, self.pack.rules, target)
         chosen = placements(sites, self.placements, seed=_seed(given))
         candidates = self._candidates(model, list(chosen.values()))
         built, refused = _built(candidates, chosen)

@@ -209,3 +209,31 @@ def test_a_remedy_says_which_format_it_changes():
     assert told(plain, mixed).startswith(f"remove it: quantize {edges} to {FLOAT8}; ")
     assert told(mixed, plain).startswith(f"remove it: quantize {edges} in the scheme's own format;")
     assert told(EMPTY, in_fp8("conv1", "conv2", "conv3")).count(f" to {FLOAT8};") == 1
+
+
+FP8_LACKS = """
+<ir_version: 9, opset_import: ["": 19]>
+g (float[1,16,32,32] x) => (float[1,16,22,22] y)
+<float[16,16,7,7] u = {1}, float[16,1,3,3] v = {1}, float[16,16,3,3] w = {1}> {
+  [wide] a = Conv(x, u)
+  [depthwise] b = Conv<group = 16>(a, v)
+  [dense] y = Conv(b, w)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("pack", "scheme", "quantized"),
+    [
+        ("tensorrt", None, {"wide", "depthwise", "dense"}),
+        ("tensorrt", "fp8", {"dense"}),
+        ("tensorrt", "int8-and-fp8", {"wide", "depthwise", "dense"}),
+        ("tensorrt-rtx", "fp8", {"depthwise", "dense"}),
+    ],
+)
+def test_fp8_takes_the_convs_that_have_kernels(pack, scheme, quantized):
+    """Those of groups and of windows above 32 places stay float; whatever INT8 has, it keeps."""
+    loaded = load_pack(pack)
+    loaded = loaded.with_scheme(scheme) if scheme else loaded
+    sites = find_sites(graph_of_text(FP8_LACKS), loaded.rules, loaded.target(TARGET))
+    assert {edge.node for edge in place(sites, {}).edges} == quantized

@@ -184,7 +184,8 @@ def _decisions(
     """The sites of ``model`` that can be quantized, and what of them the user leaves open."""
     matches = Matches(model.graph)
     formats = pack.manifest.scheme.formats
-    all_sites, _ = find_sites_with_overlaps(matches, pack.rules, target_of(engine), formats)
+    target = pack.target(target_of(engine))
+    all_sites, _ = find_sites_with_overlaps(matches, pack.rules, target, formats)
     for text in (
         lacking(model.graph, pack.manifest),
         note_on_half_precision(all_sites, model, pack),
