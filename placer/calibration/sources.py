@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -35,19 +36,33 @@ def open_source(source: str, specs: Specs, fixed: Fixed) -> Read:
         files = files_of(path)
         if not files:
             return open_images(path, specs)
-        named = files_by_name(files, {*specs, *fixed}) or files_by_name(files, specs)
-        if named:
-            return lambda note: _samples(
-                _of_files(named, specs, fixed, source), specs, source, source, note
-            )
-
-        def read_files(note: Note) -> Iterator[Sample]:
-            for file in files:
-                yield from _file_samples(file, source, specs, fixed, note)
-
-        return read_files
+        return lambda note: _files_samples(files, source, specs, fixed, note)
     function = function_of(source)
     return lambda note: _function_samples(function, source, specs, fixed, note)
+
+
+def _files_samples(
+    files: Sequence[Path], source: str, specs: Specs, fixed: Fixed, note: Note
+) -> Iterator[Sample]:
+    """The samples in ``files`` of arrays, and a note of images that lie beside them."""
+    image = next(_images_in(Path(source)), None) if Path(source).is_dir() else None
+    if image is not None:
+        note(
+            f"{source} holds arrays and images (such as {image.name}), of which only the arrays "
+            "are used; keep them in folders of their own"
+        )
+    named = files_by_name(files, {*specs, *fixed}) or files_by_name(files, specs)
+    if named:
+        yield from _samples(_of_files(named, specs, fixed, source), specs, source, source, note)
+        return
+    for file in files:
+        yield from _file_samples(file, source, specs, fixed, note)
+
+
+def _images_in(folder: Path) -> Iterator[Path]:
+    """The images in ``folder`` and in folders within it."""
+    found = itertools.chain(folder.iterdir(), folder.glob("*/*"))
+    return (file for file in found if file.suffix.lower() in IMAGES and file.name[0] != ".")
 
 
 def files_of(path: Path) -> list[Path]:
@@ -62,9 +77,7 @@ def files_of(path: Path) -> list[Path]:
     files = sorted(
         file for file in path.iterdir() if file.suffix.lower() in _SUFFIXES and file.name[0] != "."
     )
-    has_images = (path / PREPROCESSING).exists() or any(
-        file.suffix.lower() in IMAGES for file in (*path.iterdir(), *path.glob("*/*"))
-    )
+    has_images = (path / PREPROCESSING).exists() or any(_images_in(path))
     if files and (path / PREPROCESSING).exists():
         raise InputError(
             f"folder {path} holds {PREPROCESSING}, which is for images, and {files[0].name}; "

@@ -12,7 +12,7 @@ from pathlib import Path
 from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.common.folder_lock import locked
 from placer.engines.abilities import abilities_of
-from placer.errors import GateError, InputError, RunError
+from placer.errors import InputError, RunError
 from placer.graph.bodies import BODY_OPS, bodies_of
 from placer.optimizer.device_search import Device
 from placer.optimizer.observer import Observer
@@ -22,7 +22,7 @@ from placer.optimizer.outcome.end_costs import kept_by, with_affordable_end
 from placer.optimizer.outcome.export import export
 from placer.optimizer.outcome.finals import Final, Rejected, chosen_placement
 from placer.optimizer.outcome.given_file import ratio_to_given
-from placer.optimizer.outcome.missed_gates import missed_sentence, time_needs, write_closest
+from placer.optimizer.outcome.missed_gates import missed_error, time_needs, write_closest
 from placer.optimizer.outcome.near_misses import recovered_near_miss
 from placer.optimizer.outcome.noise_sources import noise_sources
 from placer.optimizer.outcome.pareto_front import (
@@ -177,7 +177,7 @@ def _raise_if_not_done(
         write_closest(task, setup, folder, records)
         why = ended.written if isinstance(ended.written, Rejected) else None
         needs = time_needs(task, setup, records, spent.seconds) if stopped == "timeout" else None
-        raise GateError(missed_sentence(task, records, stopped, why, needs))
+        raise missed_error(task, records, stopped, why, needs)
     if ended.final is not None and ended.final.inconclusive:
         raise RunError(no_difference_sentence(task, ended.final))
 

@@ -186,6 +186,17 @@ def test_rows_beyond_the_last_batch_are_dropped_with_a_note(batched: Model, tmp_
     )
 
 
+def test_images_beside_arrays_are_not_used_and_a_note_says_so(image: Model, tmp_path: Path) -> None:
+    saved(tmp_path / "data.npz", x=images(3))
+    (tmp_path / "photo.png").write_bytes(b"")
+    dataset = load_dataset(str(tmp_path), image)
+    assert len(dataset) == 3
+    assert dataset.notes == (
+        f"{tmp_path} holds arrays and images (such as photo.png), of which only the arrays are "
+        "used; keep them in folders of their own",
+    )
+
+
 def test_float64_is_converted_with_one_note(image: Model, tmp_path: Path) -> None:
     source = saved(tmp_path / "data.npz", x=images(3).astype(np.float64))
     dataset = load_dataset(source, image)

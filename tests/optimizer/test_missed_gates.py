@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from placer.optimizer.outcome.missed_gates import missed_sentence
+from placer.optimizer.outcome.missed_gates import missed_error, missed_sentence
 from placer.quantization import EMPTY
 
 
@@ -22,6 +22,14 @@ def test_where_nothing_was_measured_no_gate_is_to_blame(stopped: str, advice: st
     assert missed_sentence(task, [], stopped, None) == (
         f"no quantized candidate was measured, so none meets sqnr>=15; {advice}"
     )
+
+
+@pytest.mark.parametrize(
+    ("stopped", "code"), [("interrupted", 1), ("budget", 3), ("timeout", 3), ("converged", 3)]
+)
+def test_an_interrupt_before_anything_was_measured_says_nothing_of_gates(stopped: str, code: int):
+    task = SimpleNamespace(gate_texts=["sqnr>=15"])
+    assert missed_error(task, [], stopped, None).exit_code == code
 
 
 def test_a_budget_of_one_is_that_of_the_float_model():

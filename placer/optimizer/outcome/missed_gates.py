@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.accuracy.gates import METRICS
-from placer.errors import RunError
+from placer.errors import GateError, RunError
 from placer.graph.chosen_rows import chosen_rows
 from placer.graph.randomness import random_outputs
 from placer.model import save_model
@@ -66,6 +66,22 @@ def time_needs(
 
 
 _NOTHING_LEFT = "the search has nothing left to try"
+
+
+def missed_error(
+    task: Task,
+    records: Sequence[TrialRecord],
+    stopped: StopReason,
+    rejected: Rejected | None,
+    time_needs: TimeNeeds | None = None,
+) -> GateError | RunError:
+    """What a run ends with in which nothing meets the gates; see ``missed_sentence``.
+
+    A RunError where Ctrl-C ended the search before a candidate was measured: no gate was missed.
+    """
+    unknown = stopped == "interrupted" and closest(records) is None
+    sentence = missed_sentence(task, records, stopped, rejected, time_needs)
+    return RunError(sentence) if unknown else GateError(sentence)
 
 
 def missed_sentence(
