@@ -107,3 +107,33 @@ def test_a_quantized_lstm_becomes_a_float_one(
     x = rng.standard_normal((6, 1, 5)).astype(np.float32)
     (expected,), (found,) = outputs(onnx.load(path), x=x), outputs(model.proto, x=x)
     assert sqnr(expected, found) > 25
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_rows_of_a_quantized_embedding_are_multiplied_as_they_are(
+    tmp_path: Path, per_channel: bool
+):
+    """TensorRT issue 4698: a transformer's table is read by products, with no DQ in between."""
+    rng = np.random.default_rng(2)
+    text = """
+      <ir_version: 8, opset_import: ["": 17]>
+      g (int64[1,6] ids) => (float[1,6,8] y)
+      <float[50,16] table = {0}, float[16,8] q = {0}, float[16,8] k = {0}> {
+        [embed] rows = Gather(table, ids)
+        [left] l = MatMul(rows, q)
+        [right] r = MatMul(rows, k)
+        [sum] y = Add(l, r)
+      }"""
+    proto = parse_model(text)
+    for tensor in proto.graph.initializer:
+        values = rng.standard_normal(tuple(tensor.dims)).astype(np.float32)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    onnx.save(proto, tmp_path / "float.onnx")
+    path = tmp_path / "quantized.onnx"
+    quantize_dynamic(tmp_path / "float.onnx", path, per_channel=per_channel)
+    model = load_model(path)
+    assert [node.op for node in model.graph.nodes] == ["Gather", "MatMul", "MatMul", "Add"]
+    assert list(model.imported.activations) == ["rows"]
+    ids = rng.integers(0, 50, (1, 6))
+    (expected,), (found,) = outputs(onnx.load(path), ids=ids), outputs(model.proto, ids=ids)
+    assert sqnr(expected, found) > 60

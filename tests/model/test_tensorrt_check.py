@@ -94,6 +94,11 @@ REFUSED = {
         "",
         ("clip", "it reads the quantized constant 'wq', which only a DQ may"),
     ),
+    "a quantized constant that Cast and Mul dequantize": (  # PyTorch issue 127167.
+        "[cast] f = Cast<to = 1>(wq) v = Mul(f, s4) [conv] y = Conv(x, v)",
+        "",
+        ("cast", "it reads the quantized constant 'wq', which only a DQ may"),
+    ),
     "QLinearMatMul": (
         "[q] q = QuantizeLinear(x, s, z) [mm] m = QLinearMatMul(q, s, z, q, s, z, s, z)"
         "[dq] y = DequantizeLinear(m, s, z)",
@@ -259,6 +264,30 @@ def test_what_the_documentation_rules_out_and_this_builder_takes(
     assert {finding.verdict for finding in found} == {"undocumented"}
     assert found[0].reason.startswith(reason)
     assert check_model(builder, onnx.load(path), "sm89").accepted
+
+
+@pytest.mark.parametrize(
+    ("weight_type", "reasons"),
+    [
+        (TensorProto.FLOAT8E4M3FN, ["it quantizes float to FP8 with a scale of float16"]),
+        (TensorProto.INT8, []),
+    ],
+)
+def test_fp8_of_float32_takes_no_scale_of_half_precision(
+    builder: Any, weight_type: int, reasons: list[str]
+):
+    """Model-Optimizer issue 118: "Could not infer output types for operation: quantize"."""
+    body = "[q] q = QuantizeLinear(w, s, z) v = DequantizeLinear(q, s, z) y = Conv(x, v)"
+    proto = parse_model(text_of(body).replace('"": 17', '"": 19').replace(": 8,", ": 9,"))
+    proto.graph.node.insert(2, onnx.helper.make_node("Cast", ["v"], ["wide"], to=TensorProto.FLOAT))
+    proto.graph.node[-1].input[1] = "wide"
+    retyped = {"s": (TensorProto.FLOAT16, 0.05), "z": (weight_type, 0.0)}
+    for tensor in proto.graph.initializer:
+        if tensor.name in retyped:
+            dtype, value = retyped[tensor.name]
+            tensor.CopyFrom(onnx.helper.make_tensor(tensor.name, dtype, [], [value]))
+    assert check_model(builder, proto, "sm89").accepted == (not reasons)
+    assert [f.reason for f in check_pairs(proto, Path(), Path("model.onnx"))] == reasons
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def _placed_for(proto: ModelProto) -> str | None:
 
 def _findings(proto: ModelProto, model: Path) -> tuple[Finding, ...]:
     folder = data_folder(all_tensors(proto.graph), model)
-    return check_pairs(proto, folder, model) if is_quantized(proto) else ()
+    return check_pairs(proto, folder, model)
 
 
 def _document(report: BuildReport) -> dict[str, object]:

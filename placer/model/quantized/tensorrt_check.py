@@ -33,6 +33,8 @@ _UNKNOWN_OPERATORS = re.compile(
 # Quantized types that the parser reads, beside those of 4 bits, which only weights have.
 _TYPES = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.FLOAT8E4M3FN})
 _INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8})
+# What Q reads and its scale, which the builder takes for INT8 and not for FP8.
+_MIXED = {(TensorProto.FLOAT, half) for half in (TensorProto.FLOAT16, TensorProto.BFLOAT16)}
 _SMALL_TYPES = frozenset({TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1})
 
 
@@ -65,17 +67,23 @@ def check_pairs(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding,
     """
     tidy_quantized(proto)
     before = list(_Check(proto, base_dir).readers_of_constants())  # Folding removes them.
-    fold_constants(proto, infer_values(proto, {}, path), keep=QUANTIZE | DEQUANTIZE | FAKE_QUANTIZE)
-    return (*before, *_Check(proto, base_dir).findings())
+    values = infer_values(proto, {}, path)
+    types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
+    fold_constants(proto, values, keep=QUANTIZE | DEQUANTIZE | FAKE_QUANTIZE)
+    return (*before, *_Check(proto, base_dir, types).findings())
 
 
 class _Check:
-    def __init__(self, proto: ModelProto, base_dir: Path) -> None:
+    def __init__(
+        self, proto: ModelProto, base_dir: Path, types: Mapping[str, int] | None = None
+    ) -> None:
         self._nodes = list(proto.graph.node)
         self._is_early = standard_opset(proto) < FIRST_WITH_AXIS
         self._base_dir = base_dir
         self._constants: Mapping[str, TensorProto] = {t.name: t for t in proto.graph.initializer}
         self._inputs = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input}
+        constants = {name: tensor.data_type for name, tensor in self._constants.items()}
+        self._types = {**(types or {}), **self._inputs, **constants}
         self._producer = {t: node for node in self._nodes for t in node.output}
         self._readers: dict[str, list[NodeProto]] = defaultdict(list)
         for node in self._nodes:
@@ -145,11 +153,21 @@ class _Check:
             reason = f"it has {scale.size} scales, which ONNX has from opset {FIRST_WITH_AXIS} on"
             fix = f"export the model with opset {FIRST_WITH_AXIS} or later"
             yield self._finding(node, "undocumented", reason, fix)
+        yield from self._check_scale_type(node)
         yield from self._check_axis(node, scale.size)
         if scale.size > 1 and not self._is_constant(node.input[0]):
             reason = f"it has {scale.size} scales, TensorRT documents that of constants only"
             fix = "give activations one scale"
             yield self._finding(node, "undocumented", reason, fix)
+
+    def _check_scale_type(self, node: NodeProto) -> Iterator[Finding]:
+        """FP8 of float32 by scales of half precision, as in Model-Optimizer issue 118."""
+        given = self._types.get(node.input[0])
+        scale = self._constants[node.input[1]].data_type
+        is_float8 = self._quantized_type(node) == TensorProto.FLOAT8E4M3FN
+        if node.op_type in QUANTIZE and is_float8 and (given, scale) in _MIXED:
+            reason = f"it quantizes float to FP8 with a scale of {type_name(scale)}"
+            yield self._finding(node, "refused", reason, "give the scale the type of the tensor")
 
     def _check_axis(self, node: NodeProto, count_of_scales: int) -> Iterator[Finding]:
         """Scales of a constant are to lie along the channels of the operator that reads it."""
@@ -208,17 +226,19 @@ class _Check:
             yield self._finding(node, "refused", reason, fix)
 
     def readers_of_constants(self) -> Iterator[Finding]:
-        """Nodes that do something to a quantized constant before DQ."""
+        """Nodes other than DQ that read a constant of int8, or of uint8 before a DQ."""
         for node in self._nodes:
             known = node.op_type in QUANTIZE | DEQUANTIZE or _UNKNOWN_OPERATORS.fullmatch(
                 node.op_type
             )
-            if known or self._dequantized.isdisjoint(node.output):
+            if known:
                 continue
-            given = node.input[:1] if node.op_type == "Clip" else reads(node)  # Not its bounds.
-            for tensor in given:
+            is_dequantized = not self._dequantized.isdisjoint(node.output)
+            refused = _INTEGERS if is_dequantized else {TensorProto.INT8}
+            first = node.op_type in ("Clip", "CastLike")  # Not their bounds, not what has the type.
+            for tensor in node.input[:1] if first else reads(node):
                 constant = self._constants.get(tensor)
-                if constant is not None and constant.data_type in _INTEGERS:
+                if constant is not None and constant.data_type in refused:
                     reason = f"it reads the quantized constant '{tensor}', which only a DQ may"
                     yield self._finding(node, "refused", reason, "do this to the float constant")
 
