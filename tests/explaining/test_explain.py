@@ -206,6 +206,28 @@ def test_a_residual_add_is_in_the_layer_of_a_conv_whose_norm_training_left(tmp_p
     assert [layer_line(layer) for layer in layers] == ["conv+add+relu: int8, float -> float"]
 
 
+def test_a_result_is_explained_as_it_was_estimated(model: Path, tmp_path: Path):
+    """The Casts to FP16 and back at its ends are the conversions that a float32 graph has anyway."""
+    result = placer.optimize(
+        model,
+        engine="fusion-model",
+        gpu="l4",
+        gates="sqnr>=10",
+        budget=3,
+        output=tmp_path / "out",
+        cache=False,
+    )
+    file = tmp_path / "out" / "optimized.onnx"
+    assert {node.op_type for node in onnx.load(file).graph.node} >= {"Cast", "QuantizeLinear"}
+    explained = placer.explain(file, gpu="l4")
+    assert [layer_line(layer) for layer in explained.explanation.plan.layers] == [
+        "quantize x: float -> int8",
+        "conv1+relu1: int8 -> float16",
+        "y/Cast: float16 -> float",
+    ]
+    assert explained.explanation.speedup == pytest.approx(result.speedup, rel=0.03)
+
+
 # Integers that a caller hands in and takes out, as with TensorRT's --inputIOFormats=int8:chw32.
 
 INTEGERS = """

@@ -49,6 +49,8 @@ class LayerTypes:
     def written(self, tensor: str, reads: Mapping[Edge, Port], scale: Scale | None) -> str:
         """The type of ``tensor`` where ``reads`` are read; ``scale``: None where it is a float."""
         claim = self.candidate.claim
+        if self._is_cast_that_leaves(tensor):
+            return type_name(self.target.graph, tensor)
         if tensor not in self.formats:
             stated = None if claim is None else claim.fusion.float_type
             return stated or type_name(self.target.graph, tensor)
@@ -67,6 +69,11 @@ class LayerTypes:
         if self.target.target.typing == "weak":
             return self._weak_type(tensor, claim, reads)
         return self.target.base
+
+    def _is_cast_that_leaves(self, tensor: str) -> bool:
+        """Whether a Cast alone makes ``tensor``, a float output: it writes the declared type."""
+        kinds = [node.op for node in self.candidate.nodes]
+        return kinds == ["Cast"] and _all_leave(self.target.graph.edges_of(tensor))
 
     def _weak_type(self, tensor: str, claim: Claim, reads: Mapping[Edge, Port]) -> str:
         """The float type that the builder chooses where it may."""

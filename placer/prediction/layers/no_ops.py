@@ -65,18 +65,26 @@ TakesOut = Callable[[Graph, Node, str], bool]
 
 
 def without_no_ops(
-    graph: Graph, takes_out: TakesOut = lambda *_: True, equal: Mapping[str, str] | None = None
+    graph: Graph,
+    takes_out: TakesOut = lambda *_: True,
+    equal: Mapping[str, str] | None = None,
+    *,
+    retypes_inputs: bool = False,
 ) -> WithoutNoOps:
     """Take out the nodes that add 0, multiply by 1 or copy all of what they read.
 
     Those stay that write a graph output or what a subgraph reads, or whose shapes are not known.
     Nodes are numbered anew; their names stay. ``takes_out``: whether the engine does so.
-    ``equal``: by node one that computes the same and stays for it.
+    ``equal``: by node one that computes the same and stays for it. ``retypes_inputs``: whether the
+    engine's floats have another type than the graph's inputs, so that a Cast of one to that type
+    is the conversion that there is anyway.
     """
     origins: dict[str, str] = {}
     no_ops, merged = set[str](), dict[str, str]()
     for node in graph.nodes:
         data = _handed_on(graph, node)
+        if data is None and retypes_inputs and _retypes_input(graph, node):
+            data = node.inputs[0]
         if data is not None and takes_out(graph, node, data) and _may_go(graph, node):
             no_ops.add(node.name)
             origins[node.outputs[0]] = origins.get(data, data)
@@ -221,6 +229,12 @@ def _has_one_constant(graph: Graph, node: Node, data: str) -> bool:
     if node.op not in NEUTRAL:  # The shape that a Reshape reads may be no constant.
         return False
     return all(is_single(graph.initializers[t]) for t in node.inputs if t != data)
+
+
+def _retypes_input(graph: Graph, node: Node) -> bool:
+    if node.op != "Cast" or node.inputs[0] not in graph.inputs:
+        return False
+    return graph.type_of(node.inputs[0]).is_float and graph.type_of(node.outputs[0]).is_float
 
 
 def _handed_on(graph: Graph, node: Node) -> str | None:

@@ -105,7 +105,12 @@ class Predictor:
         graph = with_shapes_folded(graph, behaviour.shapes == "fixed")
         self._left = WithoutNoOps(graph, {})
         if behaviour.no_ops != "kept":
-            self._left = without_no_ops(graph, _TAKES_OUT[behaviour.no_ops], equal)
+            self._left = without_no_ops(
+                graph,
+                _TAKES_OUT[behaviour.no_ops],
+                equal,
+                retypes_inputs=behaviour.no_ops == "casts" and base != "float",
+            )
         if behaviour.concats == "joined":
             self._left = with_joined_concats(self._left)
         if behaviour.order == "depth-first":
