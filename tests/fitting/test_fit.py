@@ -234,6 +234,7 @@ def test_a_folder_as_output_is_refused_before_anything_is_measured(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_generated_networks_are_the_same_every_time(tmp_path: Path):
     first_ones = {name.rpartition("-")[0]: name for name in reversed(network_names(148))}
     for name in first_ones.values():

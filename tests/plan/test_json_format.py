@@ -32,6 +32,7 @@ PLANS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(PLANS)
 def test_a_plan_read_back_is_the_same(plan: Plan):

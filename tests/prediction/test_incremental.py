@@ -102,6 +102,7 @@ def walks(draw: st.DrawFn) -> tuple[Predictor, list[Placement], list[int]]:
     return predictor_of(graph, draw(st.sampled_from(sorted(RULES))), typing, base), walk, near
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(walks())
 def test_from_a_near_prediction_follows_what_follows_from_scratch(
@@ -132,6 +133,7 @@ def test_what_is_built_in_a_region_follows_from_the_pairs_on_its_edges(data: st.
             assert paired.written == paired.candidate.output_scales(form)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(walks())
 def test_what_a_change_makes_of_the_steps_is_what_a_prediction_makes_of_them(

@@ -358,6 +358,7 @@ def is_distinct(placement: Placement) -> bool:
 QUICK = settings(max_examples=150, deadline=None)
 
 
+@pytest.mark.slow
 @QUICK
 @given(placed())
 def test_pairs_that_have_moved_move_no_further(case: tuple[str, Placement]):
@@ -385,6 +386,7 @@ def test_pairs_that_the_form_has_already_change_nothing(
     assert normal_form(more, passages).canonical() == whole.canonical()
 
 
+@pytest.mark.slow
 @QUICK
 @given(placed(), st.randoms(use_true_random=False))
 def test_the_form_does_not_depend_on_names(case: tuple[str, Placement], random: object):

@@ -301,6 +301,7 @@ def predictions(draw: st.DrawFn) -> tuple[Graph, Placement, Predictor]:
     return graph, draw(placements(graph)), Predictor(graph, rules, target, base, "int8")
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(predictions())
 def test_every_prediction_is_a_plan(case: tuple[Graph, Placement, Predictor]):

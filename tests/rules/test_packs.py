@@ -26,6 +26,7 @@ def test_inline_tests_hold(rule: Rule, loaded: Pack):
     assert list(failures(rule, loaded)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", builtin_pack_names())
 def test_no_lint_findings(name: str):
     assert list(lint(load_pack(name))) == []

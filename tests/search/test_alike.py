@@ -56,6 +56,7 @@ def test_blocks_near_another_one_share_nothing_with_the_rest(unlike: dict[str, i
     assert found["convb9"] == found["convb10"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", ["onnxruntime", "tensorrt", "openvino"])
 def test_what_is_known_of_one_block_holds_for_the_others(pack: str):
     land, rng = landscape(chain(9, pooled=4), pack), np.random.default_rng(0)

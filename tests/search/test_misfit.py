@@ -120,6 +120,7 @@ def test_losses_do_not_count(gain: float, deviation: float, expected: float):
     assert expected_gain(gain, deviation) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_search_goes_on_near_the_best_where_the_model_is_wrong():
     engine = PairedEngine(LAND)
     records = search(engine, 60)
@@ -214,6 +215,7 @@ def test_descents_with_errors_lead_to_what_layers_know_nothing_of():
     assert set(held) == {start, last}
 
 
+@pytest.mark.slow
 def test_it_does_not_end_while_layers_predict_a_gain():
     # Changes near float bring nothing here; one further away, which layers predict, does.
     engine = PairedEngine(LAND)
@@ -221,6 +223,7 @@ def test_it_does_not_end_while_layers_predict_a_gain():
     assert best(search(engine, 80)).ratio < 0.97
 
 
+@pytest.mark.slow
 def test_many_changes_in_vain_do_not_end_it_while_others_are_left():
     engine = PairedEngine(LAND)
     engine.world = (1,)

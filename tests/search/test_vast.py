@@ -39,6 +39,7 @@ def numbered(land: Landscape, states: list[State]) -> Objective:
     return objective(land)
 
 
+@pytest.mark.slow
 def test_what_comes_first_is_what_changes_do(vast: Landscape):
     states = random_states(vast, 12)
     costs = numbered(vast, states)
@@ -83,6 +84,7 @@ def test_beside_an_optimum_is_looked_at_only_if_it_was_tried(vast: Landscape):
         assert min(pool, key=pool.__getitem__) == end
 
 
+@pytest.mark.slow
 def test_descents_ask_less_and_end_where_nothing_known_improves(vast: Landscape):
     states = random_states(vast, 12)
     costs = numbered(vast, states)
