@@ -42,13 +42,14 @@ class RankIs(Strict):
     one_of: list[int] = Field(min_length=1, description="The ranks.")
 
 
+ElementType = Literal["float", "double", "float16", "bool", "uint8", "int8", "int32", "int64"]
+
+
 class TypeIs(Strict):
     """The tensor's element type is known and one of those given."""
 
     tensor: TensorName = Field(description="The tensor.")
-    one_of: list[
-        Literal["float", "double", "float16", "bool", "uint8", "int8", "int32", "int64"]
-    ] = Field(min_length=1, description="ONNX names of element types.")
+    one_of: list[ElementType] = Field(min_length=1, description="ONNX names of element types.")
 
 
 class DimIs(Strict):
