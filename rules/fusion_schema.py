@@ -64,6 +64,11 @@ class Fusion(Strict):
         default=[],
         description="Pattern nodes in front of which pairs may stand inside the layer.",
     )
+    branches: list[str] = Field(
+        default=[],
+        description="Pattern nodes with whose other operands what computes these becomes part of "
+        "the layer: nodes of the same operators, each read once, of one operand or scalars besides.",
+    )
     symmetric: bool = Field(
         default=False,
         description="The layer exists only if the pairs that it reads and absorbs have zero point "

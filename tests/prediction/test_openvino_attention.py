@@ -178,3 +178,27 @@ def test_the_last_pair_before_signed_operands_is_signed(pairs, written, tmp_path
     assert layers(predicted) == layers(actual)
     assert conversions(predicted) == conversions(actual)
     assert (frozenset({"move"}), (written,)) in layers(actual)
+
+
+@pytest.mark.parametrize(
+    ("bias", "more", "within"),
+    [
+        ("[m1] f = Mul(e, half)", "", {"m1"}),
+        ("[m0] f0 = Sub(half, e) [m1] f = Mul(f0, half)", "", {"m0", "m1"}),
+        ("[m1] f = Add(e, e)", "", set()),
+        ("[m1] f = Mul(e, half)", "[again] z = Softmax(f)", set()),
+    ],
+)
+def test_what_computes_a_bias_for_an_attention_alone_is_part_of_it(bias, more, within, tmp_path):
+    text = f"""
+    g (float[1,4,24,16] q, float[1,4,16,24] k, float[1,4,24,16] v, float[1,4,24,24] e)
+    => (float[1,4,24,16] y{", float[1,4,24,24] z" if more else ""})
+    <float half = {{0.5}}> {{
+      {bias}
+      [scores] s = MatMul(q, k) [add] m = Add(s, f) [soft] p = Softmax(m) [mix] y = MatMul(p, v)
+      {more}
+    }}
+    """
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert frozenset({"scores", "add", "soft", "mix"} | within) in {n for n, _ in layers(actual)}

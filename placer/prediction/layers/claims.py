@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from placer.graph import Edge, Graph, Node
+from placer.prediction.layers.branches import find_branches
 from placer.rules.blocked import blocked_edges
 from placer.rules.fusion_schema import Fusion
 from placer.rules.match import Match
@@ -140,10 +141,13 @@ def find_claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]
     for match in matches.of(rule, smaller=True):
         for offer in offers:
             nodes = [node for name in offer.fusion.nodes for node in match.row(name)]
+            if len(nodes) > 1:
+                nodes.sort(key=_POSITION)
             if nodes:
-                if len(nodes) > 1:
-                    nodes.sort(key=_POSITION)
                 yield _claim(match, offer, tuple(nodes), matches.graph)
+            if branches := find_branches(match, offer.fusion, matches.graph):
+                whole = sorted({*nodes, *branches}, key=_POSITION)
+                yield _claim(match, offer, tuple(whole), matches.graph)
 
 
 def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -> Claim:
