@@ -67,7 +67,7 @@ class Fusion(Strict):
     branches: list[str] = Field(
         default=[],
         description="Pattern nodes with whose other operands what computes these becomes part of "
-        "the layer: nodes of the same operators, each read once, of one operand or scalars besides.",
+        "the layer: nodes of the same operators, each read once, of one operand and scalars.",
     )
     symmetric: bool = Field(
         default=False,
