@@ -65,6 +65,11 @@ class Behaviour(Strict):
         description="What becomes of a Concat that another one along the same axis alone reads: it "
         "is `kept` or `joined` with that one.",
     )
+    reductions: Literal["apart", "joined"] = Field(
+        default="apart",
+        description="What becomes of a Reduce that drops the axes that the Unsqueeze or Reshape "
+        "behind it, which alone reads it, puts back: both are layers `apart`, or `joined`.",
+    )
     order: Literal["given", "depth-first"] = Field(
         default="given",
         description="In which order the engine runs nodes: that of the model (`given`), or one of "

@@ -166,3 +166,28 @@ def test_comparisons_and_casts_of_narrow_types_are_element_wise(body, whole, tmp
     predicted, actual = plans(text, [], tmp_path)
     assert layers(predicted) == layers(actual)
     assert frozenset(whole.split()) in {nodes for nodes, _ in layers(actual)}
+
+
+@pytest.mark.parametrize(
+    ("reduce", "view"),
+    [
+        ("ReduceMean<axes = [2, 3], keepdims = 0>(a)", "Reshape(b, shape)"),
+        ("ReduceMax<axes = [2, 3], keepdims = 0>(a)", "Unsqueeze(b, axes)"),
+    ],
+)
+@pytest.mark.parametrize("paired", [False, True])
+def test_a_reduction_is_one_with_the_view_that_puts_its_axes_back(reduce, view, paired, tmp_path):
+    text = f"""
+    g (float[1,8,6,6] x) => (float[1,8,6,6] y)
+    <float[8,8,1,1] w = {{1}}, int64[4] shape = {{1, 8, 1, 1}}, int64[2] axes = {{2, 3}}> {{
+      [act] a = Tanh(x)
+      [reduce] b = {reduce}
+      [view] c = {view}
+      [conv] d = Conv(c, w)
+      [gate] y = Mul(a, d)
+    }}
+    """
+    pairs = [(Edge("c", "conv", 0),), (Edge("w", "conv", 1),)] if paired else []
+    predicted, actual = plans(text, pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert any({"reduce", "view"} <= nodes for nodes, _ in layers(actual))

@@ -24,6 +24,7 @@ from placer.prediction.layers.conversions import (
 )
 from placer.prediction.layers.fixed_properties import FixedProperties
 from placer.prediction.layers.joined import with_joined_concats
+from placer.prediction.layers.kept_axes import with_kept_axes
 from placer.prediction.layers.motion import (
     Exceeds,
     NormalForm,
@@ -113,6 +114,8 @@ class Predictor:
             )
         if behaviour.concats == "joined":
             self._left = with_joined_concats(self._left)
+        if behaviour.reductions == "joined":
+            self._left = with_kept_axes(self._left)
         if behaviour.order == "depth-first":
             self._left = replace(self._left, graph=depth_first_from_outputs(self._left.graph))
         graph = self._left.graph

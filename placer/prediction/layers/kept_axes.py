@@ -1,0 +1,83 @@
+"""Reductions whose axes the view behind them puts back, which some engines merge with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onnx import NodeProto, numpy_helper
+
+from placer.graph import Edge, Graph, Node
+from placer.graph.external_data import is_external
+from placer.graph.index import with_nodes
+from placer.prediction.layers.no_ops import WithoutNoOps
+
+_VIEWS = frozenset({"Unsqueeze", "Reshape"})
+
+
+def with_kept_axes(left: WithoutNoOps) -> WithoutNoOps:
+    """``left`` with each Reduce that drops axes of length 1 keeping them if a view alone reads it
+    that puts them back.
+
+    A pair between both is one behind the view.
+    """
+    graph = left.graph
+    view_of = {
+        node.name: view
+        for node in graph.nodes
+        for view in [_view_behind(node, graph)]
+        if view is not None
+    }
+    if not view_of:
+        return left
+    gone = {view.name for view in view_of.values()}
+    twins, moved = dict(left.twins), dict[Edge, tuple[Edge, ...]]()
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        view = view_of.get(node.name)
+        if view is not None:
+            moved[Edge(node.outputs[0], view.name, 0)] = tuple(graph.edges_of(view.outputs[0]))
+            twins[node.name] = (*twins.get(node.name, ()), view.name, *twins.get(view.name, ()))
+            nodes.append(_keeping(node, view))
+        elif node.name not in gone:
+            nodes.append(node)
+    earlier = {
+        edge: tuple(end for e in ends for end in moved.get(e, (e,)))
+        for edge, ends in left.moved.items()
+    }
+    return WithoutNoOps(with_nodes(graph, nodes), {**moved, **earlier}, twins)
+
+
+def _view_behind(node: Node, graph: Graph) -> Node | None:
+    """The view that puts the axes back that a Reduce drops, if nothing else reads that."""
+    if not node.op.startswith("Reduce") or node.attributes.get("keepdims", 1):
+        return None
+    edges = graph.edges_of(node.outputs[0])
+    if len(edges) != 1 or edges[0].is_graph_output or edges[0].input_index:
+        return None
+    view, given = graph.by_name[edges[0].node], graph.type_of(node.inputs[0]).shape
+    axes = _axes(node, graph)
+    if view.op not in _VIEWS or given is None or axes is None:
+        return None
+    dropped = {axis % len(given) for axis in axes or range(len(given))}
+    kept = tuple(1 if axis in dropped else dim for axis, dim in enumerate(given))
+    return view if graph.type_of(view.outputs[0]).shape == kept else None
+
+
+def _axes(node: Node, graph: Graph) -> list[int] | None:
+    """The axes of a Reduce, none for all of them; None if they are computed."""
+    if "axes" in node.attributes:
+        return list(node.attributes["axes"])
+    if len(node.inputs) < 2 or not node.inputs[1]:
+        return []
+    constant = graph.initializers.get(node.inputs[1])
+    known = constant is not None and not is_external(constant)
+    return numpy_helper.to_array(constant).ravel().tolist() if known else None
+
+
+def _keeping(node: Node, view: Node) -> Node:
+    """``node`` with the axes that ``view`` puts back."""
+    proto = NodeProto()
+    proto.CopyFrom(node.proto)
+    (keeps,) = (attribute for attribute in proto.attribute if attribute.name == "keepdims")
+    keeps.i = 1
+    return replace(node, outputs=view.outputs, proto=proto)
