@@ -70,8 +70,10 @@ def _axes(node: Node, graph: Graph) -> list[int] | None:
     if len(node.inputs) < 2 or not node.inputs[1]:
         return []
     constant = graph.initializers.get(node.inputs[1])
-    known = constant is not None and not is_external(constant)
-    return numpy_helper.to_array(constant).ravel().tolist() if known else None
+    if constant is None or is_external(constant):
+        return None
+    axes: list[int] = numpy_helper.to_array(constant).ravel().tolist()
+    return axes
 
 
 def _keeping(node: Node, view: Node) -> Node:
