@@ -12,7 +12,7 @@ from placer.graph import Graph
 from placer.graph.bodies import Bodies, bodies_of
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
-from placer.model import is_quantized_file, load_model, load_quantized, quantizes_at_run_time
+from placer.model import Model, is_quantized_file, load_model, load_quantized, quantizes_at_run_time
 from placer.model.input_shapes import given_shapes
 from placer.prediction.layers.norms import without_norms
 from placer.qdq.extract import extract_placement
@@ -90,7 +90,7 @@ def placed_model(
             model.fingerprint,
             bodies,
             scopes=scopes,
-            refused=_RUN_TIME if at_run_time else "",
+            refused=_RUN_TIME if at_run_time else _as_arithmetic(model),
         )
     file = read_placement(placement)
     return PlacedModel(
@@ -102,6 +102,16 @@ def placed_model(
         tuple(file.pinned),
         _pins(file, graph),
         scopes,
+    )
+
+
+def _as_arithmetic(model: Model) -> str:
+    """What an explanation says of a file that has arithmetic in the place of pairs."""
+    if model.imported is None or not model.imported.written_out:
+        return ""
+    return (
+        "this file quantizes by arithmetic (Round, Clip, Mul), which engines compute in float: "
+        "what is shown is the pack's default placement of its float model"
     )
 
 

@@ -31,7 +31,7 @@ from placer.model.fixed_inputs import fix_in_place
 from placer.model.input_shapes import given_shapes, input_shapes_of
 from placer.model.normalize import infer_values, inline_functions, normalize, tidy, tidy_quantized
 from placer.model.open_tensors import open_tensors
-from placer.model.quantized import Imported, is_quantized, take_apart
+from placer.model.quantized import Imported, is_quantized, restore_pairs, take_apart
 from placer.model.validate import check_sizes, parse_model, read_model
 
 
@@ -185,6 +185,7 @@ def _taken_apart(
     fix: Mapping[str, float] | None,
 ) -> Imported | None:
     """The float model and what else a quantized one says; None if it is float."""
+    written_out = restore_pairs(proto, base_dir)
     if not is_quantized(proto):
         return None
     if fix:
@@ -192,6 +193,13 @@ def _taken_apart(
             f"{path} is quantized; recover the float model by placer import before `fix`"
         )
     imported = take_apart(proto, base_dir, path, kept_pairs)
+    if written_out:
+        tensors = f"{written_out} tensor{'s' if written_out > 1 else ''}"
+        note = (
+            f"{tensors} quantized by arithmetic (Round, Clip, Mul), which engines compute in "
+            "float: taken for Q/DQ pairs"
+        )
+        imported = replace(imported, notes=(note, *imported.notes), written_out=written_out)
     check_tensors(all_tensors(imported.proto.graph), base_dir, path)
     return imported
 

@@ -207,7 +207,7 @@ def test_a_residual_add_is_in_the_layer_of_a_conv_whose_norm_training_left(tmp_p
 
 
 def test_a_result_is_explained_as_it_was_estimated(model: Path, tmp_path: Path):
-    """The Casts to FP16 and back at its ends are conversions that a float32 graph has anyway."""
+    """Its Casts to FP16 and back are the conversions that a float32 graph has anyway."""
     result = placer.optimize(
         model,
         engine="fusion-model",

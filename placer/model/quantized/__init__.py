@@ -6,6 +6,7 @@ from placer.model.quantized.imported import Imported, Loss
 from placer.model.quantized.reader import is_quantized, take_apart
 from placer.model.quantized.scales import ActivationScale, WeightScale
 from placer.model.quantized.tensorrt_check import Finding, check_pairs
+from placer.model.quantized.written_out import restore_pairs
 
 __all__ = [
     "ActivationScale",
@@ -15,5 +16,6 @@ __all__ = [
     "WeightScale",
     "check_pairs",
     "is_quantized",
+    "restore_pairs",
     "take_apart",
 ]

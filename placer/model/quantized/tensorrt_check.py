@@ -24,8 +24,9 @@ from placer.model.early_axes import FIRST_WITH_AXIS
 from placer.model.normalize import infer_values, tidy_quantized
 from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, integer
 from placer.model.quantized.scales import type_name
+from placer.model.quantized.written_out import written_out
 
-Verdict = Literal["refused", "altered", "undocumented"]
+Verdict = Literal["refused", "altered", "undocumented", "float"]
 
 _UNKNOWN_OPERATORS = re.compile(
     r"QLinear\w+|QGemm|DynamicQuantize(Linear|MatMul)|(MatMul|Conv)Integer|MatMulIntegerToFloat"
@@ -44,7 +45,8 @@ class Finding:
 
     ``verdict``: ``refused``: no engine is built; ``altered``: an engine is built that computes
     something else; ``undocumented``: TensorRT's documentation rules it out, the builder seen does
-    not refuse it. ``fix``: what to do. ``imported``: whether ``take_apart`` does it.
+    not refuse it; ``float``: no pair, so that an engine computes it in float. ``fix``: what to do.
+    ``imported``: whether ``take_apart`` does it.
     """
 
     node: str
@@ -67,10 +69,17 @@ def check_pairs(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding,
     """
     tidy_quantized(proto)
     before = list(_Check(proto, base_dir).readers_of_constants())  # Folding removes them.
+    before.extend(_arithmetic(proto, base_dir))
     values = infer_values(proto, {}, path)
     types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
     fold_constants(proto, values, keep=QUANTIZE | DEQUANTIZE | FAKE_QUANTIZE)
     return (*before, *_Check(proto, base_dir, types).findings())
+
+
+def _arithmetic(proto: ModelProto, base_dir: Path) -> Iterator[Finding]:
+    reason = "Round, Clip and Mul quantize it, which TensorRT computes in float"
+    for node, source in written_out(proto, base_dir):
+        yield Finding(node.name, node.op_type, source, "float", reason, "export Q/DQ pairs")
 
 
 class _Check:
