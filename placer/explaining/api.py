@@ -16,6 +16,7 @@ from placer.common.processor import multiplies_signed
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.engines.estimated.fusion_model import BASES
 from placer.errors import InputError
+from placer.explaining.float8 import float8_sentences
 from placer.explaining.placed_model import PlacedModel, placed_model
 from placer.model import is_quantized_file
 from placer.model.validate import parse_model
@@ -106,7 +107,8 @@ class ModelExplanation:
     def unpredicted(self) -> tuple[str, ...]:
         """Sentences on nodes whose layers the engine's predicted plan cannot tell."""
         sentences = unpredicted(self._placed.graph, self.pack.manifest)
-        return tuple(text for text in (self._placed.refused, *sentences) if text)
+        said = (self._placed.refused, *float8_sentences(self._placed, self.gpu), *sentences)
+        return tuple(text for text in said if text)
 
     @property
     def pinned(self) -> tuple[str, ...]:

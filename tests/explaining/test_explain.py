@@ -409,3 +409,31 @@ def test_a_pack_says_whether_its_engine_may_have_plugins(tmp_path: Path):
     (pack / "pack.yaml").write_text(yaml.safe_dump(manifest))
     (told,) = placer.explain(path, pack=str(pack)).unpredicted
     assert told.startswith("ONNX Runtime needs plugins for TRT.Folded")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        ("a100", ["a100-pcie-80gb (compute capability 8.0) has no FP8 tensor cores"]),
+        ("l4", []),
+    ],
+)
+def test_fp8_without_kernels_is_told(tmp_path: Path, gpu: str, said: list[str]):
+    """TensorRT issue 4524: no optimized FP8 kernels for depthwise Convs; "INT8 is recommended"."""
+    text = """
+      <ir_version: 9, opset_import: ["": 19]>
+      g (float[1,64,8,8] x) => (float[1,64,8,8] y) <float[64,1,3,3] w = {0.1}, float s = {0.01}> {
+        [q] q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+        [i] i = QuantizeLinear(w, s, z) v = DequantizeLinear(i, s, z)
+        [dw] y = Conv<pads = [1, 1, 1, 1], group = 64>(d, v)
+      }"""
+    proto, path = onnx.parser.parse_model(text), tmp_path / "fp8.onnx"
+    fp8 = onnx.helper.make_tensor("z", onnx.TensorProto.FLOAT8E4M3FN, [], [0.0])
+    weight = numpy_helper.from_array(np.full((64, 1, 3, 3), 0.1, np.float32), "w")
+    proto.graph.initializer[0].CopyFrom(weight)
+    proto.graph.initializer.append(fp8)
+    onnx.save(proto, path)
+    sentences = placer.explain(path, gpu=gpu).unpredicted
+    grouped = "TensorRT has no optimized FP8 kernels for Convs with groups, such as 'dw'"
+    found = [sentence.split(", so no")[0].split(", whose")[0] for sentence in sentences]
+    assert found == [*said, grouped]
