@@ -131,3 +131,23 @@ def test_a_constant_that_rounding_takes_beyond_all_numbers_is_the_largest(save: 
     constants = "uint8 m_quantized = {0}, float s = {2.6793887e36}, uint8 z = {127}"
     model = load_model(save(f"{HEAD} g (float[4] x) => (float[4] y) <{constants}> {{ {body} }}"))
     assert model.array(model.graph.by_name["mul"].inputs[1]) == np.finfo(np.float32).min
+
+
+def test_float32_weights_behind_a_pair_of_half_precision_are_float16(tmp_path: Path):
+    """Model-Optimizer issue 118: FP16 activations, scales in FP16, weights that stayed float32."""
+    text = """
+      <ir_version: 9, opset_import: ["": 19]>
+      g (float16[1,4,8,8] x) => (float16[1,4,8,8] y) <float[4,4,1,1] w = {0.5}, float s = {0.25}> {
+        [q] q = QuantizeLinear(w, s, z) [dq] v = DequantizeLinear(q, s, z) [conv] y = Conv(x, v)
+      }"""
+    proto = onnx.parser.parse_model(text)
+    weight = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4, 1, 1)
+    arrays = {"w": weight, "s": np.float16(0.25), "z": np.int8(0)}
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in arrays.items())
+    onnx.save(proto, tmp_path / "model.onnx")
+    model = load_model(tmp_path / "model.onnx")
+    (conv,) = model.graph.nodes
+    assert model.array(conv.inputs[1]).dtype == np.float16
+    np.testing.assert_array_equal(model.array(conv.inputs[1]), weight.astype(np.float16))
+    assert [float(w.scale) for w in model.imported.weights.values()][-1] == 0.25

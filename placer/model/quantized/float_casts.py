@@ -48,7 +48,9 @@ def cast_by_dequantizing(state: ImportState, node: NodeProto, info: Quantized) -
     """
     target = node.output[0]
     to = state.types.get(target, 0)
-    if info.is_constant or {to, info.float_type} - FLOATS or to == info.float_type:
+    if info.is_constant:
+        return _retyped_constant(state, info, target, to)
+    if {to, info.float_type} - FLOATS or to == info.float_type:
         return info
     cast = state.draft.names.unused(f"{target}/Cast")
     name = state.draft.node_names.unused(f"{node.name}/Cast")
@@ -56,6 +58,19 @@ def cast_by_dequantizing(state: ImportState, node: NodeProto, info: Quantized) -
     moved = replace(info, tensor=cast, float_type=to)
     state.records.add_activation(moved)
     return moved
+
+
+def _retyped_constant(state: ImportState, info: Quantized, target: str, to: int) -> Quantized:
+    """A float constant behind Q and DQ in the type that the DQ gives."""
+    constant, weight = state.draft.constants[info.tensor], state.records.weights.get(info.tensor)
+    if {to, constant.data_type} - FLOATS or to == constant.data_type:
+        return info
+    values = state.draft.array(info.tensor).astype(helper.tensor_dtype_to_np_dtype(to))
+    name = state.draft.set_constant(state.draft.names.of_float(target, target), values)
+    if weight is not None:
+        kept = state.draft.constants[name]
+        state.records.keep_weight(kept, weight.scale, weight.axis, is_float8=weight.is_float8)
+    return replace(info, tensor=name, float_type=to)
 
 
 def _only_casts_read(state: ImportState, tensor: str, dequantized: str) -> bool:
