@@ -28,6 +28,10 @@ WRITTEN_OUT = {
         "a = Div(x, s) e = Clip(a, narrow, high) b = Round(e) d = Mul(b, s)",
         ActivationScale(0.5, 0, -127, 127, "int8"),
     ),
+    "with a scale that several have": (
+        "n = Identity(s) a = Div(x, n) e = Clip(a, low, high) b = Round(e) d = Mul(b, n)",
+        ActivationScale(0.5, 0, -128, 127, "int8"),
+    ),
     "unsigned": (
         "a = Div(x, s) b = Round(a) e = Clip(b, zero, top) d = Mul(s, e)",
         ActivationScale(0.5, 0, 0, 255, "uint8"),

@@ -18,6 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from placer.graph.edit import reads, remove_dead_nodes, standard_opset
 from placer.graph.external_data import read_tensor
 from placer.model.constant_nodes import constants_to_initializers
+from placer.model.identities import remove_identities
 from placer.model.quantized.names import Names
 from placer.model.quantized.operators import input_at
 from placer.model.quantized.scales import limits_of
@@ -62,6 +63,7 @@ def _found(proto: ModelProto, base_dir: Path) -> dict[str, _Pair]:
     if standard_opset(proto) < _FIRST_OPSET or all(n.op_type != "Round" for n in graph.node):
         return {}
     constants_to_initializers(graph)
+    remove_identities(graph)  # Before scales that several have.
     finder = _Finder(proto, base_dir)
     found = {node.output[0]: pair for node in graph.node if (pair := finder.pair(node))}
     return {} if all(pair.dtype_of_constant for pair in found.values()) else found
