@@ -25,6 +25,7 @@ _LEVELS: Mapping[int, tuple[int, int]] = {
 _OF_SHAPES = frozenset({"Shape", "Size"})  # Constants, which read nothing.
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _MATRIX = 2  # Dimensions.
+_BIAS = 2  # The index of the input.
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def signed_apart(
 
     Other int8 is converted to uint8, as the types that come back say. ONNX Runtime converts what
     one DequantizeLinear reads, after giving each reader one, and nothing at the graph's edges, nor
-    constants: products read int8 weights, but no sum takes operands of two types. 16 and 4 bits
+    constants: products read int8 weights and int32 biases, but no sum takes operands of two types. 16 and 4 bits
     are in ``MOVED_FORMATS``. No kernel reads activations with a scale for each channel.
 
     ``graph``: the float graph. A MatMul and a bias become a Gemm between Reshapes; the pair that
@@ -101,7 +102,7 @@ def signed_apart(
 
     def is_left(edge: Edge, pair: NodeProto) -> bool:
         if edge.tensor in model.constants:
-            return edge.node not in products
+            return edge.node not in products or edge.input_index == _BIAS
         integers = _integers(pair)
         if _is_reshaped(edge, graph, model):
             return False

@@ -62,6 +62,7 @@ def saved(folder: Path, head: str, body: str, zero: int) -> Path:
         "w": rng.integers(-127, 128, (16, 16, 3, 3)).astype(np.int8),
         "k": rng.integers(-127, 128, (1, 16, 1, 1)).astype(np.int8),
         "bias": rng.normal(size=16).astype(np.float32),
+        "narrow": rng.integers(-127, 128, 16).astype(np.int8),
         "steps": rng.uniform(0.01, 0.05, 16).astype(np.float32),
         "zeros": np.zeros(16, np.int8),
     }.items():
@@ -105,6 +106,22 @@ def test_layers_of_int8_are_predicted_as_they_are_built(
     built = OnnxRuntimeEngine().compile(onnx.load(path), tmp_path).plan()
     assert diff_plans(predicted, built).exact.f1 == 1
     assert len(predicted.of_kind("quantize")) == len(built.of_kind("quantize"))
+
+
+def test_a_bias_of_int8_keeps_a_conv_in_float(tmp_path: Path):
+    head = f"{HEAD} [narrowed] less = DequantizeLinear(narrow, t, v)"
+    path = saved(
+        tmp_path, head, "[q2] j = QuantizeLinear(c, s, z) [dq2] y = DequantizeLinear(j, s, z)", 0
+    )
+    proto = onnx.load(path)
+    (conv,) = (node for node in proto.graph.node if node.op_type == "Conv")
+    conv.input[2] = "less"
+    onnx.save(proto, path)
+    predicted = placer.explain(path, pack="onnxruntime").explanation.plan
+    built = OnnxRuntimeEngine().compile(proto, tmp_path).plan()
+    for plan in (predicted, built):
+        (layer,) = plan.of_kind("compute")
+        assert set(layer.input_types) == {"float"}
 
 
 ROWS = """

@@ -21,6 +21,7 @@ _MOVING = frozenset(
 _PACKED = frozenset({"int4", "uint4"})  # What products read that take their weight alone as stored.
 _WIDE = frozenset({"int16", "uint16"})
 _NO_OP = "NoOp"
+_BIAS = 2  # The index of the input.
 _KEYWORDS = (FLOAT, "readers", "each", "same")
 # The scales that a tensor is written in, what is taken first by those who need none; None: float.
 Written = tuple[Scale | None, ...]
@@ -165,8 +166,10 @@ class LayerCandidate:
         formats = self._formats(claim, form)
         if claim.formats is not None and not formats <= claim.formats:
             return False
-        stored = (form.scales.get(edge) for edge in self._constants)
-        known = formats.union(scale.format for scale in stored if scale is not None)
+        stored = [(edge, form.scales[edge]) for edge in self._constants if edge in form.scales]
+        if any(edge.input_index == _BIAS and scale.format is not None for edge, scale in stored):
+            return False  # Products of integers add an int32 bias.
+        known = formats.union(scale.format for _, scale in stored)
         if known <= {None, *_PACKED} and self._reads_constants_alone(claim):
             return True
         if not known.isdisjoint(MOVED_FORMATS) and any(n.op not in _MOVING for n in claim.nodes):
