@@ -32,6 +32,7 @@ from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.packaging.load import load_pack
 from placer.search.space import build_space
 
+_CLAMPS = frozenset({"Relu", "Clip"})
 CONVERSIONS = ("quantize", "dequantize", "requantize")
 Key = tuple[frozenset[str], frozenset[str]]
 
@@ -90,9 +91,14 @@ class CpuEngine:
             yield Candidate(what, placement, predicted, compiled)
 
     def count(self, graph: Graph, predicted: Plan, actual: Plan) -> Counts:
-        """Compare two plans strictly."""
+        """Compare two plans strictly.
+
+        A plan may name a Relu or Clip that Q replaces with the layer before it, or not at all.
+        """
         shapes = {node.name for node in graph.nodes if _is_integer(graph, node)}
-        ones, others = layers(predicted, shapes), layers(actual, shapes)
+        idle = {name for layer in predicted.of_kind("no-op") for name in layer.nodes}
+        gone = {name for name in idle if graph.by_name[name].op in _CLAMPS}
+        ones, others = layers(predicted, shapes, gone), layers(actual, shapes, gone)
         converted = [
             entry
             for entry in diff_plans(predicted, actual).conversions
@@ -115,10 +121,13 @@ def _is_integer(graph: Graph, node: Node) -> bool:
     return not any(graph.type_of(tensor).is_float for tensor in node.outputs)
 
 
-def layers(plan: Plan, shapes: Set[str]) -> Counter[Key]:
-    """Computing layers by their nodes, less those in ``shapes``, and the types that they write."""
+def layers(plan: Plan, shapes: Set[str], gone: Set[str]) -> Counter[Key]:
+    """Computing layers by their nodes, less those in ``shapes``, and the types that they write.
+
+    ``gone``: nodes that name no layer; one of these alone is a layer all the same.
+    """
     return Counter(
-        (frozenset(layer.nodes) - shapes, frozenset(layer.output_types))
+        (frozenset(layer.nodes) - shapes - gone, frozenset(layer.output_types))
         for layer in plan.of_kind("compute")
         if not layer.nodes or set(layer.nodes) - shapes
     )

@@ -1,7 +1,9 @@
-"""Quantize float models as other tools do, for ``quantized_files``: NNCF or NVIDIA's ModelOpt.
+"""Quantize float models as other tools do, for ``quantized_files``: NNCF, ModelOpt and others.
 
-NNCF with both presets, ModelOpt in INT8 and in FP8; on random data, since only the places and types
-of pairs matter here. Needs the tool alone: ``pip install nncf`` or ``'nvidia-modelopt[onnx]'``.
+NNCF with both presets, NVIDIA's ModelOpt in INT8 and in FP8, AMD's Quark with three of its
+configurations, onnxruntime in QOperator form; on random data, since only the places and types of
+pairs matter here. Needs the tool alone: ``pip install nncf``, ``'nvidia-modelopt[onnx]'`` or
+``amd-quark``.
 
     python -m benchmarks.plans.files_of_others nncf net.onnx other.onnx --folder quantized
     python -m benchmarks.plans.quantized_files --engine onnxruntime quantized/*.onnx
@@ -12,11 +14,13 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 Sample = dict[str, NDArray[np.generic]]
 _TOKENS = 50  # A vocabulary that all networks have.
@@ -63,7 +67,38 @@ def by_modelopt(path: Path, folder: Path) -> None:
         )
 
 
-TOOLS = {"nncf": by_nncf, "modelopt": by_modelopt}
+class _Reader(CalibrationDataReader):
+    """Two samples, as onnxruntime's quantizer and Quark read them."""
+
+    def __init__(self, path: Path) -> None:
+        self._samples = iter(samples(onnx.load(path), 2))
+
+    def get_next(self) -> Any:
+        """The next sample, None behind the last."""
+        return next(self._samples, None)
+
+
+def by_quark(path: Path, folder: Path) -> None:
+    """Write what Quark makes of ``path``; its XINT8 stores biases as int8."""
+    quark, config = import_module("quark.onnx"), import_module("quark.onnx.quantization.config")
+    for name in ("XINT8", "A8W8", "U8S8_AAWS"):
+        chosen = config.Config(global_quant_config=config.get_default_config(name))
+        target = folder / f"quark-{name}-{path.stem}.onnx"
+        quark.ModelQuantizer(chosen).quantize_model(str(path), str(target), _Reader(path))
+
+
+def by_onnxruntime(path: Path, folder: Path) -> None:
+    """Write what ``quantize_static`` makes of ``path`` in QOperator form."""
+    target = folder / f"qoperator-{path.stem}.onnx"
+    quantize_static(path, target, _Reader(path), quant_format=QuantFormat.QOperator)
+
+
+TOOLS = {
+    "nncf": by_nncf,
+    "modelopt": by_modelopt,
+    "quark": by_quark,
+    "onnxruntime": by_onnxruntime,
+}
 
 
 def main() -> None:
