@@ -67,7 +67,7 @@ def by_modelopt(path: Path, folder: Path) -> None:
         )
 
 
-class _Reader(CalibrationDataReader):
+class _Reader(CalibrationDataReader):  # type: ignore[misc]
     """Two samples, as onnxruntime's quantizer and Quark read them."""
 
     def __init__(self, path: Path) -> None:

@@ -79,8 +79,9 @@ def signed_apart(
 
     Other int8 is converted to uint8, as the types that come back say. ONNX Runtime converts what
     one DequantizeLinear reads, after giving each reader one, and nothing at the graph's edges, nor
-    constants: products read int8 weights and int32 biases, but no sum takes operands of two types. 16 and 4 bits
-    are in ``MOVED_FORMATS``. No kernel reads activations with a scale for each channel.
+    constants: products read int8 weights and int32 biases, but no sum takes operands of two types.
+    16 and 4 bits are in ``MOVED_FORMATS``. No kernel reads activations with a scale for each
+    channel.
 
     ``graph``: the float graph. A MatMul and a bias become a Gemm between Reshapes; the pair that
     moves past the first of these is its own.
