@@ -3,10 +3,10 @@
 The ``fuses`` of a pack's layouts are read as claims on nodes. A claim is met (``LayerCandidate``)
 if the edges that its layout quantizes carry a pair after motion, no pair stands inside the layer,
 and the readers of its output agree as ``outputs`` demands. Met claims take their nodes in order:
-those that read integers, then by priority, number of nodes, number of quantized edges, those that
-write integers, and the later nodes first, unless the rule says otherwise for the engine
-(``later_input`` and ``earlier_input_when``, ``first_when``) or the file
-(``earlier_input_if_normalized``).
+those that read integers, then by priority, number of nodes, number of quantized edges, and the
+later nodes first, unless the rule says otherwise for the engine (``later_input`` and
+``earlier_input_when``, ``first_when``) or the file (``earlier_input_if_normalized``); of the same
+nodes those that write integers in any case.
 Nodes that no claim takes are layers of their own and compute in float.
 """
 
@@ -27,6 +27,7 @@ from placer.rules.target import Target
 
 FLOAT = "float"  # ONNX's name of FP32
 ANY = "any"  # Of ``Fusion.reads``
+_NO_TYPES = (FLOAT, "readers", "each", "same")  # Of ``Fusion.outputs``: not integers in any case.
 _POSITION = attrgetter("index")
 
 
@@ -64,7 +65,7 @@ class Claim:
     formats: frozenset[str | None] | None = None
 
     @property
-    def rank(self) -> tuple[bool, int, int, int, bool, int, tuple[int, ...]]:
+    def rank(self) -> tuple[bool, int, int, int, int, tuple[int, ...], bool]:
         """Sorts claims: the first to be met takes its nodes."""
         if self.goes_first:
             order = tuple([node.index for node in self.nodes])
@@ -75,9 +76,9 @@ class Claim:
             -self.match.rule.priority,
             -len(self.nodes),
             -len(self.demanded),
-            self.fusion.outputs == FLOAT,
             -self.input_index,
             order,
+            self.fusion.outputs in _NO_TYPES,
         )
 
 

@@ -161,7 +161,7 @@ class LayerCandidate:
         No product takes operands of two types: "Input and filter have to be the same type"
         (TensorRT-RTX 1.7.1).
         """
-        if claim.fusion.inputs == FLOAT:
+        if claim.fusion.inputs == FLOAT or _NO_OP in claim.fusion.op:
             return True
         formats = self._formats(claim, form)
         if claim.formats is not None and not formats <= claim.formats:
