@@ -52,6 +52,7 @@ EXPORTED = (
     "tensorrt_lot",
     "tenth_lot",
     "third_lot",
+    "twelfth_lot",
 )
 _DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 _OCR = {

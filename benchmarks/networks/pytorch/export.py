@@ -60,7 +60,7 @@ def _vary(module: nn.Module) -> None:
     """Add noise to biases and norms: engines drop sums with zeros, which no training leaves."""
     with torch.no_grad():
         for values in module.parameters():
-            if values.dim() <= 1:
+            if values.dim() <= 1 and values.is_floating_point():
                 values.add_(0.1 * torch.randn_like(values))
 
 

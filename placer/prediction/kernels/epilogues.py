@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from placer.graph.weights import weight_input
+from placer.prediction.kernels.channels import adds_bias
 from placer.prediction.kernels.cut_maps import adds_padded, is_of_padded
+from placer.prediction.kernels.cut_parts import is_cut_in_float, is_quantized_in_parts
 from placer.prediction.kernels.flat_rows import FlatRows
 from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
 from placer.prediction.kernels.gates import Gates
@@ -61,6 +63,7 @@ class Epilogues:
         self._joins_floats = joins_floats
         self._units, self._groups, self._before = units, groups, before
         self._graph, self._form = made.graph, made.form
+        self._scales_integers = made.scales_integers
         self._turned = TurnedRows(made)
         self._outputs, self._flat = frozenset(made.graph.outputs), FlatRows(made)
         self._flattened = Flattened(made.graph, made.form, groups)
@@ -219,10 +222,15 @@ class Epilogues:
         if region[0].node.op not in CONVS or region[0].grouped:
             return epilogue
         viewed = region[0].integers and writes_line(self._graph, region[0])
-        for unit in region[1:3]:
+        if region[1:] and adds_bias(self._graph, region[1], region[0]):
+            if self._leaves(region[0], region[:2]):
+                return epilogue
+            epilogue.append(region[1])
+        count = len(epilogue)
+        for unit in region[1 + count : 3 + count]:
             if viewed and any(reader.node.op in VIEWS for _, reader in unit.readers):
                 break  # What reads a view of a line of integers computes it.
-            sums = unit.node.op == "Add" and not epilogue and len(unit.reads) > 1
+            sums = unit.node.op == "Add" and len(epilogue) == count and len(unit.reads) > 1
             active = unit.node.op in ACTIVATIONS and all(u.node.op == "Add" for u in epilogue)
             done = [region[0], *epilogue, unit]
             if not (sums or active) or [u for u in done if self._leaves(u, done)] != [unit]:
@@ -241,7 +249,7 @@ class Epilogues:
         if unit.casts or self._joined_by([reader for _, reader in unit.readers]):
             return False
         shape = self._graph.type_of(unit.node.outputs[0]).shape
-        if self._is_quantized_in_parts(unit):
+        if is_quantized_in_parts(unit, self._graph, self._form):
             return True
         turned = () if stays else (becomes_map, flattens_for_products)
         if any(turns(self._graph, reader.node) for _, reader in unit.readers for turns in turned):
@@ -267,7 +275,8 @@ class Epilogues:
             line = len(shape or ()) == LINE_RANK  # What resizes one reads a view of it.
             if sums or _squares(reader) or (resizes(reader) and not line):
                 return True
-            if edge in self._form.scales or reader.node.op in _BEHIND:
+            quantizes = edge in self._form.scales and not is_cut_in_float(unit, self._form)
+            if quantizes or reader.node.op in _BEHIND:
                 return True
             other = self._graph.type_of(reader.outputs[0]).shape if reader.outputs else shape
             if reader.role == "pointwise" and other != shape and not sums_few(reader):
@@ -275,9 +284,10 @@ class Epilogues:
         return False
 
     def _flattens_map(self, unit: Unit) -> bool:
-        """Whether it makes rows of a map that a generated kernel has turned.
+        """Whether it makes rows of a float map that a generated kernel has turned.
 
-        No product's kernel adds them: the builder adds the map (20 small graphs).
+        No product's kernel adds them: the builder adds the map (20 small graphs). What scales the
+        sums of an INT8 Conv makes rows itself.
         """
         if unit.node.op != "Reshape" or unit.role != "move" or len(unit.reads) != 1:
             return False
@@ -287,6 +297,8 @@ class Epilogues:
         )
         turned = unit.reads[0][1]
         known = turned is not None and turned.node.op == "Transpose" and turned.generated
+        if turned is not None and any(w and self._scales_integers(w) for _, w in turned.reads):
+            return False
         known = known and (len(given), len(made)) == (4, 3)
         return known and (given[0], given[-1]) == (made[0], made[-1])
 
@@ -313,14 +325,6 @@ class Epilogues:
             if self._joins_floats(reader):
                 joined |= {reader.index, *self._joined_by([r for _, r in reader.readers])}
         return joined
-
-    def _is_quantized_in_parts(self, unit: Unit) -> bool:
-        """Whether only a Split reads it, and whatever reads the parts quantizes them."""
-        parts = [reader for _, reader in unit.readers]
-        edges = [edge for part in parts for tensor in part.outputs
-                 for edge in self._graph.edges_of(tensor)]  # fmt: skip
-        splits = bool(parts) and all(part.node.op == "Split" for part in parts)
-        return splits and all(edge in self._form.scales for edge in edges)
 
     def _leaves(self, unit: Unit, region: Sequence[Unit]) -> bool:
         if unit.role == "cast":

@@ -20,6 +20,7 @@ from placer.graph import Edge, Graph
 from placer.plan import Layer
 from placer.prediction.kernels.attention import attentions, kept_apart
 from placer.prediction.kernels.dissolved import dissolved, moved, moved_placement
+from placer.prediction.kernels.folded_pads import folded_pads
 from placer.prediction.kernels.full_precision import float32_tensors
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
@@ -71,7 +72,9 @@ class KernelPredictor:
     ) -> None:
         self._model = with_shapes_folded(graph)
         repeated = equal_nodes(self._model, _APART)
-        self._left = without_no_ops(self._model, dissolved_for_kernels, repeated)
+        self._left = without_no_ops(
+            self._model, dissolved_for_kernels, repeated, folded=folded_pads(self._model)
+        )
         # Of nodes that compute the same, the builder names the last one.
         self._last = {name: twins[-1] for name, twins in self._left.twins.items()}
         self._dissolved = dissolved(self._left.graph)

@@ -198,19 +198,19 @@ class Units(UnitGraph):
         writer = self.writer.get(given)
         if writer is not None:
             self.writer[made] = writer
-            if self._scales_integers(writer):  # It writes tokens itself.
+            if self.scales_integers(writer):  # It writes tokens itself.
                 writer.views += named
                 named = ()
         self.views[made] = (*self.views.get(given, ()), *named)
 
-    def _scales_integers(self, unit: Unit) -> bool:
+    def scales_integers(self, unit: Unit) -> bool:
         """Whether it scales what an INT8 product sums, or computes of that element by element."""
         if unit.role != "pointwise":
             return False
         sources = [writer for _, writer in unit.reads if writer is not None]
         if any(w.role == "product" and w.leaves_sums for w in sources):
             return not unit.works
-        return any(map(self._scales_integers, sources))
+        return any(map(self.scales_integers, sources))
 
     def _add_apart(self, node: Node, fan: FanOut) -> None:
         """The units of one branch of a joint product, when its last node comes."""

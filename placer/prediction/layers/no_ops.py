@@ -69,15 +69,17 @@ def without_no_ops(
     takes_out: TakesOut = lambda *_: True,
     equal: Mapping[str, str] | None = None,
     *,
+    folded: Container[str] = (),
     retypes_inputs: bool = False,
 ) -> WithoutNoOps:
     """Take out the nodes that add 0, multiply by 1 or copy all of what they read.
 
     Those stay that write a graph output or what a subgraph reads, or whose shapes are not known.
     Nodes are numbered anew; their names stay. ``takes_out``: whether the engine does so.
-    ``equal``: by node one that computes the same and stays for it. ``retypes_inputs``: whether the
-    engine's floats have another type than the graph's inputs, so that a Cast of one to that type
-    is the conversion that there is anyway.
+    ``equal``: by node one that computes the same and stays for it. ``folded``: names of nodes that
+    become part of what reads them. ``retypes_inputs``: whether the engine's floats have another
+    type than the graph's inputs, so that a Cast of one to that type is the conversion that there
+    is anyway.
     """
     origins: dict[str, str] = {}
     no_ops, merged = set[str](), dict[str, str]()
@@ -85,7 +87,10 @@ def without_no_ops(
         data = _handed_on(graph, node)
         if data is None and retypes_inputs and _retypes_input(graph, node):
             data = node.inputs[0]
-        if data is not None and takes_out(graph, node, data) and _may_go(graph, node):
+        if node.name in folded or (
+            data is not None and takes_out(graph, node, data) and _may_go(graph, node)
+        ):
+            data = data or node.inputs[0]
             no_ops.add(node.name)
             origins[node.outputs[0]] = origins.get(data, data)
         elif equal and equal.get(node.name) in graph.by_name and _may_go(graph, node):
