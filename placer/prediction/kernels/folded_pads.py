@@ -68,13 +68,11 @@ def _pads_convs(graph: Graph, tensor: str, padded: set[int]) -> bool:
             turned = {place for place, axis in enumerate(order) if axis in padded}
             if not order or not _pads_convs(graph, reader.outputs[0], turned):
                 return False
-        elif reader.op != "Conv" or padded & {0, 1} or _pads_itself(reader):
+        elif reader.op != "Conv" or padded & {0, 1}:
+            return False
+        elif reader.attributes.get("auto_pad", "NOTSET") != "NOTSET":  # Not if it is VALID either.
             return False
     return bool(edges)
-
-
-def _pads_itself(conv: Node) -> bool:
-    return conv.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
 
 
 def _values(graph: Graph, tensor: str) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:

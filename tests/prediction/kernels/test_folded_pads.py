@@ -70,6 +70,13 @@ def test_a_pad_of_zeros_is_in_no_kernel(tmp_path: Path):
     ]
 
 
+def test_a_conv_that_says_valid_reads_what_is_padded(tmp_path: Path):
+    text = padded().replace("<strides", '<auto_pad = "VALID", strides')
+    plan = predicted(model_of(text_of(text, 17), tmp_path).graph, EMPTY)
+
+    assert [layer.nodes for layer in plan.of_kind("compute")][1] == ("pad1",)
+
+
 def test_a_conv_reads_integers_through_a_pad(tmp_path: Path):
     graph = model_of(text_of(padded(), 17), tmp_path).graph
     plan = predicted(graph, placement_of(graph, ("a->pad1", "v->conv2")))
