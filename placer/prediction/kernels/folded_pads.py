@@ -68,11 +68,14 @@ def _pads_convs(graph: Graph, tensor: str, padded: set[int]) -> bool:
             turned = {place for place, axis in enumerate(order) if axis in padded}
             if not order or not _pads_convs(graph, reader.outputs[0], turned):
                 return False
-        elif reader.op != "Conv" or padded & {0, 1}:
-            return False
-        elif reader.attributes.get("auto_pad", "NOTSET") != "NOTSET":  # Not if it is VALID either.
+        elif reader.op != "Conv" or padded & {0, 1} or _names_pads(reader):
             return False
     return bool(edges)
+
+
+def _names_pads(conv: Node) -> bool:
+    """Whether its pads are said by name, be it that there are none."""
+    return conv.attributes.get("auto_pad", "NOTSET") != "NOTSET"
 
 
 def _values(graph: Graph, tensor: str) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
