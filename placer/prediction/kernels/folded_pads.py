@@ -75,7 +75,7 @@ def _pads_convs(graph: Graph, tensor: str, padded: set[int]) -> bool:
 
 def _names_pads(conv: Node) -> bool:
     """Whether its pads are said by name, be it that there are none."""
-    return conv.attributes.get("auto_pad", "NOTSET") != "NOTSET"
+    return bool(conv.attributes.get("auto_pad", "NOTSET") != "NOTSET")
 
 
 def _values(graph: Graph, tensor: str) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
