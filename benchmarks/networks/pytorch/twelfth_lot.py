@@ -6,7 +6,7 @@ ultralytics, texts, images and sounds of transformers, networks of papers), in t
 PyTorch writes. Keras's keep channels last and run on PyTorch. Random weights.
 
 python -m benchmarks.networks.write twelfth_lot --folder networks   # needs keras too
-python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks twelfth_lot --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks twelfth_lot --folder networks
 """
 
 from __future__ import annotations
