@@ -72,7 +72,6 @@ BY_TYPE = (
     *("conversion", "few-channel conversion"),
 )
 RATES: dict[tuple[str, str], Rate] = {
-    ("few-channel conv", "int8"): "dp4a",
     ("few-channel conv", "float"): "cuda",
     ("depthwise conv", ""): "cuda",
     ("conversion", ""): "elements",
@@ -120,9 +119,9 @@ HEADER = """\
 # all: its layers may be faster.
 """
 ERROR_SOURCE = (
-    "80% of fifteen ratios of two builds of one network, each estimated with classes fitted to the "
-    "other engines (benchmarks/times/layer_classes.py); for latencies the larger of that and of "
-    "the error of 80% of fourteen engines, since latencies without profiles are further off"
+    "80% of fifteen ratios of two builds of one network, each estimated with classes fitted to "
+    "engines of other networks (benchmarks/times/layer_classes.py); for latencies the larger of "
+    "that and of the error of 80% of fourteen engines"
 )
 # They sum one product after the other and compute channels in whole tiles. Of ten ways to count
 # these, the one taken leaves all four kinds of error on engines left out smaller than none does,
@@ -508,9 +507,9 @@ def main() -> None:
         }
         write_json(arguments.json, document)
     if arguments.classes:
-        ratio = errors["ratio"]["error_80"]
-        # Latencies without profiles are further off (times/tensorrt_totals.py).
-        latency = max(ratio, errors["latency"]["error_80"])
+        # A user's network is none of those that take part.
+        ratio = errors["ratio"]["network_out_error_80"]
+        latency = max(ratio, errors["latency"]["network_out_error_80"])
         write_classes(arguments.classes, classes, ratio, latency)
 
 

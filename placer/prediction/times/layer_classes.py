@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from placer.common.yaml_file import parse_file
 from placer.prediction.times.gpus import Gpu
 
-Rate = Literal["tensor", "dp4a", "cuda", "elements"]
+Rate = Literal["tensor", "cuda", "elements"]
 # What is told by the figures of another type where it was not measured itself.
 _LIKE = {"float8e4m3fn": "int8"}
 
@@ -22,12 +22,12 @@ class LayerClass(BaseModel):
 
     ``dtype``: type that the layer reads; empty for any other. ``compute_capability``: of the GPUs
     that the figures were measured on; empty for those that have no class of their own. ``rate``:
-    what computes: ``tensor`` cores, ``dp4a`` (INT8 on CUDA cores, four times the FP32 rate),
-    ``cuda`` cores (FP32 rate) or, for ``elements`` that are converted, a warp of each
-    multiprocessor in each clock cycle. ``bandwidth_efficiency`` is that of writing too, unless
-    ``write_efficiency`` is given. ``depth_cycles``: clock cycles for each product that an element
-    of the output sums. ``least_depth_cycles``: those that they and operations and bytes take
-    together at least: a layer with few outputs runs on few cores, which hide nothing of it.
+    what computes: ``tensor`` cores, ``cuda`` cores (FP32 rate) or, for ``elements`` that are
+    converted, a warp of each multiprocessor in each clock cycle. ``bandwidth_efficiency`` is that
+    of writing too, unless ``write_efficiency`` is given. ``depth_cycles``: clock cycles for each
+    product that an element of the output sums. ``least_depth_cycles``: those that they and
+    operations and bytes take together at least: a layer with few outputs runs on few cores, which
+    hide nothing of it.
     ``latency_cycles``: constant. ``tile``: channels are computed in multiples of 64, with 32 those
     of up to 128 in multiples of 32; 0 for what tensor cores take at least. ``source``: where the
     figures come from; "assumed" where nothing was measured.
