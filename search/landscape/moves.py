@@ -78,7 +78,7 @@ class Piece:
     @cached_property
     def ball(self) -> int:
         """``nodes`` as bits."""
-        return _bits(self.nodes)
+        return bits(self.nodes)
 
 
 class Moves:
@@ -218,9 +218,9 @@ def _weights(counts: np.ndarray) -> np.ndarray:
     return np.asarray(_random(max(counts, default=0), seed=0)[ranks])
 
 
-def _bits(numbers: Iterable[int]) -> int:
+def bits(numbers: Iterable[int]) -> int:
     """A set of numbers as the bits of one, of which many are quickly held against each other."""
-    bits = 0
+    found = 0
     for number in numbers:
-        bits |= 1 << number
-    return bits
+        found |= 1 << number
+    return found
