@@ -134,10 +134,8 @@ def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
     requires.
     """
     chosen = [s.layouts[choices.get(s.name, s.default)] for s in sites]
-    # Most sites of a large model may be float, and add nothing.
-    adding = [layout for layout in chosen if layout.quantize or layout.shared]
-    vary = any(layout.format is not None for layout in adding)
-    edges, shared, votes = apply_layouts(adding, kept_float(chosen), vary)
+    vary = any(site.formats_vary for site in sites)
+    edges, shared, votes = apply_layouts(chosen, kept_float(chosen), vary)
     return Placement.of(edges, shared, formats_of(votes))
 
 

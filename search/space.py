@@ -118,7 +118,7 @@ class Space:
                 for site in group.sites:
                     layout_of[site.name] = choices.get(site_key(site), group.default)
             else:
-                layout_of.update(dict.fromkeys([site.name for site in group.sites], layout))
+                layout_of.update((site.name, layout) for site in group.sites)
         return layout_of
 
     def choices(self, layouts: Mapping[str, str]) -> dict[str, str]:

@@ -225,12 +225,13 @@ class Landscape:
         """What each of ``moves`` that changes ``state`` does to the counts of layers."""
         known = self._answers.of(state, moves)
         delta_of = {}
-        for index in np.flatnonzero(moves.changing(state)).tolist():
-            counts: dict[int, int] = {}
-            for number in known[moves.parts_of(index)].tolist():
-                for signature, count in self._deltas[number]:
-                    counts[signature] = counts.get(signature, 0) + count
-            delta_of[moves.moves[index]] = counts
+        for index, move in enumerate(moves.moves):
+            if any(state[site] != layout for site, layout in move):
+                counts: dict[int, int] = {}
+                for number in known[moves.parts_of(index)].tolist():
+                    for signature, count in self._deltas[number]:
+                        counts[signature] = counts.get(signature, 0) + count
+                delta_of[move] = counts
         return delta_of
 
     def counts_after(self, state: State, moves: Moves) -> list[Mapping[int, int]]:

@@ -78,7 +78,7 @@ class Piece:
     @cached_property
     def ball(self) -> int:
         """``nodes`` as bits."""
-        return bits(self.nodes)
+        return _bits(self.nodes)
 
 
 class Moves:
@@ -218,9 +218,9 @@ def _weights(counts: np.ndarray) -> np.ndarray:
     return np.asarray(_random(max(counts, default=0), seed=0)[ranks])
 
 
-def bits(numbers: Iterable[int]) -> int:
+def _bits(numbers: Iterable[int]) -> int:
     """A set of numbers as the bits of one, of which many are quickly held against each other."""
-    found = 0
+    bits = 0
     for number in numbers:
-        found |= 1 << number
-    return found
+        bits |= 1 << number
+    return bits

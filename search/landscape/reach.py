@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from placer.graph import Graph, Node
+from placer.rules.connected import connected
 from placer.rules.sites import Site
 from placer.search.landscape.alike import Alike
-from placer.search.landscape.moves import Move, Piece, bits
+from placer.search.landscape.moves import Move, Piece
 
 # What becomes of a layer hangs on the layers beside it. A change further away than this many nodes
 # leaves it as it is, but for layers of many nodes and pairs that move past many
@@ -40,7 +41,6 @@ class Reach:
                 near.setdefault(name, []).append(link)
         self._sites = sites
         self._balls = tuple(_ball(graph, site, own, near) for site in sites)
-        self._bits = tuple(bits(ball) for ball in self._balls)
         self._sites_at: dict[int, list[int]] = {}
         for index in range(len(sites)):
             for node in self.nodes([index]):
@@ -76,17 +76,8 @@ class Reach:
 
     def _split(self, sites: tuple[int, ...]) -> list[tuple[int, ...]]:
         """``sites`` in parts that are far from each other."""
-        parts: list[tuple[int, list[int]]] = []  # The nodes of each as bits, and its sites.
-        for rank, site in enumerate(sites):
-            ball, own, apart = self._bits[site], [rank], []
-            for part in parts:
-                if part[0] & ball:
-                    ball, own = ball | part[0], part[1] + own
-                else:
-                    apart.append(part)
-            parts = [*apart, (ball, own)]
-        ordered = sorted(sorted(own) for _, own in parts)
-        return [tuple(sites[rank] for rank in own) for own in ordered]
+        parts = connected([self._balls[site] for site in sites])
+        return [tuple(sites[i] for i in part) for part in parts]
 
     def _piece(self, move: Move) -> Piece:
         if move not in self._pieces:

@@ -123,9 +123,8 @@ class LatencyModel:
 
         ``counts``: of its layers by signature number, where they are known.
         """
-        layouts = np.array(state, dtype=int)  # Once: of thousands of sites that takes long.
-        row = self._rows.row(layouts, self._landscape.counts(state) if counts is None else counts)
-        likeness = self.misfit.with_(layouts)
+        row = self._rows.row(state, self._landscape.counts(state) if counts is None else counts)
+        likeness = self.misfit.with_(state)
         mean = row.constant + float(row.counts @ self._third.mean) + self._third.error(likeness)
         deviation = self._third.deviation(row.counts, likeness, self.misfit.level**2)
         return mean, float(np.hypot(deviation, row.deviation))
@@ -203,15 +202,17 @@ class _Rows:
         )
         return np.concatenate([1 + causes[0] + kinds + deviations, causes, corrections])
 
-    def row(self, state: State | np.ndarray, layers: Mapping[int, int]) -> _Row:
+    def row(self, state: State, layers: Mapping[int, int]) -> _Row:
         """How the latency of ``state``, which has ``layers``, hangs on the unknowns."""
         counts = np.zeros(self.corrections.end)
         constant, variance = 0.0, 0.0
         signatures = self._landscape.layers.signatures
-        places = [self.index[number] for number in layers if number in self.index]
-        has = [count for number, count in layers.items() if number in self.index]
-        counts[places] = np.array(has) * self.prior[places]
-        unknown = [(signatures[n], count) for n, count in layers.items() if n not in self.index]
+        unknown: list[tuple[Signature, int]] = []
+        for number, count in layers.items():
+            if number in self.index:
+                counts[self.index[number]] = count * self.prior[self.index[number]]
+            else:
+                unknown.append((signatures[number], count))
         # In an order that does not hang on when which signature was met: sums are rounded.
         for signature, count in sorted(unknown, key=lambda item: item[0].id):
             cost = count * self.cost_of(signature)
@@ -295,9 +296,9 @@ class _Corrections:
         self.deviations = np.array(deviations)
         self.end = start + len(deviations)
 
-    def add(self, row: np.ndarray, state: State | np.ndarray) -> None:
+    def add(self, row: np.ndarray, state: State) -> None:
         """Add to ``row`` the share of each group's sites that has the layout."""
-        columns = self._columns[np.arange(len(state)), np.asarray(state, dtype=int)]
+        columns = self._columns[np.arange(len(state)), np.array(state, dtype=int)]
         has = columns >= 0
         row += np.bincount(columns[has], 1 / self._members[has], self.end)
 

@@ -53,7 +53,7 @@ class Likeness:
 
     def to(self, state: State | np.ndarray, reach: float) -> np.ndarray:
         """Of ``state`` to each of the measured ones, shape (m,)."""
-        layouts = np.asarray(state)
+        layouts = np.array(state)
         if reach == NEIGHBOURS:
             same = self._beside == self._layouts_beside(layouts[None])
             return np.asarray(np.count_nonzero(same, axis=1) / len(self._first))
@@ -83,7 +83,7 @@ class Misfit:
         """Covariance of the errors of the measured placements, shape (m, m)."""
         return self.level**2 * self.likeness.among(self.reach)
 
-    def with_(self, state: State | np.ndarray) -> np.ndarray:
+    def with_(self, state: State) -> np.ndarray:
         """Covariance of the error of ``state`` with those of the measured ones, shape (m,)."""
         return self.level**2 * self.likeness.to(state, self.reach)
 
