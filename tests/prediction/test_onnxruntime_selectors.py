@@ -220,6 +220,35 @@ def test_clamps_before_a_pair(row: tuple[str, ...], given: list[str], tmp_path: 
     assert found.false_conversions == found.missed_conversions == 0
 
 
+# Relus before a Clip are one with it; C: a Clip, R: a Relu.
+@pytest.mark.parametrize("behind", [True, False], ids=["before a pair", "in float"])
+@pytest.mark.parametrize(
+    ("product", "row"),
+    [
+        ("Conv", "RC"),
+        ("Conv", "RRC"),
+        ("Conv", "RCR"),
+        ("Conv", "CRC"),
+        ("Conv", "RCRR"),
+        ("Gemm", "RRC"),
+        ("Gemm", "RCR"),
+        ("Gemm", "CRR"),
+    ],
+)
+def test_clamps_in_a_row_behind_a_product(product: str, row: str, behind: bool, tmp_path: Path):
+    operators = {"R": "Relu(t{})", "C": "Clip(t{}, low, high)"}
+    lines = [f"[n{i}] t{i + 1} = {operators[kind].format(i)}" for i, kind in enumerate(row)]
+    shapes = ("1,16,8,8", "16,16,1,1") if product == "Conv" else ("4,16", "16,16")
+    text = f"""
+    g (float[{shapes[0]}] x) => (float[{shapes[0]}] y)
+    <float[{shapes[1]}] w = {{1}}, float low = {{0}}, float high = {{6}}> {{
+      [product] t0 = {product}(x, w) {" ".join(lines)} [last] y = Tanh(t{len(row)})
+    }}"""
+    last = (Edge(f"t{len(row)}", "last", 0),)
+    predicted, built = plans(text, [*READS, last] if behind else [], tmp_path)
+    assert diff_plans(predicted, built).exact.f1 == 1
+
+
 def test_a_conv_before_three_relus_computes_in_float(tmp_path: Path):
     predicted, built = plans(LONG_ROW, ROW_PAIRS, tmp_path)
     assert reading_integers(predicted) == reading_integers(built) == set()

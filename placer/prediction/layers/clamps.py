@@ -52,16 +52,17 @@ def _clamp_at(edge: Edge, graph: Graph) -> Node | None:
     return reader if reader is not None and reader.op in CLAMPS else None
 
 
-# What takes one clamp along in float before the others behind it are taken out.
-_ACTIVATED = frozenset({"Conv", "Gemm"})
+# Which clamps a product takes along in float before the others behind it are taken out.
+_ACTIVATED = {"Conv": frozenset(CLAMPS), "Gemm": frozenset({"Relu"})}
 
 
 def clamp_passages(graph: Graph) -> Iterator[Passage]:
     """Each Relu and Clip that Q passes where it does what they do, in node order.
 
     It must alone read what it does. A Clip of a graph input stays, and so does the second of three
-    and more behind a Conv or Gemm, which takes the first along. Optimized graphs of ONNX Runtime
-    1.32.0; relu_quant_fusion.cc, clip_quant_fusion.cc.
+    and more behind a Conv or Gemm, which takes the first along. Relus before a Clip are part of it.
+    Optimized graphs of ONNX Runtime 1.32.0; relu_clip_fusion.cc, relu_quant_fusion.cc,
+    clip_quant_fusion.cc.
     """
     for node in graph.nodes:
         bounds = bounds_of(node, graph)
@@ -85,11 +86,31 @@ def _reads_input(node: Node, graph: Graph) -> bool:
 
 
 def _is_second_of_many(node: Node, graph: Graph) -> bool:
-    first = graph.producer.get(node.inputs[0])
+    first = _before_row(node, graph)
     if first is None or first.op not in CLAMPS or clamp_behind(node, graph) is None:
         return False
-    product = graph.producer.get(first.inputs[0])
-    return product is not None and product.op in _ACTIVATED
+    product = _before_row(first, graph)
+    return (
+        product is not None
+        and first.op in _ACTIVATED.get(product.op, ())
+        and not _joins_clip(node, graph)
+    )
+
+
+def _before_row(node: Node, graph: Graph) -> Node | None:
+    """What a clamp reads, past the Relus that are one with it."""
+    before = graph.producer.get(node.inputs[0])
+    while before is not None and _joins_clip(before, graph):
+        before = graph.producer.get(before.inputs[0])
+    return before
+
+
+def _joins_clip(node: Node, graph: Graph) -> bool:
+    """Whether it is a Relu that becomes part of a Clip, behind other Relus or none."""
+    behind: Node | None = node
+    while behind is not None and behind.op == "Relu":
+        behind = clamp_behind(behind, graph)
+    return node.op == "Relu" and behind is not None
 
 
 def edges_behind_clamps(node: Node, graph: Graph) -> tuple[Edge, ...]:
