@@ -33,7 +33,7 @@ from placer.calibration.dataset import Dataset, synthetic_dataset
 from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.errors import PlacerError
-from placer.model import load_model, save_model
+from placer.model import load_model, load_quantized, save_model
 from placer.plan.diff import diff_plans
 from placer.plan.diff_result import Score
 from placer.results.result import versions
@@ -110,10 +110,19 @@ def by_recipe(recipe: str, source: Path, samples: Dataset, target: Path) -> None
     quantize_static(source, target, Samples(samples), **RECIPES[recipe])
 
 
+def _named(path: Path) -> onnx.ModelProto:
+    """The file, with the names by which the prediction tells nodes without one."""
+    proto = onnx.load(path)
+    names = {t: node.name for node in load_quantized(path).graph.node for t in node.output}
+    for node in proto.graph.node:
+        node.name = node.name or names.get(node.output[0], "")
+    return proto
+
+
 def compare(path: Path, engine: str) -> Compared:
     """Predict and build one file. Raises PlacerError if it cannot be read or built."""
     predicted = placer.explain(path, pack=engine).explanation.plan
-    actual = ENGINES[engine]().compile(onnx.load(path), path.parent).plan()
+    actual = ENGINES[engine]().compile(_named(path), path.parent).plan()
     diff = diff_plans(predicted, actual)
     built = sum(entry.actual for entry in diff.conversions if entry.kind != "reformat")
     false = sum(len(entry.missing) for entry in diff.conversions if entry.kind != "reformat")

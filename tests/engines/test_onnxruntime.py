@@ -502,6 +502,25 @@ def test_a_hard_swish_without_a_name_is_found_by_what_it_reads(save: Save):
     ]
 
 
+# A HardSwish that a tool inlined by ONNX Runtime's names before it put pairs inside.
+INLINED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16] x) => (float[1,16] y) {
+  [gate] _inlfunc_HardSwish_HS_X = HardSigmoid(x)
+  [product] p = Mul(x, _inlfunc_HardSwish_HS_X)
+  [last] y = Tanh(p)
+}
+"""
+
+
+def test_a_pair_inside_an_operator_that_was_inlined_is_a_layer(save: Save):
+    gate = "_inlfunc_HardSwish_HS_X"
+    pairs = [Edge("x", "product", 0), Edge(gate, "product", 1), Edge("p", "last", 0)]
+    plan = built_plan(load_model(save(INLINED)), pairs, {"x", gate, "p"})
+    read = [port.tensor for layer in plan.of_kind("quantize") for port in layer.inputs]
+    assert sorted(read) == [gate, "x"]
+
+
 def test_nodes_without_a_name_have_the_times_of_the_profile(save: Save):
     # Its profiler calls them HardSigmoid_7 and Mul_8, by numbers that no graph tells.
     model = load_model(save(SWISHES))

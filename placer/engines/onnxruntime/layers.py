@@ -146,11 +146,14 @@ def _nameless(graph: onnx.GraphProto) -> dict[str, list[int]]:
 
 
 def _whole_functions(layers: Iterable[Layer]) -> Iterator[Layer]:
-    """One layer for an operator that ONNX defines by others, e.g. HardSwish; times are added up."""
+    """One layer for an operator that ONNX defines by others, e.g. HardSwish; times are added up.
+
+    A tool that inlined it before it quantized may have put pairs inside, which are layers.
+    """
     parts: dict[str, Layer] = {}
     for layer in layers:
         inner = [port.tensor for port in layer.outputs if port.tensor.startswith(_INLINED)]
-        if inner and not layer.nodes:
+        if inner and not layer.nodes and layer.kind == "compute":
             parts[inner[0]] = layer
             continue
         parts_read = [parts.pop(port.tensor) for port in layer.inputs if port.tensor in parts]
