@@ -25,25 +25,31 @@ _ROWS = 3  # Dimensions of what a linear layer writes with Q in its kernel.
 class Kernel:
     """What computes an operand; ``joined``: a Concat, before which Q moves.
 
-    ``operands``: of a product, the edges that make it INT8. ``is_bare``: nothing follows it, a bias
-    neither. ``rank``: of what it writes.
+    ``operands``: of a product, the edges that make it INT8. ``inner``: those behind it, to what it
+    takes along. ``is_bare``: nothing follows it, a bias neither. ``rank``: of what it writes.
     """
 
     kind: Literal["conv", "linear", "pointwise", "joined", "other"]
     operands: tuple[Edge, ...] = ()
     is_bare: bool = False
     rank: int = 0
+    inner: tuple[Edge, ...] = ()
 
     def is_int8(self, form: NormalForm) -> bool:
         """Whether it is a product of integers."""
         return bool(self.operands) and all(edge in form.scales for edge in self.operands)
+
+    def is_cut(self, form: NormalForm) -> bool:
+        """Whether a pair behind the product hides it from what adds the result to something."""
+        return any(edge in form.scales for edge in self.inner)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Operand:
     """One of two operands of a sum or product; ``other``: the other one.
 
-    ``beside``: the other edges of its tensor.
+    ``beside``: the other edges of its tensor. ``is_other_shared``: whether something else reads
+    the other one, too.
     """
 
     edge: Edge
@@ -52,12 +58,13 @@ class Operand:
     kernel: Kernel
     other_kernel: Kernel
     beside: tuple[Edge, ...] = ()
+    is_other_shared: bool = False
 
     @property
     def edges(self) -> tuple[Edge, ...]:
         """On whose pairs it depends how the operand is read."""
         kernels = (*self.kernel.operands, *self.other_kernel.operands)
-        return (self.edge, self.other, *kernels, *self.beside)
+        return (self.edge, self.other, *kernels, *self.kernel.inner, *self.beside)
 
     def is_read_as_integers(
         self, form: NormalForm, has_zero_point: Callable[[Scale], bool]
@@ -116,6 +123,8 @@ class Operand:
         if other.kind == "conv":
             return not (is_int8 and self.kernel.is_bare)
         if other.kind in ("pointwise", "joined", "other"):
+            if self.kernel.is_cut(form) and not self.beside:
+                return self.edge.input_index == 1 and not self.is_other_shared
             return True if self._is_apart(form) else None
         if is_int8 != other.is_int8(form):
             return is_int8
@@ -134,13 +143,14 @@ def find_operands(graph: Graph, nodes: Iterable[Node]) -> Mapping[Edge, Operand]
         for edge, other in (edges, edges[::-1]):
             kernel, theirs = (_kernel(e.tensor, graph) for e in (edge, other))
             beside = tuple([e for e in graph.edges_of(edge.tensor) if e != edge])
-            operand_of[edge] = Operand(edge, other, node.op, kernel, theirs, beside)
+            is_shared = len(graph.edges_of(other.tensor)) > 1
+            operand_of[edge] = Operand(edge, other, node.op, kernel, theirs, beside, is_shared)
     return operand_of
 
 
 def _kernel(tensor: str, graph: Graph) -> Kernel:
     """The product that writes ``tensor``, through what it takes along."""
-    start = tensor
+    start, inner = tensor, list[Edge]()
     readers = 1
     while len(graph.edges_of(tensor)) == readers and tensor in graph.producer:
         node = graph.producer[tensor]
@@ -151,12 +161,13 @@ def _kernel(tensor: str, graph: Graph) -> Kernel:
                 return Kernel("other")
             is_bare = tensor == start and not any(node.inputs[2:])
             rank = len(graph.type_of(start).shape or ())
-            return Kernel(kind, graph.edges_into(node)[:2], is_bare, rank)
+            return Kernel(kind, graph.edges_into(node)[:2], is_bare, rank, tuple(inner))
         gated = _gated(data, graph) if node.op == "Mul" else []
         data = gated or data
         if len(data) != 1 or node.op not in FOLLOWING:
             break
         tensor, readers = data[0], 2 if gated else 1
+        inner += graph.edges_of(tensor)
     writer = graph.producer.get(start)
     if writer is not None and writer.op == "Concat":
         return Kernel("joined")
