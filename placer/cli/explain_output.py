@@ -212,7 +212,7 @@ def _print_conversions(
         if not show_all and index >= MAX_CONVERSIONS and conversion.remedy is None:
             left_us, left = left_us + conversion.us, left + 1
             continue
-        because, remedy = conversion_text(conversion, timed=timed)
+        because, remedy = conversion_text(conversion, timed=timed, pairs=explanation.pairs)
         for line in (f"- {because}", f"    {remedy}" if remedy else ""):
             if line:
                 shown = line if show_all else with_short_names(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -208,6 +208,8 @@ def explain(
             explanation = explainer.explain(place(explainer.sites, {}))
         else:
             explanation = explainer.explain(placed.placement)
+    if placed.own is not None:
+        explanation = replace(explanation, pairs=placed.own.nodes)
     times = None if profile is None else Path(profile)
     built = None if actual is None else read_plan(Path(actual), times)
     outcomes = compare_sites(explanation.decisions, explanation.plan, built) if built else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from onnx import NodeProto, TensorProto, numpy_helper
@@ -32,10 +32,14 @@ _BIAS = 2  # The index of the input.
 class OwnPairs:
     """By float tensor: what its pairs can represent, and the type that all of them have, ONNX's
     name in lower case. Tensors with scales that are not known, or of 16 bits, are left out.
+
+    ``nodes``: the names of the Q and the DQ of the pair at each edge, of the DQ alone where the
+    file stores integers.
     """
 
     ranges: Ranges
     types: Mapping[str, str]
+    nodes: Mapping[Edge, tuple[str, ...]] = field(default_factory=dict)
 
 
 def own_pairs(model: ExtractedModel) -> OwnPairs:
@@ -54,7 +58,19 @@ def own_pairs(model: ExtractedModel) -> OwnPairs:
         for tensor, found in types.items()
         if len(found) == 1
     }
-    return OwnPairs(ranges, names)
+    return OwnPairs(ranges, names, _nodes(model))
+
+
+def _nodes(model: ExtractedModel) -> dict[Edge, tuple[str, ...]]:
+    quantizes = {
+        node.output[0]: node for node in model.proto.graph.node if node.op_type == "QuantizeLinear"
+    }
+    nodes = {}
+    for edge, pair in model.pairs.items():
+        before = quantizes.get(pair.input[0])
+        both = (pair,) if before is None else (before, pair)
+        nodes[edge] = tuple(str(node.name) for node in both)
+    return nodes
 
 
 def _range(pair: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[tuple[int, Range]]:
@@ -129,7 +145,7 @@ def signed_apart(
         )
     types = dict.fromkeys(pairs.types, "uint8")
     placement = Placement(frozenset(groups)).with_weights(model.placement.per_tensor)
-    return placement, OwnPairs(pairs.ranges, types)
+    return placement, replace(pairs, types=types)
 
 
 def _is_reshaped(edge: Edge, graph: Graph, model: ExtractedModel) -> bool:

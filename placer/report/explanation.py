@@ -47,6 +47,9 @@ def explanation_page(explained: Explained) -> str:
         total=total,
         branches=decision_tree(explanation),
         cost=cost,
-        conversions=[conversion_text(one, timed=timed) for one in explanation.conversions],
+        conversions=[
+            conversion_text(one, timed=timed, pairs=explanation.pairs)
+            for one in explanation.conversions
+        ],
         figures={},
     )

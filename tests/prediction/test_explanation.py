@@ -12,6 +12,7 @@ import yaml
 from placer.explaining.api import explain as explain_file
 from placer.graph import Edge, Graph
 from placer.model import load_model
+from placer.prediction.explanation.conversion_text import removed_text
 from placer.prediction.explanation.decision_tree import decision_tree
 from placer.prediction.explanation.default_gains import OTHER, chosen_layout
 from placer.prediction.explanation.explain import Explainer, Explanation, decision_costs
@@ -114,7 +115,7 @@ def test_pairs_inside_a_fused_kernel_are_named_with_what_the_default_saves(
     branches = {branch.rule.id: branch.layouts for branch in decision_tree(found)}
     (conv,), (add,) = branches["conv-mixed"], branches["conv-add-relu"]
     assert conv.shown == "int8-all-readers, with pairs inside (default: int8-all-readers)"
-    assert conv.notes[0] == "split by the pairs on c -> relu1[0]"
+    assert conv.notes[0] == "split by pairs: leave c -> relu1[0] in float"
     assert add.shown == "both-quantized (default: int8-residual)"
     assert min(conv.saves_us, add.saves_us) > 0
     assert add.notes == (f"the default here saves est. {add.saves_us:.1f} us",)
@@ -509,6 +510,48 @@ def test_two_scales_of_one_tensor_are_two_conversions(
     assert said.count("- quantize c: ") == 2
     assert "the readers of 'c' have unequal scales, so its producer writes float" in flat(said)
     assert "remove it: give 'c' one scale for all that read it" in flat(said)
+
+
+AROUND_TANH = """
+    <ir_version: 8, opset_import: ["": 13]>
+    g (float[1,64,56,56] x) => (float[1,64,56,56] y)
+    <float[64,64,1,1] w = {0.1}, float s = {0.5}, int8 zero = {0}> {
+      [q0] q0 = QuantizeLinear(x, s, zero)
+      [d0] d0 = DequantizeLinear(q0, s, zero)
+      [wq] wq = QuantizeLinear(w, s, zero)
+      [wd] wd = DequantizeLinear(wq, s, zero)
+      [conv] c = Conv(d0, wd)
+      [q1] q1 = QuantizeLinear(c, s, zero)
+      [d1] d1 = DequantizeLinear(q1, s, zero)
+      [relu] r = Relu(d1)
+      [tanh] t = Tanh(r)
+      [q2] q2 = QuantizeLinear(t, s, zero)
+      [d2] d2 = DequantizeLinear(q2, s, zero)
+      [softmax] y = Softmax(d2)
+    }"""
+
+
+def test_nodes_of_the_pairs_to_take_out_are_named(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    path = save(AROUND_TANH)
+    said = flat(placer("explain", path, "--all").out)
+    assert "split by pairs: take out 'q1' and 'd1' (c -> relu[0])" in said
+    assert "remove it: take out 'q2' and 'd2' (t -> softmax[0]); saves est. " in said
+    found = json.loads(placer("explain", path, "--json").out)
+    remedies = filter(None, (conversion["remedy"] for conversion in found["conversions"]))
+    freed = [edge for remedy in remedies for edge in remedy["leave_float"]]
+    assert {"tensor": "t", "node": "softmax", "input": 0, "pair": ["q2", "d2"]} in freed
+
+
+def test_a_pair_that_others_read_is_not_taken_out(save: Callable[..., Path]):
+    pairs = explain_file(save(OWN_PAIRS.format(weight="wd"))).explanation.pairs
+    first, second = (next(e for e in pairs if e.node == n) for n in ("conv1", "conv2"))
+    of_weight = next(e for e in pairs if e.node == "conv1" and e.input_index)
+    assert list(removed_text([first, second], pairs)) == [
+        "take out 'q1' and 'd1' (c -> conv1[0]), 'q2' and 'd2' (c -> conv2[0])"
+    ]
+    assert list(removed_text([of_weight], pairs)) == ["leave w -> conv1[1] in float"]
 
 
 def test_a_weight_without_a_pair_is_named(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from placer.graph import Edge
 from placer.prediction.explanation.explain import StandaloneConversion
@@ -12,27 +12,56 @@ from placer.quantization.placement import Change
 
 MOST_EDGES = 4
 
+# The names of the Q and DQ nodes that a file has at each edge.
+Pairs = Mapping[Edge, tuple[str, ...]]
 
-def conversion_text(conversion: StandaloneConversion, *, timed: bool) -> tuple[str, str]:
+
+def conversion_text(
+    conversion: StandaloneConversion, *, timed: bool, pairs: Pairs | None = None
+) -> tuple[str, str]:
     """Why a conversion stays a layer, and what removes it, which may be nothing.
 
-    ``timed``: whether there are estimates.
+    ``timed``: whether there are estimates. ``pairs``: those of the file that is explained.
     """
     cost = f"est. {conversion.us:.1f} us; " if timed else ""
     remedy = ""
     if conversion.remedy is not None:
-        remedy = f"remove it: {_remedy(conversion.remedy)}"
+        remedy = f"remove it: {_remedy(conversion.remedy, pairs or {})}"
     elif conversion.goes_with_others:
         remedy = "it goes with the remedies of the others"
     return f"{conversion.name}: {cost}{conversion.because}", remedy
 
 
-def _remedy(remedy: Remedy) -> str:
+def _remedy(remedy: Remedy, pairs: Pairs) -> str:
     parts = list(_quantized(remedy.change))
-    if remedy.change.removed:
-        parts.append(f"leave {_edges(remedy.change.removed)} in float")
+    parts += removed_text(remedy.change.removed, pairs)
     what = " and ".join(parts) or _one_scale(remedy.change)
     return f"{what}; saves est. {remedy.saves_us:.1f} us"
+
+
+def removed_text(edges: Sequence[Edge], pairs: Pairs) -> Iterator[str]:
+    """How ``edges`` become float: the pairs to take out, where nothing else reads what these write.
+
+    A Q that other DQs read stays.
+    """
+    kept = {name for edge, names in pairs.items() if edge not in edges for name in names}
+    taken: dict[tuple[str, ...], list[Edge]] = {}
+    others = []
+    for edge in edges:
+        nodes = tuple(f"'{name}'" for name in pairs.get(edge, ()) if name not in kept)
+        if nodes:
+            taken.setdefault(nodes, []).append(edge)
+        else:
+            others.append(edge)
+    if taken:
+        shown = [
+            f"{' and '.join(nodes)} ({_edges(of_pair)})"
+            for nodes, of_pair in list(taken.items())[:MOST_EDGES]
+        ]
+        more = f" and {len(taken) - MOST_EDGES} more" if len(taken) > MOST_EDGES else ""
+        yield f"take out {', '.join(shown)}{more}"
+    if others:
+        yield f"leave {_edges(others)} in float"
 
 
 def _one_scale(change: Change) -> str:
@@ -56,7 +85,7 @@ def _quantized(change: Change) -> Iterator[str]:
         yield f"quantize {_edges(same)} to {chosen}"
 
 
-def _edges(edges: tuple[Edge, ...]) -> str:
+def _edges(edges: Sequence[Edge]) -> str:
     shown = ", ".join(map(str, edges[:MOST_EDGES]))
     more = len(edges) - MOST_EDGES
     return shown if more <= 0 else f"{shown} and {more} more"

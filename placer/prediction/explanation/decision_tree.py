@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from placer.prediction.explanation.conversion_text import MOST_EDGES
+from placer.prediction.explanation.conversion_text import Pairs, removed_text
 from placer.prediction.explanation.explain import DecisionCost, Explanation, decision_costs
 from placer.rules.schema import Rule
 
@@ -17,10 +17,12 @@ class LayoutBranch:
     """What was decided alike at some sites of a rule.
 
     ``saves_us``: what the pack's default there saves, by an estimate; 0 where it saves nothing.
+    ``pairs``: the nodes of the file's own pairs.
     """
 
     costs: tuple[DecisionCost, ...]
     saves_us: float
+    pairs: Pairs
 
     @property
     def shown(self) -> str:
@@ -32,9 +34,8 @@ class LayoutBranch:
     @property
     def notes(self) -> tuple[str, ...]:
         """Why the default is not the rule's own, what splits the layout, what the default saves."""
-        inside = [str(edge) for cost in self.costs for edge in cost.decision.inside]
-        more = f" and {len(inside) - MOST_EDGES} more" if len(inside) > MOST_EDGES else ""
-        split = f"split by the pairs on {', '.join(inside[:MOST_EDGES])}{more}"
+        inside = [edge for cost in self.costs for edge in cost.decision.inside]
+        split = f"split by pairs: {' and '.join(removed_text(inside, self.pairs))}"
         saves = f"the default here saves est. {self.saves_us:.1f} us"
         site = self.costs[0].decision.site
         by_times = site.default != site.match.rule.default_layout
@@ -79,7 +80,8 @@ def _branch(alike: Iterable[Sequence[DecisionCost]], explanation: Explanation) -
     for costs in alike:
         gain = explanation.gains.get(costs[0].decision.kind)
         dearest = tuple(sorted(costs, key=lambda cost: -cost.us))
-        branches.append(LayoutBranch(dearest, 0.0 if gain is None else gain.saves_us))
+        saves_us = 0.0 if gain is None else gain.saves_us
+        branches.append(LayoutBranch(dearest, saves_us, explanation.pairs))
     branches.sort(key=lambda branch: _order(branch.costs))
     return RuleBranch(branches[0].costs[0].decision.site.match.rule, tuple(branches))
 

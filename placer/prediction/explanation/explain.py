@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from placer.graph import Edge, Graph
 from placer.graph.weights import WEIGHTED_OPS
@@ -50,6 +50,7 @@ class Explanation:
     ``improved``: the placement after all remedies that still help, one after the other.
     ``latency_error``, ``ratio_error``: relative errors that 80% of estimated times and of their
     ratios stay within.
+    ``pairs``: of a file that has pairs, the names of the Q and DQ nodes at each edge.
     """
 
     decisions: tuple[Decision, ...]
@@ -65,6 +66,7 @@ class Explanation:
     improved_us: float
     latency_error: float
     ratio_error: float
+    pairs: Mapping[Edge, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def interval_us(self) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from placer.graph import Edge
+from placer.prediction.explanation.conversion_text import Pairs
 from placer.prediction.explanation.default_gains import Decision
 from placer.prediction.explanation.explain import Explanation, StandaloneConversion
 from placer.quantization import Placement
@@ -37,7 +38,9 @@ def explanation_json(explanation: Explanation, timed: bool = True) -> Mapping[st
             }
             for overlap in explanation.overlaps
         ],
-        "conversions": [_conversion(one, timed) for one in explanation.conversions],
+        "conversions": [
+            _conversion(one, timed, explanation.pairs) for one in explanation.conversions
+        ],
         "improved": {
             "total_us": explanation.improved_us if timed else None,
             "placement": explanation.improved.id,
@@ -64,7 +67,7 @@ def _decision(decision: Decision, explanation: Explanation) -> dict[str, object]
     }
 
 
-def _conversion(conversion: StandaloneConversion, timed: bool) -> dict[str, object]:
+def _conversion(conversion: StandaloneConversion, timed: bool, pairs: Pairs) -> dict[str, object]:
     remedy = conversion.remedy
     return {
         "layer": conversion.name,
@@ -76,11 +79,16 @@ def _conversion(conversion: StandaloneConversion, timed: bool) -> dict[str, obje
         "remedy": remedy
         and {
             "quantize": _quantized(remedy.change),
-            "leave_float": [_edge(edge) for edge in remedy.change.removed],
+            "leave_float": [_edge(edge) | _pair(edge, pairs) for edge in remedy.change.removed],
             "saves_us": remedy.saves_us,
             "placement": remedy.before.id_after(remedy.change),
         },
     }
+
+
+def _pair(edge: Edge, pairs: Pairs) -> dict[str, object]:
+    """The nodes of the file's own pair at ``edge``."""
+    return {"pair": list(pairs[edge])} if edge in pairs else {}
 
 
 def _quantized(change: Change) -> list[dict[str, object]]:
