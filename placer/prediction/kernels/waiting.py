@@ -12,6 +12,12 @@ from placer.prediction.kernels.reductions import product_shape
 from placer.prediction.kernels.sums import Sums
 
 _GATES = ("Sigmoid", "HardSigmoid")
+_CUTS = ("Split", "Slice")
+
+# Of one of several products of a row up to so many parts are cut out where they are read, each with
+# its bias; of more the first kernel that reads one adds the bias and writes the others (60 small
+# graphs of 2 to 6 parts that shift, scale and gate tokens, in FP16 and INT8).
+_CUT_WHERE_READ = 3
 
 
 class Waiting:
@@ -32,7 +38,7 @@ class Waiting:
         for unit in reversed(self._groups.units):
             self._leave_to_products(unit)
             readers = {reader.group for _, reader in unit.readers}
-            moves = unit.node.op in ("Transpose", "Gather", *VIEWS) or self._is_of_row(unit)
+            moves = unit.node.op in ("Transpose", "Gather", *VIEWS) or self._waits_of_row(unit)
             if len(readers) == 1 and unit.works and (moves or unit.role == "pointwise"):
                 (later,) = readers
                 kernel = self._groups.by_number[later]
@@ -43,9 +49,8 @@ class Waiting:
             self._groups.split(number)
         for unit in self._groups.units:
             product = self._biased(unit)
-            if product is not None and len({reader.group for _, reader in unit.readers}) > 1:
-                self._groups.move(unit, product.group)
-                self._name_parts(unit, product)
+            if product is not None and not self._writes_parts(unit):
+                self._leave_bias(unit, product)
 
     def _leave_to_products(self, unit: Unit) -> None:
         """Let products, which read any view, read what a view is of, if one more kernel reads it.
@@ -79,17 +84,43 @@ class Waiting:
         quantized = any(edge in self._form.scales for edge, _ in (*unit.reads, *read))
         return not quantized and all(u.generated for u in (*self._groups.of(unit), *later))
 
-    def _name_parts(self, biased: Unit, product: Unit) -> None:
-        """Let each kernel that reads a part of one of several products of a row add its bias.
+    def _leave_bias(self, biased: Unit, product: Unit) -> None:
+        """Let kernels that read parts of a row find its bias added, or add it where they read it.
 
-        The builder names the product there and not what cuts its row, as in networks for diffusion
-        of several blocks.
+        Each kernel does the latter of one of several products of a row, and one that only cuts out
+        a part for a product's gate, too. The builder names the product there and not what cuts
+        its row, as in networks for diffusion of several blocks.
         """
-        if sum(map(self._sums.is_row_product, self._groups.of(product))) < 2:
-            return
-        for _, reader in biased.readers:
-            if reader.node.op in ("Split", "Slice"):
-                reader.names = (product.node,)
+        number, several = biased.group, self._is_one_of_several(product)
+        if several and number != product.group:
+            self._groups.move(biased, product.group)
+            self._groups.split(number)
+        groups = {reader.group for _, reader in biased.readers}
+        if len(groups) == 1:
+            self._groups.move(biased, *groups)
+        elif groups and not several:
+            self._groups.move(biased, product.group)
+        elif groups:
+            for _, reader in biased.readers:
+                if reader.node.op in _CUTS:
+                    reader.names = (product.node,)
+
+    def _is_one_of_several(self, product: Unit) -> bool:
+        """Whether its kernel multiplies the row by more weights."""
+        return sum(map(self._sums.is_row_product, self._groups.of(product))) > 1
+
+    def _writes_parts(self, biased: Unit) -> bool:
+        """Whether the first kernel that reads a part of a row adds its bias and writes the rest."""
+        product = self._biased(biased)
+        parts = {reader.outputs for _, reader in biased.readers if reader.node.op in _CUTS}
+        many = len(parts) > _CUT_WHERE_READ
+        return many and product is not None and self._is_one_of_several(product)
+
+    def _waits_of_row(self, unit: Unit) -> bool:
+        """Whether it is computed where it is read, as parts of a row are."""
+        given = unit.reads[0][1] if unit.reads else None
+        written = unit.node.op in _CUTS and given is not None and self._writes_parts(given)
+        return not written and self._is_of_row(unit)
 
     def _is_of_row(self, unit: Unit) -> bool:
         """Whether it cuts a part out of a row that a product writes, or is a view of one."""

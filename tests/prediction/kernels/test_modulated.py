@@ -146,6 +146,45 @@ STREAMS = f"""
       {stream("x")}
       {stream("z")}
     }}"""
+
+
+def gated(parts: int) -> str:
+    """Two blocks of tokens that a row of ``parts`` each, 3 or 4, scales, gates and scales."""
+    cut = ", ".join(f"p{{0}}_{part}" for part in range(parts))
+    block = f"""
+      [row{{0}}] row{{0}} = Gemm(r, wr{{0}}, br)
+      [parts{{0}}] {cut} = Split<axis = 1>(row{{0}})
+      [longa{{0}}] a{{0}} = Unsqueeze(p{{0}}_0, axis)
+      [longb{{0}}] b{{0}} = Unsqueeze(p{{0}}_1, axis)
+      [longc{{0}}] c{{0}} = Unsqueeze(p{{0}}_2, axis)
+      [norm{{0}}] n{{0}} = LayerNormalization<axis = -1>({{1}}, g)
+      [scale{{0}}] m{{0}} = Mul(n{{0}}, a{{0}})
+      [second{{0}}] o{{0}} = MatMul(m{{0}}, w)
+      [gate{{0}}] q{{0}} = Mul(b{{0}}, o{{0}})
+      [add{{0}}] k{{0}} = Add({{1}}, q{{0}})
+      [again{{0}}] l{{0}} = LayerNormalization<axis = -1>(k{{0}}, g)
+      [scales{{0}}] s{{0}} = Mul(l{{0}}, c{{0}})"""
+    if parts > 3:
+        block += """
+      [longd{0}] d{0} = Unsqueeze(p{0}_3, axis)
+      [shift{0}] t{0} = Add(s{0}, d{0})"""
+    block += f"""
+      [third{{0}}] h{{0}} = MatMul({"t" if parts > 3 else "s"}{{0}}, w)
+      [end{{0}}] y{{0}} = Add(h{{0}}, k{{0}})"""
+    return f"""
+    (float[1,16,64] x, float[1,32] t) => (float[1,16,64] out)
+    <float[32,{64 * parts}] wr1 = {{1}}, float[32,{64 * parts}] wr2 = {{1}},
+     float[{64 * parts}] br = {{1}}, float[64] g = {{1}}, float[64,64] w = {{1}}> {{
+      axis = Constant<value = int64[1] {{1}}>()
+      [step1] r = Tanh(t)
+      [first] y0 = MatMul(x, w)
+      {block.format(1, "y0")}
+      {block.format(2, "y1")}
+      [last] out = MatMul(y2, w)
+    }}"""
+
+
+PAIRS = "m1->second1 w->second1 t1->third1 w->third1 m2->second2 w->second2"
 RESIZED = """[sig1] b = Sigmoid(m)
           [resize1] a = Resize<mode = "nearest", nearest_mode = "floor",
               coordinate_transformation_mode = "asymmetric">(b, , , sizes)"""
@@ -158,10 +197,15 @@ GRAPHS = {
     ),
     "each kernel cuts its parts out of a row, whose bias is added once": BLOCK,
     "each kernel adds the bias of the part that it reads of one of several rows": STREAMS,
+    "a kernel cuts a gate for a product out of one of several rows, and adds its bias": gated(3),
+    "of four parts of one of several rows the first kernel writes three": gated(4),
     "heads are stored as rows by a kernel for what makes a map of them": attended(
         "[sig1] a = Sigmoid(m)"
     ),
     "a map made of rows and computed with is resized by another kernel": attended(RESIZED, 16),
 }
 
+QUANTIZED = {"with pairs, too, but a product's kernel reads its gate": (PAIRS, gated(4))}
+
 test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)
+test_so_they_are_with_pairs = builder_test(QUANTIZED, opset=17)
