@@ -108,8 +108,9 @@ def optimize(
     ``cache``: keep calibration statistics and layer times in the user's cache. ``observer`` is told
     how the run goes on; by default nothing is printed.
 
-    Raises InputError for wrong input, RunError if the engine refuses every candidate, and
-    GateError, after writing result.json, if no quantized candidate meets the gates.
+    Raises InputError for wrong input, RunError if the engine refuses every candidate or the run was
+    cut short before one was measured, and GateError, after writing result.json, if no quantized
+    candidate meets the gates.
     """
     request = Request(
         model=_model_path(model, output),

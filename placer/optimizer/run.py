@@ -70,8 +70,9 @@ def optimize(request: Request, observer: Observer) -> Result:
     """Run ``request`` and write its outputs.
 
     Raises InputError for wrong input, RunError if the engine refuses every candidate or, after
-    writing result.json, if what it measured is inconclusive, and GateError, after writing
-    result.json, if no quantized candidate meets the gates.
+    writing result.json, if what it measured is inconclusive or the run was cut short before a
+    candidate was measured, and GateError, after writing result.json, if no quantized candidate
+    meets the gates.
     """
     limit = TimeLimit.begun(request.timeout)
     spent = TimeSpent(limit)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from placer.common.statistics import Ratio
-from placer.errors import GateError
+from placer.errors import RunError
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.presets import load_preset
 from placer.optimizer.options.request import Request
@@ -248,7 +248,7 @@ def test_the_default_comes_first_where_time_may_not_suffice_for_more(
 def test_a_run_says_in_one_sentence_what_did_not_fit(tmp_path: Path, save: Save):
     request = request_of(tmp_path, save, timeout=1e-3)
     with pytest.raises(
-        GateError, match=r"^no quantized candidate fits into 0\.001 s: start 0\.0 s, p"
+        RunError, match=r"^no quantized candidate fits into 0\.001 s: start 0\.0 s, p"
     ) as e:
         optimize(request, QuietObserver())
     assert str(e.value).count("; ") == 1
@@ -349,7 +349,7 @@ def test_the_limit_that_is_advised_suffices_where_builds_take_long(
         return build(*arguments, **options)
 
     monkeypatch.setattr(engine, "compile", compiled)
-    with pytest.raises(GateError, match=r"give `timeout` \d+ or more") as refused:
+    with pytest.raises(RunError, match=r"give `timeout` \d+ or more") as refused:
         optimize(request_of(tmp_path, save, timeout=4.0), QuietObserver())
     advised = float(re.findall(r"give `timeout` (\d+) or more", str(refused.value))[0])
     builds.clear()

@@ -77,11 +77,12 @@ def missed_error(
 ) -> GateError | RunError:
     """What a run ends with in which nothing meets the gates; see ``missed_sentence``.
 
-    A RunError where Ctrl-C ended the search before a candidate was measured: no gate was missed.
+    A RunError where the time or Ctrl-C ended the search before a candidate was measured: no gate
+    was missed.
     """
-    unknown = stopped == "interrupted" and closest(records) is None
+    cut_short = stopped in ("interrupted", "timeout") and closest(records) is None
     sentence = missed_sentence(task, records, stopped, rejected, time_needs)
-    return RunError(sentence) if unknown else GateError(sentence)
+    return RunError(sentence) if cut_short else GateError(sentence)
 
 
 def missed_sentence(
