@@ -1,9 +1,9 @@
 """Fit configs/layer_classes.yaml to per-layer profiles, and tell how far off unseen engines are.
 
 Each engine is estimated with classes that were fitted to all others, so the errors printed here are
-those of engines that no figure was fitted to; the intervals that placer states come from them. A
-second column leaves out all engines of a network at once. Rules are not fitted, so the layers that
-are predicted are the same whatever is left out.
+those of engines that no figure was fitted to. A second column leaves out all engines of a network
+at once; the intervals that placer states come from it. Rules are not fitted, so the layers that are
+predicted are the same whatever is left out.
 
     PLACER_REFERENCE_ENGINES=folder python -m benchmarks.times.layer_classes --json loo.json
 
@@ -330,16 +330,13 @@ def estimate_ms(entry: engines.Engine, classes: LayerClasses) -> float:
 class Estimate:
     """A measured latency, or ratio of two, and its estimate where it took no part in the fit.
 
-    ``low``, ``high``: the 80% interval that the errors of all others give. ``network_out``: the
-    estimate where no engine of the network took part.
+    ``network_out``: the estimate where no engine of the network took part.
     """
 
     what: str
     measured: float
     estimated: float
     network_out: float
-    low: float = 0.0
-    high: float = 0.0
 
     @property
     def error(self) -> float:
@@ -347,20 +344,13 @@ class Estimate:
         return abs(math.log(self.estimated / self.measured))
 
     @property
-    def is_inside(self) -> bool:
-        """Whether what was measured lies in the interval."""
-        return self.low <= self.measured <= self.high
+    def network_error(self) -> float:
+        """The same of the estimate without the network."""
+        return abs(math.log(self.network_out / self.measured))
 
-
-def with_intervals(found: Sequence[Estimate]) -> list[Estimate]:
-    """Each with the interval that the others' errors give."""
-    result = []
-    for estimate in found:
-        others = [e.error for e in found if e is not estimate]
-        factor = math.exp(conformal_quantile(others, COVERAGE))
-        low, high = estimate.estimated / factor, estimate.estimated * factor
-        result.append(Estimate(*(asdict(estimate) | {"low": low, "high": high}).values()))
-    return result
+    def is_inside(self, stated: float) -> bool:
+        """Whether the estimate without the network is off by at most the share ``stated``."""
+        return self.network_error <= math.log1p(stated)
 
 
 def leave_out() -> tuple[list[Estimate], list[Estimate]]:
@@ -382,7 +372,7 @@ def leave_out() -> tuple[list[Estimate], list[Estimate]]:
         for one, other in itertools.combinations(entries, 2)
         if engines.network(one) == engines.network(other)
     ]
-    return with_intervals(latencies), with_intervals(ratios)
+    return latencies, ratios
 
 
 # --- whole networks whose layers nobody published -------------------------------------------
@@ -418,20 +408,19 @@ def totals_table(classes: LayerClasses) -> Table:
 # --- what is printed ------------------------------------------------------------------------
 
 
-def estimates_table(title: str, found: Sequence[Estimate]) -> Table:
-    """A line per estimate."""
+def estimates_table(title: str, found: Sequence[Estimate], stated: float) -> Table:
+    """A line per estimate. ``stated``: the error that placer states, as a share."""
     table = Table(title=title)
-    for column in ("", "measured", "estimate", "80% interval", "inside", "off", "network out"):
+    for column in ("", "measured", "estimate", "off", "network out", f"within {stated:.0%}"):
         table.add_column(column, justify="left" if not column else "right")
     for estimate in found:
         table.add_row(
             estimate.what,
             f"{estimate.measured:.3f}",
             f"{estimate.estimated:.3f}",
-            f"{estimate.low:.3f} to {estimate.high:.3f}",
-            "yes" if estimate.is_inside else "no",
             f"{math.expm1(estimate.error):.0%}",
             f"{estimate.network_out:.3f}",
+            "yes" if estimate.is_inside(stated) else "no",
         )
     return table
 
@@ -449,13 +438,13 @@ def classes_table(classes: LayerClasses) -> Table:
     return table
 
 
-def errors_of(found: Sequence[Estimate]) -> dict[str, float]:
-    """The bounds that placer states, and how often intervals hold."""
-    apart = [abs(math.log(e.network_out / e.measured)) for e in found]
+def errors_of(found: Sequence[Estimate], stated: float) -> dict[str, float]:
+    """What 80% are off by, and how many of those without the network are within ``stated``."""
+    apart = [e.network_error for e in found]
     return {
         "error_80": math.expm1(conformal_quantile([e.error for e in found], COVERAGE)),
         "network_out_error_80": math.expm1(conformal_quantile(apart, COVERAGE)),
-        "coverage": sum(e.is_inside for e in found) / len(found),
+        "within_stated": sum(e.is_inside(stated) for e in found) / len(found),
     }
 
 
@@ -487,12 +476,15 @@ def main() -> None:
         raise SystemExit(f"--classes needs all engines; missing: {', '.join(missing)}")
     fidelities = [plan_fidelity.compare(entry)[0] for entry in known()]
     latencies, ratios = leave_out()
-    classes = with_sources(fit_to(known()))
+    classes, shipped = with_sources(fit_to(known())), load_layer_classes()
+    stated = {"latency": shipped.latency_error, "ratio": shipped.ratio_error}
     console = Console(width=140)
     plan_fidelity.print_table(fidelities)
-    console.print(estimates_table("latency in ms, the engine left out of the fit", latencies))
-    console.print(estimates_table("ratios of latencies, both left out of the fit", ratios))
-    errors = {"latency": errors_of(latencies), "ratio": errors_of(ratios)}
+    found = {"latency": latencies, "ratio": ratios}
+    for what, estimates in found.items():
+        title = f"{what}, the engines left out of the fit"
+        console.print(estimates_table(title, estimates, stated[what]))
+    errors = {what: errors_of(estimates, stated[what]) for what, estimates in found.items()}
     for what, figures in errors.items():
         console.print(what, {name: round(value, 3) for name, value in figures.items()})
     console.print(totals_table(classes))

@@ -24,6 +24,7 @@ from placer.prediction.defaults_by_estimates import with_defaults
 from placer.prediction.select import make_predictor
 from placer.prediction.times.devices import make_estimator, target_on
 from placer.prediction.times.gpus import Gpu, load_gpu
+from placer.prediction.times.layer_classes import load_layer_classes
 from placer.quantization import EMPTY
 from placer.results.result import versions
 from placer.rules.matcher import Matches
@@ -32,7 +33,6 @@ from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
 
 GPUS = "rtx-3090,t4,rtx-4090"
-ERROR = 1.15  # What 80% of ratios are within.
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,9 @@ def _with_batch(model: Model, batch: int) -> Model:
 
 def summary(rows: Sequence[Shares]) -> Table:
     """A row for each part, GPU and batch."""
-    table = Table()
-    for column in ("part", "GPU", "batch", "networks", "of", "mean", "above 1", "above 1.15"):
+    table, error = Table(), 1 + load_layer_classes().ratio_error
+    above = ("above 1", f"above {error:.2f}")
+    for column in ("part", "GPU", "batch", "networks", "of", "mean", *above):
         table.add_column(column)
     table.add_column("highest")
     table.add_column("float")
@@ -97,7 +98,7 @@ def summary(rows: Sequence[Shares]) -> Table:
                 *map(str, (*key, len(alike), name)),
                 f"{math.exp(math.fsum(map(math.log, values)) / len(values)):.3f}",
                 str(sum(value > 1 + 1e-6 for value in values)),
-                str(sum(value > ERROR for value in values)),
+                str(sum(value > error for value in values)),
                 f"{max(values):.2f}",
                 str(floats),
             )
