@@ -17,6 +17,7 @@ With ``--worlds`` every seed also draws the factors anew, so that seeds are othe
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import time
@@ -24,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from rich.console import Console
@@ -179,21 +180,21 @@ def known_best(runs: Sequence[Run], references: Mapping[Case, float]) -> dict[Ca
     return found
 
 
-def table(level: float, budget: int, runs: Sequence[Run], best: Mapping[Case, float]) -> Table:
-    """Median and worst regret by model and scheme."""
-    shown = Table(title=f"Whole latencies off by {level:.0%}")
+def table(title: str, budget: int, runs: Sequence[Run], best: Mapping[Case, float]) -> Table:
+    """Median, mean and worst regret by model and scheme."""
+    shown = Table(title=title)
     for column in ("model", "scheme", "runs", "ended"):
         shown.add_column(column)
     for trials in (n for n in SHOWN if n <= budget):
-        shown.add_column(f"regret at {trials}: median (worst)")
+        shown.add_column(f"regret at {trials}: median, mean (worst)")
     models = list(dict.fromkeys(run.case.model for run in runs))
     parts = {model: [run for run in runs if run.case.model == model] for model in models}
-    for title, names in (
+    for group, names in (
         ("developed on", DEVELOPED_ON),
         ("held out", HELD_OUT),
         ("aside", tuple(ASIDE)),
     ):
-        parts[title] = [run for run in runs if run.case.model in names]
+        parts[group] = [run for run in runs if run.case.model in names]
     parts["all"] = list(runs)
     for part, of_part in ((name, own) for name, own in parts.items() if own):
         schemes = list(dict.fromkeys(run.scheme for run in of_part))
@@ -206,7 +207,7 @@ def table(level: float, budget: int, runs: Sequence[Run], best: Mapping[Case, fl
                 scheme,
                 str(len(own)),
                 str(sum(run.ended for run in own)),
-                *(f"{median(r):.1%} ({max(r):.1%})" for r in regrets),
+                *(f"{median(r):.1%}, {mean(r):.1%} ({max(r):.1%})" for r in regrets),
                 end_section=scheme == schemes[-1],
             )
     return shown
@@ -282,10 +283,10 @@ def main() -> None:
     runs = list(parallel(tasks, arguments.jobs, "searches"))
     best = known_best(runs, references)
     console = Console(width=110)
-    for level in arguments.levels:
-        console.print(
-            table(level, arguments.budget, [run for run in runs if run.case.level == level], best)
-        )
+    for shape, level in itertools.product(arguments.shapes, arguments.levels):
+        own = [run for run in runs if (run.case.shape, run.case.level) == (shape, level)]
+        title = f"Whole latencies off by {level:.0%}, {shape}"
+        console.print(table(title, arguments.budget, own, best))
     if arguments.json:
         text = json.dumps(document(arguments, references, runs))
         write_text(arguments.json, text + "\n")
