@@ -107,7 +107,7 @@ def placed_model(
 
 def _as_arithmetic(model: Model) -> str:
     """What an explanation says of a file that has arithmetic in the place of pairs."""
-    if model.imported is None or not model.imported.written_out:
+    if model.imported is None or not model.imported.restored_count:
         return ""
     return (
         "this file quantizes by arithmetic (Round, Clip, Mul), which engines compute in float: "

@@ -15,10 +15,11 @@ def constants_to_initializers(graph: GraphProto) -> int:
     """
     kept: list[NodeProto] = []
     for node in graph.node:
-        tensor = _constant(node) if node.op_type == "Constant" else None
+        tensor = constant_of(node)
         if tensor is None:
             kept.append(node)
         else:
+            tensor.name = node.output[0]
             graph.initializer.append(tensor)
     count = len(graph.node) - len(kept)
     if count:
@@ -26,9 +27,9 @@ def constants_to_initializers(graph: GraphProto) -> int:
     return count
 
 
-def _constant(node: NodeProto) -> TensorProto | None:
-    """The value of a Constant node as an initializer; None for sparse tensors and strings."""
-    if len(node.attribute) != 1:
+def constant_of(node: NodeProto) -> TensorProto | None:
+    """The value of a Constant node; None for sparse tensors, strings and other nodes."""
+    if node.op_type != "Constant" or len(node.attribute) != 1:
         return None
     attribute = node.attribute[0]
     tensor: TensorProto
@@ -40,5 +41,4 @@ def _constant(node: NodeProto) -> TensorProto | None:
         tensor = numpy_helper.from_array(np.array(value, np.float32 if floats else np.int64))
     else:
         return None
-    tensor.name = node.output[0]
     return tensor

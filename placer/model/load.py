@@ -185,7 +185,7 @@ def _taken_apart(
     fix: Mapping[str, float] | None,
 ) -> Imported | None:
     """The float model and what else a quantized one says; None if it is float."""
-    written_out = restore_pairs(proto, base_dir)
+    proto, restored = _with_pairs(proto, base_dir, path)
     if not is_quantized(proto):
         return None
     if fix:
@@ -193,15 +193,35 @@ def _taken_apart(
             f"{path} is quantized; recover the float model by placer import before `fix`"
         )
     imported = take_apart(proto, base_dir, path, kept_pairs)
-    if written_out:
-        tensors = f"{written_out} tensor{'s' if written_out > 1 else ''}"
+    if restored:
+        tensors = f"{len(restored)} tensor{'s' if len(restored) > 1 else ''}"
+        shown = ", ".join(restored[:3]) + (", ..." if len(restored) > 3 else "")
         note = (
             f"{tensors} quantized by arithmetic (Round, Clip, Mul), which engines compute in "
-            "float: taken for Q/DQ pairs"
+            f"float: taken for Q/DQ pairs: {shown}"
         )
-        imported = replace(imported, notes=(note, *imported.notes), written_out=written_out)
+        imported = replace(imported, notes=(note, *imported.notes), restored_count=len(restored))
     check_tensors(all_tensors(imported.proto.graph), base_dir, path)
     return imported
+
+
+def _with_pairs(
+    proto: ModelProto, base_dir: Path, path: Path
+) -> tuple[ModelProto, tuple[str, ...]]:
+    """``proto`` with pairs in the place of arithmetic, and the tensors that they quantize.
+
+    Local functions, which may round too, are inlined where pairs are found only.
+    """
+    called = [node for function in proto.functions for node in function.node]
+    if all(node.op_type != "Round" for node in (*proto.graph.node, *called)):
+        return proto, ()
+    inlined = proto
+    if proto.functions:
+        inlined = ModelProto()
+        inlined.CopyFrom(proto)
+        inline_functions(inlined, path)
+    restored = restore_pairs(inlined, base_dir)
+    return (inlined, restored) if restored else (proto, ())
 
 
 def _indexed(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from placer.model.quantized.imported import Imported, Loss
 from placer.model.quantized.reader import is_quantized, take_apart
+from placer.model.quantized.restored_pairs import restore_pairs
 from placer.model.quantized.scales import ActivationScale, WeightScale
 from placer.model.quantized.tensorrt_check import Finding, check_pairs
-from placer.model.quantized.written_out import restore_pairs
 
 __all__ = [
     "ActivationScale",

@@ -54,8 +54,8 @@ class Imported:
     that were seen, e.g. ``QDQ, uint8 activations``. ``activations``: the source's scale by float
     tensor; ``weights``: by float constant. ``placement``: the edges that had pairs, grouped by
     equal scales. ``notes``: a sentence for everything that was changed or could not be kept.
-    ``non_negative``: those of symmetric int8 that hold nothing below zero. ``written_out``: how
-    many tensors the source quantizes by arithmetic.
+    ``non_negative``: those of symmetric int8 that hold nothing below zero.
+    ``restored_count``: how many tensors the source quantizes by arithmetic.
     """
 
     proto: ModelProto
@@ -65,7 +65,7 @@ class Imported:
     placement: Placement
     notes: tuple[str, ...]
     non_negative: frozenset[str] = frozenset()
-    written_out: int = 0
+    restored_count: int = 0
 
     @property
     def is_float8(self) -> bool:

@@ -23,8 +23,8 @@ from placer.model.constant_folding import fold_constants
 from placer.model.early_axes import FIRST_WITH_AXIS
 from placer.model.normalize import infer_values, tidy_quantized
 from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, integer
+from placer.model.quantized.restored_pairs import arithmetic_pairs
 from placer.model.quantized.scales import type_name
-from placer.model.quantized.written_out import written_out
 
 Verdict = Literal["refused", "altered", "undocumented", "float"]
 
@@ -78,7 +78,7 @@ def check_pairs(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding,
 
 def _arithmetic(proto: ModelProto, base_dir: Path) -> Iterator[Finding]:
     reason = "Round, Clip and Mul quantize it, which TensorRT computes in float"
-    for node, source in written_out(proto, base_dir):
+    for node, source in arithmetic_pairs(proto, base_dir):
         yield Finding(node.name, node.op_type, source, "float", reason, "export Q/DQ pairs")
 
 
