@@ -23,13 +23,14 @@ from placer.model.quantized.operators import input_at, integer
 from placer.model.quantized.scales import limits_of
 
 _BYTES = (TensorProto.INT8, TensorProto.UINT8)
-_WIDE_INTEGERS = frozenset({TensorProto.INT32, TensorProto.INT64})
 # What a scale may be, and how far 1 / scale may be from its reciprocal by rounding.
 _TOLERANCE: Mapping[int, float] = {
     TensorProto.FLOAT: 1e-4,
     TensorProto.FLOAT16: 1e-3,
     TensorProto.BFLOAT16: 8e-3,
 }
+# Types that hold integers of 8 bits and their differences.
+_WIDE = frozenset({*_TOLERANCE, TensorProto.INT32, TensorProto.INT64})
 _STEPS = frozenset({"Cast", "Sub", "Add", "Clip", "Round", "Identity"})
 _MAX_STEPS = 16  # Two zero points, Round, Clip and Casts and Identities among them.
 # What hands on values, between a pair and a linear layer.
@@ -82,7 +83,9 @@ class PairFinder:
         self._proto = proto
         self._base_dir = base_dir
         self._constants: Mapping[str, TensorProto] = {t.name: t for t in graph.initializer} | {
-            node.output[0]: tensor for node in graph.node if (tensor := constant_of(node))
+            node.output[0]: tensor
+            for node in graph.node
+            if node.output and (tensor := constant_of(node))
         }
         self._producer = {t: node for node in graph.node for t in node.output if t}
         self._reads = Counter(t for node in graph.node for t in reads(node))
@@ -159,9 +162,9 @@ class PairFinder:
         """Integers that are cast, freed of their zero point and scaled."""
         steps, dtype = walked.steps, constant.data_type
         kinds = [_op(node) for node in steps]
-        if kinds[:1] != ["Cast"] or integer(steps[0], "to") in _BYTES:
+        if kinds[:1] != ["Cast"] or not {*kinds} <= {"Cast", "Sub"}:
             return None
-        if not {*kinds} <= {"Cast", "Sub"}:
+        if any(integer(n, "to") not in _WIDE for n in steps if _op(n) == "Cast"):
             return None
         scale = self._scale(walked.factor)
         if scale is None or not _fits(scale.shape, constant.dims):
@@ -188,7 +191,9 @@ class PairFinder:
         scale, given = self._scale(walked.factor), self._scale(divisor)
         if scale is None or given is None:
             return None
-        if not _are_equal(given if is_quotient else 1 / given, scale, divisor.data_type):
+        if not _are_equal(
+            given if is_quotient else 1 / given.astype(np.float64), scale, divisor.data_type
+        ):
             return None
         added, taken = (self._zero_point(steps, op, shape) for op in ("Add", "Sub"))
         limits = self._limits(steps, added or 0)
@@ -259,6 +264,8 @@ class PairFinder:
     def _integer(self, constant: TensorProto) -> int | None:
         if math.prod(constant.dims) == 0 or not _is_vector(constant.dims):
             return None
+        if constant.data_type not in _WIDE:
+            return None
         values = read_tensor(constant, self._base_dir)
         value = float(values.flat[0])
         return int(value) if (values == values.flat[0]).all() and value.is_integer() else None
@@ -315,7 +322,7 @@ def _is_in_order(steps: list[NodeProto], limits: tuple[int, int]) -> bool:
             is_narrow = to in _BYTES
             if is_narrow and (left or not _holds(to, limits)):
                 return False
-            if "Round" in left or not (is_narrow or to in _WIDE_INTEGERS or to in _TOLERANCE):
+            if "Round" in left or not (is_narrow or to in _WIDE):
                 return False
         elif is_narrow or (_op(node) == "Sub" and left):
             return False
