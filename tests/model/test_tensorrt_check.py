@@ -99,6 +99,21 @@ REFUSED = {
         "",
         ("cast", "it reads the quantized constant 'wq', which only a DQ may"),
     ),
+    "a table of int8 that is read at run time": (
+        "r = Cast<to = 7>(x) [pick] p = Gather(wz, r) f = Cast<to = 1>(p) y = Add(x, f)",
+        "",
+        ("pick", "it reads the quantized constant 'wz', which only a DQ may"),
+    ),
+    "a choice of int8 constants": (
+        "m = Greater(x, s) [pick] p = Where(m, low, high) f = Cast<to = 1>(p) y = Add(x, f)",
+        "",
+        ("pick", "it reads the quantized constant 'low', which only a DQ may"),
+    ),
+    "a sum of int8 constants": (
+        "[sum] p = Add(wz, z) f = Cast<to = 1>(p) g = ReduceSum(f) y = Add(x, g)",
+        "",
+        ("sum", "it reads the quantized constant 'wz', which only a DQ may"),
+    ),
     "QLinearMatMul": (
         "[q] q = QuantizeLinear(x, s, z) [mm] m = QLinearMatMul(q, s, z, q, s, z, s, z)"
         "[dq] y = DequantizeLinear(m, s, z)",

@@ -235,7 +235,10 @@ class _Check:
             yield self._finding(node, "refused", reason, fix)
 
     def readers_of_constants(self) -> Iterator[Finding]:
-        """Nodes other than DQ that read a constant of int8, or of uint8 before a DQ."""
+        """Nodes other than DQ that read a constant of int8, or of uint8 before a DQ.
+
+        The builder takes such constants before DQ and plugins alone, whatever the node computes.
+        """
         for node in self._nodes:
             known = node.op_type in QUANTIZE | DEQUANTIZE or _UNKNOWN_OPERATORS.fullmatch(
                 node.op_type
