@@ -13,7 +13,13 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from placer.errors import InputError
 from placer.graph import Graph, index_graph, tensor_type
-from placer.graph.edit import all_tensors, every_node, fix_input_shapes, without_initializers
+from placer.graph.edit import (
+    all_tensors,
+    every_node,
+    fix_input_shapes,
+    standard_opset,
+    without_initializers,
+)
 from placer.graph.external_data import (
     check_tensors,
     data_folder,
@@ -29,6 +35,7 @@ from placer.model.early_norms import set_apart
 from placer.model.entered_bodies import enter_bodies
 from placer.model.fixed_inputs import fix_in_place
 from placer.model.input_shapes import given_shapes, input_shapes_of
+from placer.model.minimum_opset import lacks_half, raise_for_half
 from placer.model.normalize import infer_values, inline_functions, normalize, tidy, tidy_quantized
 from placer.model.open_tensors import open_tensors
 from placer.model.quantized import Imported, is_quantized, restore_pairs, take_apart
@@ -185,6 +192,7 @@ def _taken_apart(
     fix: Mapping[str, float] | None,
 ) -> Imported | None:
     """The float model and what else a quantized one says; None if it is float."""
+    opset = standard_opset(proto)
     proto, restored = _with_pairs(proto, base_dir, path)
     if not is_quantized(proto):
         return None
@@ -200,7 +208,10 @@ def _taken_apart(
             f"{tensors} quantized by arithmetic (Round, Clip, Mul), which engines compute in "
             f"float: taken for Q/DQ pairs: {shown}"
         )
-        imported = replace(imported, notes=(note, *imported.notes), restored_count=len(restored))
+        notes = [note]
+        if opset < (raised := standard_opset(proto)):
+            notes.append(f"opset {opset} raised to {raised}, which has pairs of half precision")
+        imported = replace(imported, notes=(*notes, *imported.notes), restored_count=len(restored))
     check_tensors(all_tensors(imported.proto.graph), base_dir, path)
     return imported
 
@@ -210,18 +221,20 @@ def _with_pairs(
 ) -> tuple[ModelProto, tuple[str, ...]]:
     """``proto`` with pairs in the place of arithmetic, and the tensors that they quantize.
 
-    Local functions, which may round too, are inlined where pairs are found only.
+    Local functions, which may round too, are inlined and the opset is raised to one that has pairs
+    of half precision, where pairs are found only.
     """
     called = [node for function in proto.functions for node in function.node]
     if all(node.op_type != "Round" for node in (*proto.graph.node, *called)):
         return proto, ()
-    inlined = proto
-    if proto.functions:
-        inlined = ModelProto()
-        inlined.CopyFrom(proto)
-        inline_functions(inlined, path)
-    restored = restore_pairs(inlined, base_dir)
-    return (inlined, restored) if restored else (proto, ())
+    prepared = proto
+    if proto.functions or lacks_half(proto):
+        prepared = ModelProto()
+        prepared.CopyFrom(proto)
+        inline_functions(prepared, path)
+        raise_for_half(prepared)
+    restored = restore_pairs(prepared, base_dir)
+    return (prepared, restored) if restored else (proto, ())
 
 
 def _indexed(

@@ -11,7 +11,13 @@ from onnx import ModelProto, TensorProto, helper
 
 from placer.common.ort_session import one_line
 from placer.errors import InputError
-from placer.graph.edit import adopt, standard_opset, without_initializers, without_large_tensors
+from placer.graph.edit import (
+    adopt,
+    all_tensors,
+    standard_opset,
+    without_initializers,
+    without_large_tensors,
+)
 
 MIN_OPSET = 17
 HALF_OPSET = 19  # From here on QuantizeLinear takes float16 and bfloat16.
@@ -23,15 +29,20 @@ _CONVERTER_ERRORS = (
 )
 
 
+def lacks_half(proto: ModelProto) -> bool:
+    """Whether the opset has no pairs for the half-precision constants of the model."""
+    return standard_opset(proto) < HALF_OPSET and any(
+        tensor.data_type in _HALF for tensor in all_tensors(proto.graph)
+    )
+
+
 def raise_for_half(proto: ModelProto) -> bool:
-    """Raise the opset of a model with half-precision weights in place; whether that was done.
+    """Raise the opset of a model with half-precision constants in place; whether that was done.
 
     QuantizeLinear takes no half precision before ``HALF_OPSET``. A model that ONNX's converter
     cannot raise stays as it is.
     """
-    if standard_opset(proto) >= HALF_OPSET or not any(
-        tensor.data_type in _HALF for tensor in proto.graph.initializer
-    ):
+    if not lacks_half(proto):
         return False
     try:
         raised = onnx.version_converter.convert_version(without_large_tensors(proto), HALF_OPSET)

@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from placer.model import load_model, load_quantized
-from placer.model.quantized import ActivationScale, check_pairs
+from placer.model.quantized import ActivationScale, check_pairs, restore_pairs
 from placer.model.quantized.restored_pairs import arithmetic_pairs
 from tests.model.imported import HEAD, Save, edges_of, scales_of
 from tests.model.test_normalize import outputs
@@ -165,9 +165,9 @@ def test_inputs_of_most_layers_show_a_quantizer(save: Save, rounded: int, is_qua
     assert (model.imported is not None) == is_quantized
 
 
-@pytest.mark.parametrize(("opset", "is_pair"), [(17, False), (19, True)])
-def test_half_precision(tmp_path: Path, opset: int, is_pair: bool):
-    """Before opset 19 no pair has it; what is loaded runs either way."""
+@pytest.mark.parametrize("opset", [17, 19])
+def test_half_precision(tmp_path: Path, opset: int):
+    """Before opset 19 no pair has it, so the opset is raised; what is loaded runs."""
     text = f"""<ir_version: 9, opset_import: ["": {opset}]>
       g (float16[1,4,8,8] x) => (float16[1,4,8,8] y) <int8[4,4,1,1] wq = {{{INTEGERS}}}> {{
         f_w = Cast<to = 10>(wq) v = Mul(f_w, s) {ROUNDED} [conv] y = Conv(d, v)
@@ -176,8 +176,12 @@ def test_half_precision(tmp_path: Path, opset: int, is_pair: bool):
     for name, value in (("s", 0.5), ("low", -128), ("high", 127)):
         proto.graph.initializer.append(numpy_helper.from_array(np.float16(value), name))
     onnx.save(proto, path := tmp_path / "half.onnx")
+    assert restore_pairs(onnx.load(path), Path()) == (() if opset == 17 else ("x",))
     model = load_model(path)
-    assert (model.imported is not None) == is_pair
+    assert scales_of(model) == {"x": ActivationScale(0.5, 0, -128, 127, "int8")}
+    assert any("opset 17 raised to 19" in note for note in model.imported.notes) == (opset == 17)
+    findings = check_pairs(load_quantized(path), Path(), path)
+    assert [f.tensor for f in findings if f.verdict == "float"] == ["x"]
     x = np.round(np.random.default_rng(0).normal(0, 4, (1, 4, 8, 8))).astype(np.float16)
     (expected,), (found,) = outputs(proto, x=x), outputs(model.proto, x=x)
     assert found.dtype == np.float16

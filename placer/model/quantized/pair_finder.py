@@ -13,11 +13,10 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from placer.errors import InputError
-from placer.graph.edit import reads, standard_opset
+from placer.graph.edit import reads
 from placer.graph.external_data import read_tensor
 from placer.graph.weights import WEIGHTED_OPS
 from placer.model.constant_nodes import constant_of
-from placer.model.minimum_opset import HALF_OPSET
 from placer.model.normalize import infer_values
 from placer.model.quantized.operators import input_at, integer
 from placer.model.quantized.scales import limits_of
@@ -90,8 +89,6 @@ class PairFinder:
         self._producer = {t: node for node in graph.node for t in node.output if t}
         self._reads = Counter(t for node in graph.node for t in reads(node))
         self._reads.update(value.name for value in graph.output)
-        has_half = standard_opset(proto) >= HALF_OPSET
-        self._types = frozenset(_TOLERANCE if has_half else {TensorProto.FLOAT})
 
     def pairs(self) -> dict[str, ArithmeticPair]:
         """The pairs by the tensor that they write."""
@@ -224,7 +221,7 @@ class PairFinder:
     def _may_be_scale(self, tensor: TensorProto) -> bool:
         """By type and shape, so that no large constant is read."""
         has_values = math.prod(tensor.dims) > 0
-        return has_values and tensor.data_type in self._types and _is_vector(tensor.dims)
+        return has_values and tensor.data_type in _TOLERANCE and _is_vector(tensor.dims)
 
     def _scale(self, tensor: TensorProto) -> np.ndarray | None:
         scale = read_tensor(tensor, self._base_dir)

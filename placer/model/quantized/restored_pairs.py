@@ -14,6 +14,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from placer.graph.edit import remove_dead_nodes, sort_nodes, standard_opset
+from placer.model.minimum_opset import HALF_OPSET
 from placer.model.quantized.names import Names
 from placer.model.quantized.pair_finder import ArithmeticPair, PairFinder
 from placer.model.quantized.reader import is_quantized
@@ -28,10 +29,13 @@ def restore_pairs(proto: ModelProto, base_dir: Path) -> tuple[str, ...]:
     That is x / scale, rounded, clipped to a range of 4 to 8 bits, times the same scale, and
     integer weights that are cast and multiplied beside it, in a file that a quantizer made
     (``PairFinder.shows_quantizer``). Nothing is found in local functions: inline them before.
+    Neither are pairs made of half precision below ``HALF_OPSET``: raise the opset before.
     ``base_dir``: of external data.
     """
     graph, found = proto.graph, _found(proto, base_dir)
-    if not found:
+    if standard_opset(proto) < HALF_OPSET:
+        found = {k: pair for k, pair in found.items() if pair.scale.dtype == np.float32}
+    if all(pair.stored for pair in found.values()):
         return ()
     names = Names({t for n in graph.node for t in (*n.input, *n.output)})
     nodes = list[NodeProto]()
