@@ -11,7 +11,7 @@ from placer.plan import Plan
 from placer.prediction.layers.no_ops import eliminated_by_onnxruntime, without_no_ops
 from placer.prediction.layers.predictor import Predictor
 from placer.prediction.select import make_predictor
-from placer.quantization import Placement
+from placer.quantization import EMPTY, Placement
 from placer.quantization.placement import Change, ScaleGroup
 from placer.rules.behaviour import Behaviour
 from placer.rules.packaging.load import load_pack
@@ -190,3 +190,28 @@ def test_casts_to_the_type_they_read_are_no_layers_of_tensorrt():
     predictor = make_predictor(graph, load_pack("tensorrt"), target, "float16")
     plan = predictor.predict(Placement.of([])).plan
     assert nodes(plan) == [("scores", "scaled", "softmax", "product")]
+
+
+@pytest.mark.parametrize(
+    ("given", "to", "base", "stays"),
+    [
+        ("float", 10, "float16", False),
+        ("float16", 1, "float", False),
+        ("float16", 1, "float16", True),  # The input needs no conversion.
+        ("float", 11, "float16", True),  # That to FP16 is another one.
+    ],
+)
+def test_casts_of_inputs_to_the_engines_floats_are_conversions(given, to, base, stays):
+    graph = graph_of_text(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g ({given}[1,16] x) => (float[1,16] y) {{
+      [cast] c = Cast<to = {to}>(x)
+      [softmax] s = Softmax(c)
+      [back] y = Cast<to = 1>(s)
+    }}
+    """)
+    target = Target(engine_version="10.13", typing="strong")
+    plan = make_predictor(graph, load_pack("tensorrt"), target, base).predict(EMPTY).plan
+    assert (("cast",) in nodes(plan)) == stays
+    converted = [(*layer.input_types, *layer.output_types) for layer in plan.of_kind("reformat")]
+    assert ((given, base) in converted) == (given != base)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from onnx import TensorProto
+
 from placer.graph import Edge, Graph, Node
 from placer.graph.equal_nodes import Call, equal_calls
 from placer.graph.index import with_nodes
@@ -70,22 +72,22 @@ def without_no_ops(
     equal: Mapping[str, str] | None = None,
     *,
     folded: Container[str] = (),
-    retypes_inputs: bool = False,
+    base: str | None = None,
 ) -> WithoutNoOps:
     """Take out the nodes that add 0, multiply by 1 or copy all of what they read.
 
     Those stay that write a graph output or what a subgraph reads, or whose shapes are not known.
     Nodes are numbered anew; their names stay. ``takes_out``: whether the engine does so.
     ``equal``: by node one that computes the same and stays for it. ``folded``: names of nodes that
-    become part of what reads them. ``retypes_inputs``: whether the engine's floats have another
-    type than the graph's inputs, so that a Cast of one to that type is the conversion that there
-    is anyway.
+    become part of what reads them. ``base``: ONNX's name of the type of the engine's floats where
+    it converts inputs of other float types to that: a Cast of such an input to ``base`` goes, as
+    it is the conversion that there is anyway.
     """
     origins: dict[str, str] = {}
     no_ops, merged = set[str](), dict[str, str]()
     for node in graph.nodes:
         data = _handed_on(graph, node)
-        if data is None and retypes_inputs and _retypes_input(graph, node):
+        if data is None and base is not None and _converts_input(graph, node, base):
             data = node.inputs[0]
         if node.name in folded or (
             data is not None and takes_out(graph, node, data) and _may_go(graph, node)
@@ -236,10 +238,13 @@ def _has_one_constant(graph: Graph, node: Node, data: str) -> bool:
     return all(is_single(graph.initializers[t]) for t in node.inputs if t != data)
 
 
-def _retypes_input(graph: Graph, node: Node) -> bool:
+def _converts_input(graph: Graph, node: Node, base: str) -> bool:
+    """Whether ``node`` is a Cast of a graph input of another float type to ``base``."""
     if node.op != "Cast" or node.inputs[0] not in graph.inputs:
         return False
-    return graph.type_of(node.inputs[0]).is_float and graph.type_of(node.outputs[0]).is_float
+    given, wanted = graph.type_of(node.inputs[0]), TensorProto.DataType.Value(base.upper())
+    is_other = given.is_float and given.dtype != wanted
+    return is_other and graph.type_of(node.outputs[0]).dtype == wanted
 
 
 def _handed_on(graph: Graph, node: Node) -> str | None:

@@ -110,7 +110,7 @@ class Predictor:
                 graph,
                 _TAKES_OUT[behaviour.no_ops],
                 equal,
-                retypes_inputs=behaviour.no_ops == "casts" and base != "float",
+                base=base if behaviour.no_ops == "casts" else None,
             )
         if behaviour.concats == "joined":
             self._left = with_joined_concats(self._left)
