@@ -107,7 +107,8 @@ class ModelExplanation:
     def unpredicted(self) -> tuple[str, ...]:
         """Sentences on nodes whose layers the engine's predicted plan cannot tell."""
         sentences = unpredicted(self._placed.graph, self.pack.manifest)
-        said = (self._placed.refused, *float8_sentences(self._placed, self.gpu), *sentences)
+        float8 = float8_sentences(self._placed, self.pack, self.target, self.gpu)
+        said = (self._placed.refused, *float8, *sentences)
         return tuple(text for text in said if text)
 
     @property

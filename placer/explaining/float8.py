@@ -3,39 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from placer.explaining.placed_model import PlacedModel
-from placer.graph import Node
 from placer.prediction.times.devices import Device
 from placer.prediction.times.gpus import Gpu
 from placer.quantization import FLOAT8
+from placer.rules.matcher import Matches
+from placer.rules.pack import Pack
+from placer.rules.schema import Rule
+from placer.rules.target import Target
 
 _SHOWN = 3
 
 
-def float8_sentences(placed: PlacedModel, device: Device | None) -> Iterator[str]:
-    """A GPU without FP8 tensor cores; Convs with groups (TensorRT 10.12 release notes, 4524)."""
+def float8_sentences(
+    placed: PlacedModel, pack: Pack, target: Target, device: Device | None
+) -> Iterator[str]:
+    """A GPU without FP8 tensor cores, and nodes that a rule of ``pack`` keeps float in FP8 alone.
+
+    Predicted layers and times take FP8 to have all kernels that INT8 has.
+    """
     formats = {} if placed.placement is None else placed.placement.formats
-    edges = [edge for edge, chosen in formats.items() if chosen == FLOAT8]
-    if not edges or not isinstance(device, Gpu):
+    readers = {edge.node for edge, chosen in formats.items() if chosen == FLOAT8}
+    if not readers:
         return
-    if device.peak.float8 is None:
+    if isinstance(device, Gpu) and device.peak.float8 is None:
         capability = device.compute_capability
         yield (
             f"{device.name} (compute capability {capability}) has no FP8 tensor cores, so no "
             "engine gains by these pairs there: use INT8"
         )
-    nodes = {edge.node: placed.graph.by_name.get(edge.node) for edge in edges}
-    grouped = [name for name, node in nodes.items() if node is not None and _has_groups(node)]
-    if grouped:
-        shown = ", ".join(f"'{name}'" for name in sorted(grouped)[:_SHOWN])
-        more = f" and {len(grouped) - _SHOWN} more" if len(grouped) > _SHOWN else ""
-        yield (
-            f"TensorRT has no optimized FP8 kernels for Convs with groups, such as {shown}{more}, "
-            "whose times are underestimated here: leave them in float, or use INT8"
-        )
+    matches, target = Matches(placed.graph), replace(target, integer=FLOAT8)
+    for rule in pack.rules:
+        if not (_keeps_float(rule) and target.meets(rule.when)):
+            continue
+        nodes = {node.name for match in matches.of(rule) for node in match.nodes.values()}
+        if kept := sorted(nodes & readers):
+            shown = ", ".join(f"'{name}'" for name in kept[:_SHOWN])
+            more = f" and {len(kept) - _SHOWN} more" if len(kept) > _SHOWN else ""
+            yield (
+                f"predicted layers assume FP8 kernels for {shown}{more}, of which rule {rule.id} "
+                f"says: {rule.why.strip().rstrip('.')}; leave these nodes in float, or use INT8"
+            )
 
 
-def _has_groups(node: Node) -> bool:
-    groups = next((a.i for a in node.proto.attribute if a.name == "group"), 1)
-    return node.op == "Conv" and groups > 1
+def _keeps_float(rule: Rule) -> bool:
+    """Whether ``rule`` is of FP8 alone and quantizes nothing."""
+    layouts = rule.layouts.values()
+    return rule.when.integers == FLOAT8 and not any(layout.quantize for layout in layouts)

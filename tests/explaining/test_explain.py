@@ -412,29 +412,46 @@ def test_a_pack_says_whether_its_engine_may_have_plugins(tmp_path: Path):
     assert told.startswith("ONNX Runtime needs plugins for TRT.Folded")
 
 
+NO_TENSOR_CORES = (
+    "a100-pcie-80gb (compute capability 8.0) has no FP8 tensor cores, so no engine gains by these "
+    "pairs there: use INT8"
+)
+GROUPS = (
+    "predicted layers assume FP8 kernels for 'conv', of which rule conv-fp8-groups says: No fast "
+    "FP8 kernel takes a Conv of groups, depthwise ones among them: it stays in FP16; leave these "
+    "nodes in float, or use INT8"
+)
+WINDOW = (
+    "predicted layers assume FP8 kernels for 'conv', of which rule conv-fp8-window says: No FP8 "
+    "kernel takes a Conv whose window has more than 32 places, as the 7x7 of a stem: it stays in "
+    "FP16; leave these nodes in float, or use INT8"
+)
+
+
 @pytest.mark.parametrize(
-    ("gpu", "said"),
+    ("pack", "gpu", "conv", "said"),
     [
-        ("a100", ["a100-pcie-80gb (compute capability 8.0) has no FP8 tensor cores"]),
-        ("l4", []),
+        ("tensorrt", "a100", "group = 64", [NO_TENSOR_CORES, GROUPS]),
+        ("tensorrt", "l4", "group = 64", [GROUPS]),
+        ("tensorrt-rtx", "l4", "group = 64", []),  # Its builder has kernels for them.
+        ("tensorrt-rtx", "l4", "group = 1", [WINDOW]),
     ],
 )
-def test_fp8_without_kernels_is_told(tmp_path: Path, gpu: str, said: list[str]):
-    """TensorRT issue 4524: no optimized FP8 kernels for depthwise Convs; "INT8 is recommended"."""
-    text = """
+def test_fp8_without_kernels_is_told(tmp_path: Path, pack, gpu, conv, said):
+    """As rules of the pack say (TensorRT issue 4524 recommends INT8 for depthwise Convs)."""
+    taken, side = (1, 3) if conv == "group = 64" else (64, 7)
+    text = f"""
       <ir_version: 9, opset_import: ["": 19]>
-      g (float[1,64,8,8] x) => (float[1,64,8,8] y) <float[64,1,3,3] w = {0.1}, float s = {0.01}> {
+      g (float[1,64,8,8] x) => (float[1,64,n,n] y)
+      <float[64,{taken},{side},{side}] w = {{0.1}}, float s = {{0.01}}> {{
         [q] q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
         [i] i = QuantizeLinear(w, s, z) v = DequantizeLinear(i, s, z)
-        [dw] y = Conv<pads = [1, 1, 1, 1], group = 64>(d, v)
-      }"""
+        [conv] y = Conv<{conv}>(d, v)
+      }}"""
     proto, path = onnx.parser.parse_model(text), tmp_path / "fp8.onnx"
     fp8 = onnx.helper.make_tensor("z", onnx.TensorProto.FLOAT8E4M3FN, [], [0.0])
-    weight = numpy_helper.from_array(np.full((64, 1, 3, 3), 0.1, np.float32), "w")
+    weight = numpy_helper.from_array(np.full((64, taken, side, side), 0.1, np.float32), "w")
     proto.graph.initializer[0].CopyFrom(weight)
     proto.graph.initializer.append(fp8)
     onnx.save(proto, path)
-    sentences = placer.explain(path, gpu=gpu).unpredicted
-    grouped = "TensorRT has no optimized FP8 kernels for Convs with groups, such as 'dw'"
-    found = [sentence.split(", so no")[0].split(", whose")[0] for sentence in sentences]
-    assert found == [*said, grouped]
+    assert placer.explain(path, gpu=gpu, pack=pack).unpredicted == tuple(said)
