@@ -93,7 +93,7 @@ def find_sites(
     such nodes tell, often positions in pixels, is not to be rounded. What dequantizes and quantizes
     the integers that enter and leave the graph is no decision either. ``formats``: those that a
     site may have instead of the scheme's own; each layout that quantizes is there in each of them
-    that its rule says it has.
+    that its rule says it has, if the rule has the nodes in a scheme of that format, too.
     """
     return find_sites_with_overlaps(Matches(graph), rules, target, formats)[0]
 
@@ -105,7 +105,7 @@ def find_sites_with_overlaps(
     formats: Sequence[Format] = (),
 ) -> tuple[tuple[Site, ...], tuple[Overlap, ...]]:
     """As ``find_sites``, and the matches that gave way to others."""
-    held = [rule for rule in rules if target.meets(rule.when)]
+    rules = tuple(rules)
     data = data_tensors(matches.graph)
     arithmetic = {node for port in integer_ports(matches.graph) for node in port.nodes}
 
@@ -118,8 +118,19 @@ def find_sites_with_overlaps(
             return False
         return any(has_weights(matches.graph, n) or not data.isdisjoint(n.outputs) for n in nodes)
 
-    kept, overlaps = match_rules_with_overlaps(matches, held, is_decided)
-    return tuple(_site(match, matches.graph, target, formats) for match in kept), overlaps
+    def kept_for(target: Target) -> tuple[tuple[Match, ...], tuple[Overlap, ...]]:
+        held = [rule for rule in rules if target.meets(rule.when)]
+        return match_rules_with_overlaps(matches, held, is_decided)
+
+    targets = {chosen: replace(target, integer=chosen) for chosen in formats}
+    known = {chosen: frozenset(kept_for(own)[0]) for chosen, own in targets.items()}
+
+    def formats_of_site(match: Match) -> dict[Format, Target]:
+        return {chosen: own for chosen, own in targets.items() if match in known[chosen]}
+
+    kept, overlaps = kept_for(target)
+    sites = (_site(match, matches.graph, target, formats_of_site(match)) for match in kept)
+    return tuple(sites), overlaps
 
 
 def place(sites: Sequence[Site], choices: Mapping[str, str]) -> Placement:
@@ -199,14 +210,16 @@ def _incomplete(layout: ResolvedLayout, floats: frozenset[Edge]) -> frozenset[Ed
     return frozenset(e for edges in layout.all_or_none if edges & floats for e in edges)
 
 
-def _site(match: Match, graph: Graph, target: Target, formats: Sequence[Format]) -> Site:
+def _site(match: Match, graph: Graph, target: Target, formats: Mapping[Format, Target]) -> Site:
+    """``formats``: those that the site may be in, each with the target of a scheme of it."""
     offered = {n: lay for n, lay in match.rule.layouts.items() if target.meets(lay.when)}
     layouts = {name: _resolve(layout, match, graph) for name, layout in offered.items()}
-    for chosen in formats:
+    for chosen, own in formats.items():
         layouts |= {
             layout_in(name, chosen): replace(layouts[name], format=chosen)
             for name, layout in offered.items()
-            if layout.has_format(chosen) and layouts[name].quantize and not layouts[name].requires
+            if layout.has_format(chosen) and own.meets(layout.when)
+            if layouts[name].quantize and not layouts[name].requires
         }
     return Site(match, layouts, match.rule.default_layout, _signature(match, graph))
 

@@ -237,3 +237,13 @@ def test_fp8_takes_the_convs_that_have_kernels(pack, scheme, quantized):
     loaded = loaded.with_scheme(scheme) if scheme else loaded
     sites = find_sites(graph_of_text(FP8_LACKS), loaded.rules, loaded.target(TARGET))
     assert {edge.node for edge in place(sites, {}).edges} == quantized
+
+
+@pytest.mark.parametrize(
+    ("pack", "offered"), [("tensorrt", {"dense"}), ("tensorrt-rtx", {"depthwise", "dense"})]
+)
+def test_beside_int8_fp8_is_offered_where_it_is_in_a_scheme_of_its_own(pack, offered):
+    own = load_pack(pack).with_scheme("int8-and-fp8")
+    formats = own.manifest.scheme.formats
+    sites = find_sites(graph_of_text(FP8_LACKS), own.rules, own.target(TARGET), formats)
+    assert {site.match.anchor.name for site in sites if site.formats_vary} == offered
