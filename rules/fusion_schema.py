@@ -10,6 +10,8 @@ from placer.common.yaml_file import Strict
 from placer.rules.condition import Condition
 from placer.rules.field_types import Names, Reference
 
+NO_OP = "NoOp"  # The operator of layers that compute nothing.
+
 
 class Followers(Strict):
     """What a layer takes along: nodes that follow one another, however many.
@@ -178,6 +180,11 @@ class Fusion(Strict):
         "file that they build has a BatchNormalization behind each input's node.",
     )
     when: Condition = Field(default=Condition(), description="Engines on which it is so.")
+
+    @property
+    def is_no_op(self) -> bool:
+        """Whether the layer, or the one of some operator, computes nothing."""
+        return NO_OP in self.op
 
     @model_validator(mode="after")
     def _check_merging(self) -> Fusion:

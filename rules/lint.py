@@ -23,7 +23,6 @@ from placer.rules.matcher import find_matches, match_rules
 from placer.rules.pack import Pack
 from placer.rules.schema import Layout, Rule
 from placer.rules.sites import Site, find_sites
-from placer.rules.target import Target
 
 # Whose layers the pack's `layers` tests predict; the other packs' claims are held against the
 # engine itself.
@@ -147,8 +146,7 @@ def _examples(rule: Rule) -> Iterator[_Example]:
             continue  # The test itself fails and says so.
         matches = tuple(find_matches(graph, rule))
         if matches:
-            target = Target(integer=rule.when.integers)
-            yield _Example(graph, matches, find_sites(graph, [rule], target))
+            yield _Example(graph, matches, find_sites(graph, [rule], rule.target))
 
 
 def _shadowed(rule: Rule, examples: Sequence[_Example], pack: Pack) -> Iterator[str]:

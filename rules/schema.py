@@ -28,6 +28,7 @@ from placer.rules.field_types import (
 )
 from placer.rules.fusion_schema import Fusion
 from placer.rules.predicate_schema import Predicate, subjects_of
+from placer.rules.target import Target
 
 
 class NodePattern(Strict):
@@ -256,6 +257,11 @@ class Rule(Strict):
         nodes = self.pattern.values()
         names = {plain(n) for node in nodes for n in (*node.inputs, *node.output)}
         return frozenset(names - {"_"})
+
+    @property
+    def target(self) -> Target:
+        """An engine on which the rule holds, as far as its ``integers`` decide that."""
+        return Target(integer=self.when.integers)
 
     @property
     def default_layout(self) -> str:

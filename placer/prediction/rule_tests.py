@@ -44,7 +44,7 @@ def _test_failures(rule: Rule, test: RuleTest, pack: Pack) -> Iterator[str]:
     if matches != test.matches:
         yield f"expected matches {test.matches}, found {matches}"
         return
-    sites = find_sites(graph, [rule], _target(rule))
+    sites = find_sites(graph, [rule], rule.target)
     if test.quantized and not sites:
         yield "'quantized' needs a match that reads an input of the graph, not constants alone"
         return
@@ -80,17 +80,13 @@ def predicted_lines(
 
     Float tensors are FP16 inside the engine, types are strong.
     """
-    sites = find_sites(graph, [rule], _target(rule))
+    sites = find_sites(graph, [rule], rule.target)
     placed = place(sites, {site.name: layout for site in sites})
     tied = [tuple(edge.tensor for edge in group.edges) for group in placed.groups]
     more = [edge for edge in _all_edges(graph) if edge_text(edge) in pairs]
     placement = Placement.of([*placed.edges, *more], tied)
     predictor = make_predictor(graph, pack, Target(typing="strong"), "float16")
     return [layer_line(layer) for layer in predictor.predict(placement).plan.layers]
-
-
-def _target(rule: Rule) -> Target:
-    return Target(integer=rule.when.integers)
 
 
 def layer_line(layer: Layer) -> str:

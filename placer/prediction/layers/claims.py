@@ -27,7 +27,7 @@ from placer.rules.target import Target
 
 FLOAT = "float"  # ONNX's name of FP32
 ANY = "any"  # Of ``Fusion.reads``
-_NO_TYPES = (FLOAT, "readers", "each", "same")  # Of ``Fusion.outputs``: not integers in any case.
+NO_TYPES = (FLOAT, "readers", "each", "same")  # Of ``Fusion.outputs``: not integers in any case.
 _POSITION = attrgetter("index")
 
 
@@ -78,7 +78,7 @@ class Claim:
             -len(self.demanded),
             -self.input_index,
             order,
-            self.fusion.outputs in _NO_TYPES,
+            self.fusion.outputs in NO_TYPES,
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placer.graph import Edge, Graph, Node
-from placer.prediction.layers.claims import FLOAT, Claim
+from placer.prediction.layers.claims import FLOAT, NO_TYPES, Claim
 from placer.prediction.layers.clamps import CLAMPS, bounds_of
 from placer.prediction.layers.integer_operators import is_integer_operator
 from placer.prediction.layers.motion import Bounds, NormalForm, Scale
@@ -20,9 +20,7 @@ _MOVING = frozenset(
 )
 _PACKED = frozenset({"int4", "uint4"})  # What products read that take their weight alone as stored.
 _WIDE = frozenset({"int16", "uint16"})
-_NO_OP = "NoOp"
 _BIAS = 2  # The index of the input.
-_KEYWORDS = (FLOAT, "readers", "each", "same")
 # The scales that a tensor is written in, what is taken first by those who need none; None: float.
 Written = tuple[Scale | None, ...]
 
@@ -161,7 +159,7 @@ class LayerCandidate:
         No product takes operands of two types: "Input and filter have to be the same type"
         (TensorRT-RTX 1.7.1).
         """
-        if claim.fusion.inputs == FLOAT or _NO_OP in claim.fusion.op:
+        if claim.fusion.inputs == FLOAT or claim.fusion.is_no_op:
             return True
         formats = self._formats(claim, form)
         if claim.formats is not None and not formats <= claim.formats:
@@ -183,7 +181,7 @@ class LayerCandidate:
 
     def reads_another_format(self, form: NormalForm) -> bool:
         """Whether it computes on another 8-bit format than the scheme's, or moves FP8."""
-        if self.claim is None or _NO_OP in self.claim.fusion.op:
+        if self.claim is None or self.claim.fusion.is_no_op:
             return False
         formats = self._formats(self.claim, form)
         formats -= {None, *MOVED_FORMATS}
@@ -209,7 +207,7 @@ class LayerCandidate:
             return False
         if claim.fusion.outputs == "same":
             return len({form.last(edge) for edge in claim.demanded}) <= 1
-        return claim.fusion.outputs in _KEYWORDS or self._readers_scale(form) is not None
+        return claim.fusion.outputs in NO_TYPES or self._readers_scale(form) is not None
 
     def _readers_scale(self, form: NormalForm) -> Scale | None:
         """The scale in which everything that reads the outputs wants them.

@@ -38,6 +38,7 @@ from onnx import TensorProto
 
 from placer.graph import Edge, Graph, Node
 from placer.plan.dtypes import is_quantized
+from placer.rules.fusion_schema import NO_OP
 
 # ``interleaved``: NC/32HW32 in FP16, which fewer layers read than other grouped channels.
 # ``image``: row-major, as FP32 kernels for images write.
@@ -50,7 +51,6 @@ _CONVS = ("Conv", "ConvTranspose")
 _MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "DepthToSpace")
 _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 _IMAGE_AND_POOL = "ConvActPool"
-_NO_OP = "NoOp"
 _ROW_MAJOR = frozenset({"linear", "image"})
 _HALF = frozenset({"float16", "bfloat16"})
 
@@ -116,7 +116,7 @@ def can_read(
     if node is None:
         return row_major
     if node.op in _MOVES:
-        return row_major or (op == _NO_OP and _is_converted_output(graph, node, dtype))
+        return row_major or (op == NO_OP and _is_converted_output(graph, node, dtype))
     if node.op in _POOLS and op != _IMAGE_AND_POOL:
         return layout != "interleaved"
     if node.op != "Conv" or op == _IMAGE_AND_POOL:

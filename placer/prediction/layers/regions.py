@@ -27,7 +27,6 @@ from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 from placer.rules.target import Target
 
-_NO_OP = "NoOp"
 LONG = 6  # Nodes of a layer of fewer are near each other.
 
 
@@ -178,7 +177,7 @@ class Region:
 
 def _implies(claim: Claim) -> bool:
     """Whether the claimed layer rests on pairs: it reads integers, or is none where Q saturates."""
-    return _reads_integers(claim) or _NO_OP in claim.fusion.op
+    return _reads_integers(claim) or claim.fusion.is_no_op
 
 
 def _reads_integers(claim: Claim) -> bool:

@@ -23,8 +23,7 @@ from placer.prediction.layers.layer_types import LayerTypes, reads_integers
 from placer.prediction.layers.layouts import Layout, written_layout
 from placer.prediction.layers.motion import Scale, Scales
 from placer.prediction.layers.paired_candidate import PairedCandidate
-
-NO_OP = "NoOp"
+from placer.rules.fusion_schema import NO_OP
 
 
 @dataclass(frozen=True, eq=False)
