@@ -23,6 +23,7 @@ from placer.rules.sites import find_sites, place, rule_layout
 from placer.rules.target import Target
 from placer.search.proposals.surrogate import seed_proposals
 from placer.search.space import build_space
+from tests.prediction.small_rules import CONCAT, rule
 
 PACK = load_pack("tensorrt").with_scheme("int8-and-fp8")
 TARGET = Target(typing="strong")
@@ -209,6 +210,21 @@ def test_a_remedy_says_which_format_it_changes():
     assert told(plain, mixed).startswith(f"remove it: quantize {edges} to {FLOAT8}; ")
     assert told(mixed, plain).startswith(f"remove it: quantize {edges} in the scheme's own format;")
     assert told(EMPTY, in_fp8("conv1", "conv2", "conv3")).count(f" to {FLOAT8};") == 1
+
+
+def test_the_third_constant_of_a_concat_is_no_bias():
+    """Products of integers add none that is stored in another format than the scheme's."""
+    graph = graph_of_text("""
+    <ir_version: 9, opset_import: ["": 19]>
+    g (float[1,4] x, float[1,4] v) => (float[1,12] y) <float[1,4] c = {1, 2, 3, 4}> {
+      [join] y = Concat<axis = 1>(x, v, c)
+    }
+    """)
+    edges = graph.edges_into(graph.by_name["join"])
+    placement = Placement.of(edges, [("x", "v", "c")], dict.fromkeys(edges, FLOAT8))
+    predictor = Predictor(graph, [rule(CONCAT)], TARGET, "float16", FLOAT8)
+    (layer,) = predictor.predict(placement).plan.of_kind("compute")
+    assert layer.input_types == (FLOAT8, FLOAT8)
 
 
 FP8_LACKS = """

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.weights import bias_input
 from placer.prediction.layers.claims import FLOAT, NO_TYPES, Claim
 from placer.prediction.layers.clamps import CLAMPS, bounds_of
 from placer.prediction.layers.integer_operators import is_integer_operator
@@ -20,7 +21,6 @@ _MOVING = frozenset(
 )
 _PACKED = frozenset({"int4", "uint4"})  # What products read that take their weight alone as stored.
 _WIDE = frozenset({"int16", "uint16"})
-_BIAS = 2  # The index of the input.
 # The scales that a tensor is written in, what is taken first by those who need none; None: float.
 Written = tuple[Scale | None, ...]
 
@@ -165,7 +165,7 @@ class LayerCandidate:
         if claim.formats is not None and not formats <= claim.formats:
             return False
         stored = [(edge, form.scales[edge]) for edge in self._constants if edge in form.scales]
-        if any(edge.input_index == _BIAS and scale.format is not None for edge, scale in stored):
+        if any(scale.format is not None and self._is_bias(edge) for edge, scale in stored):
             return False  # Products of integers add an int32 bias.
         known = formats.union(scale.format for _, scale in stored)
         if known <= {None, *_PACKED} and self._reads_constants_alone(claim):
@@ -178,6 +178,9 @@ class LayerCandidate:
         return len(formats) == 1 and all(
             one is not None and layout.has_format(one) for one in formats
         )
+
+    def _is_bias(self, edge: Edge) -> bool:
+        return edge.input_index == bias_input(self.graph.by_name[edge.node])
 
     def reads_another_format(self, form: NormalForm) -> bool:
         """Whether it computes on another 8-bit format than the scheme's, or moves FP8."""
