@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from placer.common.yaml_file import Strict
-from placer.rules.field_types import Versions
+from placer.rules.field_types import Integers, Versions
 
 
 class Condition(Strict):
@@ -32,10 +32,10 @@ class Condition(Strict):
         description="Type of what is not quantized: `float` is FP32, `half` FP16 or BF16. Known "
         "where plans are predicted, for fusions.",
     )
-    integers: Literal["int8", "float8e4m3fn"] | None = Field(
+    integers: Integers | None = Field(
         default=None,
-        description="Type that the scheme quantizes activations to. Where no scheme is known it is "
-        "`int8`.",
+        description="Type that the scheme quantizes activations to, `int8` for `int8-or-uint8` and "
+        "where no scheme is known.",
     )
     signed_products: bool | None = Field(
         default=None,

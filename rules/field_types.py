@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -14,6 +14,7 @@ InputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*|_)[?*]?$")]
 OutputName = Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]*\*?|_)$")]
 Reference = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*\.([a-z][a-z0-9_]*|\*)$")]
 RuleId = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+Integers = Literal["int8", "uint8", "float8e4m3fn"]  # What activations are quantized to.
 EngineName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from placer.common.yaml_file import Strict
 from placer.rules.condition import Condition
-from placer.rules.field_types import Names, Reference
+from placer.rules.field_types import Integers, Names, Reference
 
 NO_OP = "NoOp"  # The operator of layers that compute nothing.
 
@@ -40,7 +40,7 @@ class Fusion(Strict):
         description="Type of the quantized edges that it reads, `float` if it reads none as "
         "integers; all others are read in float."
     )
-    integers: Literal["int8", "float8e4m3fn"] | None = Field(
+    integers: Integers | None = Field(
         default=None,
         description="The type of the pairs that it reads for which it is so; by default any that "
         "the layout has.",
@@ -68,8 +68,8 @@ class Fusion(Strict):
     )
     branches: list[str] = Field(
         default=[],
-        description="Pattern nodes with whose other operands what computes these becomes part of "
-        "the layer: nodes of the same operators, each read once, of one operand and scalars.",
+        description="Pattern nodes whose other operand may be computed inside the layer: by nodes "
+        "of the same operators that are read once and have one computed operand, the rest scalars.",
     )
     symmetric: bool = Field(
         default=False,
@@ -150,8 +150,8 @@ class Fusion(Strict):
     )
     float_type: Literal["float", "float16"] | None = Field(
         default=None,
-        description="The float type written where it is not the model's, for integers, too; "
-        "`float` is FP32.",
+        description="The float type written where it is not the model's, also by MatMulInteger and "
+        "ConvInteger, whose results are integers in the model; `float` is FP32.",
     )
     float_like: Reference | None = Field(
         default=None, description="The edge whose float type the layer writes."

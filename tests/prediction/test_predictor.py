@@ -339,6 +339,27 @@ def test_equal_forms_are_equal_plans(case: tuple[Graph, Placement, Predictor]):
     assert predictor.predict(placement).plan == prediction.plan
 
 
+SHAPE_IN_FP16 = rule("""
+id: shape
+pattern: {shape: {op: [Shape, Tanh], inputs: [x], output: y}}
+layouts:
+  follow:
+    default: true
+    fuses:
+      - {nodes: [shape], op: Any, inputs: float, outputs: float, reads: [], float_type: float16}
+""")
+
+
+def test_a_float_type_that_a_rule_states_is_not_that_of_integers():
+    graph = graph_of(
+        "(float[1,4,4,4] x) => (float[1,4,4,4] out, int64[4] s)",
+        "[shape] s = Shape(x) [tanh] out = Tanh(x)",
+    )
+    told = lines(predict(graph, rules=[SHAPE_IN_FP16], base="float"))
+    assert "tanh: float -> float16" in told
+    assert "shape: float -> int64" in told
+
+
 def test_an_fp32_input_is_converted_before_what_takes_any_type_under_strong_typing():
     """As a candidate has it, with a Cast behind the input; else the builder chooses the type."""
     graph = graph_of(

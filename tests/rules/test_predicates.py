@@ -357,6 +357,16 @@ def test_rules_hold_where_their_condition_does():
     assert find_sites(graph, [hopper], Target(compute_capability="8.9")) == ()
 
 
+@pytest.mark.parametrize("integers", ["int8", "uint8", "float8e4m3fn"])
+def test_rules_may_be_for_one_type_of_activations(integers):
+    text = rule(CONV_ACT).model_dump()
+    own = Rule.model_validate({**text, "when": {"integers": integers}})
+    graph = graph_of_text(NET)
+    for given in ("int8", "uint8", "float8e4m3fn"):
+        assert len(find_sites(graph, [own], Target(integer=given))) == (given == integers)
+    assert len(find_sites(graph, [own], Target())) == (integers == "int8")
+
+
 def test_a_default_layout_is_offered_everywhere():
     with pytest.raises(InputError, match="the default layout must be offered on all engines"):
         rule(CONV_ACT, layouts="int8: {default: true, when: {typing: weak}}")

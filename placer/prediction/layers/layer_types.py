@@ -16,6 +16,7 @@ from placer.prediction.layers.motion import Scale
 FLOATS = frozenset({"float", "float16", "bfloat16", "double"})
 CONVS = frozenset({"Conv", "ConvTranspose"})
 _SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
+_INTEGER_PRODUCTS = frozenset({"MatMulInteger", "ConvInteger"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +53,9 @@ class LayerTypes:
         if self._is_cast_that_leaves(tensor):
             return type_name(self.target.graph, tensor)
         if tensor not in self.formats:
-            stated = None if claim is None else claim.fusion.float_type
-            return stated or type_name(self.target.graph, tensor)
+            if claim is not None and claim.nodes[-1].op in _INTEGER_PRODUCTS:
+                return claim.fusion.float_type or type_name(self.target.graph, tensor)
+            return type_name(self.target.graph, tensor)
         if scale is not None:
             same = claim is not None and claim.fusion.outputs == "same"
             read = [port.dtype for port in reads.values() if same and is_quantized(port.dtype)]
