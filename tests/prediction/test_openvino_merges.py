@@ -5,6 +5,7 @@ import pytest
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.prediction.layers.joined import with_joined_concats
+from placer.prediction.layers.kept_axes import with_kept_axes
 from placer.prediction.layers.no_ops import WithoutNoOps
 from tests.prediction.test_openvino_plans import HEAD, conversions, layers, plans
 
@@ -191,3 +192,15 @@ def test_a_reduction_is_one_with_the_view_that_puts_its_axes_back(reduce, view, 
     predicted, actual = plans(text, pairs, tmp_path)
     assert layers(predicted) == layers(actual)
     assert any({"reduce", "view"} <= nodes for nodes, _ in layers(actual))
+
+
+def test_a_reduction_of_no_axes_is_no_reduction():
+    graph = graph_of_text("""
+    <ir_version: 9, opset_import: ["": 18]>
+    g (float[1,1,1] x) => (float[1,1,1] y) <int64[3] shape = {1, 1, 1}> {
+      [reduce] b = ReduceSum<keepdims = 0, noop_with_empty_axes = 1>(x)
+      [view] y = Reshape(b, shape)
+    }
+    """)
+    left = WithoutNoOps(graph, {})
+    assert with_kept_axes(left) is left

@@ -1,4 +1,4 @@
-"""Reductions whose axes the view behind them puts back, which some engines merge with it."""
+"""Reductions and the views that restore the reduced axes, which some engines merge."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _VIEWS = frozenset({"Unsqueeze", "Reshape"})
 
 
 def with_kept_axes(left: WithoutNoOps) -> WithoutNoOps:
-    """``left`` with each Reduce that drops axes of length 1 keeping them if a view alone reads it
-    that puts them back.
+    """Merges a Reduce (keepdims 0) with the Unsqueeze or Reshape behind it that restores the
+    reduced axes as 1, if nothing else reads the Reduce.
 
     A pair between both is one behind the view.
     """
@@ -48,7 +48,7 @@ def with_kept_axes(left: WithoutNoOps) -> WithoutNoOps:
 
 
 def _view_behind(node: Node, graph: Graph) -> Node | None:
-    """The view that puts the axes back that a Reduce drops, if nothing else reads that."""
+    """The view that restores the axes that a Reduce drops, if nothing else reads the Reduce."""
     if not node.op.startswith("Reduce") or node.attributes.get("keepdims", 1):
         return None
     edges = graph.edges_of(node.outputs[0])
@@ -64,20 +64,21 @@ def _view_behind(node: Node, graph: Graph) -> Node | None:
 
 
 def _axes(node: Node, graph: Graph) -> list[int] | None:
-    """The axes of a Reduce, none for all of them; None if they are computed."""
+    """The axes of a Reduce, none for all of them; None if they are computed or it reduces none."""
     if "axes" in node.attributes:
         return list(node.attributes["axes"])
+    is_idle = node.attributes.get("noop_with_empty_axes", 0)  # Where there are no axes.
     if len(node.inputs) < 2 or not node.inputs[1]:
-        return []
+        return None if is_idle else []
     constant = graph.initializers.get(node.inputs[1])
     if constant is None or is_external(constant):
         return None
     axes: list[int] = numpy_helper.to_array(constant).ravel().tolist()
-    return axes
+    return None if is_idle and not axes else axes
 
 
 def _keeping(node: Node, view: Node) -> Node:
-    """``node`` with the axes that ``view`` puts back."""
+    """``node`` with the axes that ``view`` restores."""
     proto = NodeProto()
     proto.CopyFrom(node.proto)
     (keeps,) = (attribute for attribute in proto.attribute if attribute.name == "keepdims")
