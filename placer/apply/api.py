@@ -38,6 +38,7 @@ from placer.results.folder import OutputFolder
 from placer.results.parts import RecoveryPart
 from placer.rules.packaging.load import enters_bodies, load_pack
 from placer.rules.sites import find_sites
+from placer.rules.target import Target
 
 AppliedRanges = Literal["kept", "calibrated"]
 RANGES = ("kept", "calibrated")
@@ -330,7 +331,8 @@ def _new_sites(
         notes.append(f"sites of new nodes are not listed: {error}")
         return ()
     new = set(transferred.new_nodes)
-    return tuple(s.name for s in find_sites(model.graph, rules) if s.match.anchor.name in new)
+    sites = find_sites(model.graph, rules, Target(integer=file.scheme.integer))
+    return tuple(site.name for site in sites if site.match.anchor.name in new)
 
 
 def _placement_text(result: AppliedModel) -> str:

@@ -51,9 +51,10 @@ def file_of(
     folder: Path,
     pack: str = "tensorrt",
     ranges: Mapping[str, Range] | None = None,
+    scheme: str = "",
 ) -> PlacementFile:
     """The placement as ``optimize`` would have written it, read again."""
-    rules = load_pack(pack)
+    rules = load_pack(pack).with_scheme(scheme) if scheme else load_pack(pack)
     path = folder / "placement.yaml"
     text = placement_text(
         placement,

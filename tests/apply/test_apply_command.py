@@ -14,6 +14,7 @@ from onnx import ModelProto, numpy_helper
 
 from placer.apply.transfer import transfer_placement
 from placer.common.folder_lock import LOCK_FILE, locked
+from placer.graph import Edge
 from placer.graph.structure import structure_of
 from placer.model import load_model
 from placer.quantization import Placement, Range
@@ -317,3 +318,28 @@ def test_a_model_with_a_plugin_of_an_engine_takes_the_placement_of_its_part(
     assert "EfficientNMS_TRT" in {node.op_type for node in nodes}
     given, written = read_placement(placement_file), read_placement(Path("out/placement.yaml"))
     assert {g.edges for g in written.groups} == {g.edges for g in given.groups}
+
+
+GROWN = """
+<ir_version: 9, opset_import: ["": 19]>
+g (float[1,8,6,6] x) => (float[1,8,4,4] y, float[1,8,4,4] z)
+<float[8,8,3,3] w = {0.5}, float[8,1,3,3] v = {0.5}> {
+  [conv] y = Conv(x, w)
+  NEW
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("scheme", "site"), [("", "depthwise-conv:new"), ("fp8", "conv-fp8-groups:new")]
+)
+def test_new_sites_are_those_of_the_scheme(placer: Run, save: Save, scheme: str, site: str):
+    """TensorRT has no FP8 kernels for Convs of groups."""
+    known = save(GROWN.replace("NEW", "z = Relu(y)"), "known.onnx")
+    grown = save(GROWN.replace("NEW", "[new] z = Conv<group = 8>(x, v)"), "grown.onnx")
+    graph = loaded(known).graph
+    edges = [Edge("x", "conv", 0), Edge("w", "conv", 1)]
+    file_of(Placement.of(edges), graph, Path(), ranges={"x": Range(-1, 1)}, scheme=scheme)
+    finished = placer("apply", "placement.yaml", grown, "-o", "out", "--json")
+    assert finished.code == 0, finished.err
+    assert json.loads(finished.out)["new_sites"] == [site]
