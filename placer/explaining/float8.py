@@ -22,7 +22,7 @@ def float8_sentences(
 ) -> Iterator[str]:
     """A GPU without FP8 tensor cores, and nodes that a rule of ``pack`` keeps float in FP8 alone.
 
-    Predicted layers and times take FP8 to have all kernels that INT8 has.
+    Where kernels are not generated, predicted layers and times take FP8 to have all that INT8 has.
     """
     formats = {} if placed.placement is None else placed.placement.formats
     readers = {edge.node for edge, chosen in formats.items() if chosen == FLOAT8}
@@ -35,6 +35,8 @@ def float8_sentences(
             "engine gains by these pairs there: use INT8"
         )
     matches, target = Matches(placed.graph), replace(target, integer=FLOAT8)
+    is_known = pack.manifest.behaviour.kernels == "generated"
+    assumed = "" if is_known else ", though layers and times here are predicted as if one did"
     for rule in pack.rules:
         if not (_keeps_float(rule) and target.meets(rule.when)):
             continue
@@ -43,8 +45,8 @@ def float8_sentences(
             shown = ", ".join(f"'{name}'" for name in kept[:_SHOWN])
             more = f" and {len(kept) - _SHOWN} more" if len(kept) > _SHOWN else ""
             yield (
-                f"predicted layers assume FP8 kernels for {shown}{more}, of which rule {rule.id} "
-                f"says: {rule.why.strip().rstrip('.')}; leave these nodes in float, or use INT8"
+                f"FP8 pairs before {shown}{more} gain nothing by rule {rule.id}: "
+                f"{rule.why.rstrip('.')}{assumed}; leave these nodes in float, or use INT8"
             )
 
 

@@ -417,14 +417,14 @@ NO_TENSOR_CORES = (
     "pairs there: use INT8"
 )
 GROUPS = (
-    "predicted layers assume FP8 kernels for 'conv', of which rule conv-fp8-groups says: No fast "
-    "FP8 kernel takes a Conv of groups, depthwise ones among them: it stays in FP16; leave these "
-    "nodes in float, or use INT8"
+    "FP8 pairs before 'conv' gain nothing by rule conv-fp8-groups: No fast FP8 kernel takes a Conv "
+    "of groups, depthwise ones among them: it stays in FP16, though layers and times here are "
+    "predicted as if one did; leave these nodes in float, or use INT8"
 )
 WINDOW = (
-    "predicted layers assume FP8 kernels for 'conv', of which rule conv-fp8-window says: No FP8 "
-    "kernel takes a Conv whose window has more than 32 places, as the 7x7 of a stem: it stays in "
-    "FP16; leave these nodes in float, or use INT8"
+    "FP8 pairs before 'conv' gain nothing by rule conv-fp8-window: No FP8 kernel takes a Conv "
+    "whose window has more than 32 places, as the 7x7 of a stem: it stays in FP16; leave these nodes "
+    "in float, or use INT8"
 )
 
 
