@@ -423,8 +423,8 @@ GROUPS = (
 )
 WINDOW = (
     "FP8 pairs before 'conv' gain nothing by rule conv-fp8-window: No FP8 kernel takes a Conv "
-    "whose window has more than 32 places, as the 7x7 of a stem: it stays in FP16; leave these nodes "
-    "in float, or use INT8"
+    "whose window has more than 32 places, as the 7x7 of a stem: it stays in FP16; leave these "
+    "nodes in float, or use INT8"
 )
 
 
