@@ -15,8 +15,8 @@ _GATES = ("Sigmoid", "HardSigmoid")
 _CUTS = ("Split", "Slice")
 
 # Of one of several products of a row up to so many parts are cut out where they are read, each with
-# its bias; of more the first kernel that reads one adds the bias and writes the others (small graphs
-# of 2 to 6 parts that shift, scale and gate tokens, in FP16 and INT8).
+# its bias; of more the first kernel that reads one adds the bias and writes the others (graphs of 2
+# to 6 parts that shift, scale and gate tokens, in FP16 and INT8).
 _CUT_WHERE_READ = 3
 
 
