@@ -9,6 +9,7 @@ worse the more it does.
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -193,12 +194,8 @@ class LocalProposer:
             yield {**best, **dict(single[int(i)] for i in picks)}
 
 
-class GreedyProposer:
-    """Tries every change of one group of the best start, then adds those that gained together.
-
-    The change that gained most comes first; each of the others stays if it makes the best faster.
-    Where none is left, it begins again around the best.
-    """
+class _InTurn(ABC):
+    """What a generator yields that sees the trials so far; known placements are left out."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -214,8 +211,19 @@ class GreedyProposer:
                 return Proposal("greedy", choices)
         return None
 
+    @abstractmethod
     def _all(self) -> Iterator[Choices]:
         """Asked one by one, so that each knows what the one before found."""
+
+
+class GreedyProposer(_InTurn):
+    """Tries every change of one group of the best start, then adds those that gained together.
+
+    The change that gained most comes first; each of the others stays if it makes the best faster.
+    Where none is left, it begins again around the best.
+    """
+
+    def _all(self) -> Iterator[Choices]:
         last = np.inf
         while (before := self._best()[0]) < last:
             last, start = self._best()
@@ -245,28 +253,17 @@ class GreedyProposer:
         return next((ratio for ratio in found if ratio is not None), np.inf)
 
 
-class QuietestProposer:
+class QuietestProposer(_InTurn):
     """The quietest groups, as many as meet the gate by bisection, then each of the others.
 
     ``noise``: of each group alone, in the pack's default layout. Whatever meets the gate stays.
     """
 
     def __init__(self, space: Space, noise: Mapping[str, float]) -> None:
-        self._space, self._noise = space, noise
-        self._trials: Sequence[TrialRecord] = ()
-        self._proposals = self._all()
-
-    def propose(self, trials: Sequence[TrialRecord]) -> Proposal | None:
-        """See ``placer.search.samplers.Proposer``."""
-        self._trials = trials
-        tried = {trial.placement_id for trial in trials}
-        for choices in self._proposals:
-            if self._space.placement(choices).id not in tried:
-                return Proposal("greedy", choices)
-        return None
+        super().__init__(space)
+        self._noise = noise
 
     def _all(self) -> Iterator[Choices]:
-        """Asked one by one, so that each knows what the one before found."""
         defaults = self._space.defaults
         ranked = sorted(self._noise, key=self._noise.__getitem__)
         low, high = 0, len(ranked)
