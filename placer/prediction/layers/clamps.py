@@ -86,6 +86,7 @@ def _reads_input(node: Node, graph: Graph) -> bool:
 
 
 def _is_second_of_many(node: Node, graph: Graph) -> bool:
+    """Whether it follows a clamp that a product takes along in float, and others follow it."""
     first = _before_row(node, graph)
     if first is None or first.op not in CLAMPS or clamp_behind(node, graph) is None:
         return False

@@ -15,10 +15,10 @@ _VIEWS = frozenset({"Unsqueeze", "Reshape"})
 
 
 def with_kept_axes(left: WithoutNoOps) -> WithoutNoOps:
-    """Merges a Reduce (keepdims 0) with the Unsqueeze or Reshape behind it that restores the
-    reduced axes as 1, if nothing else reads the Reduce.
+    """Merge each Reduce without ``keepdims`` with the view behind it that restores its axes as 1.
 
-    A pair between both is one behind the view.
+    The view is an Unsqueeze or Reshape, and nothing else reads the Reduce. A pair between both
+    becomes one behind the view.
     """
     graph = left.graph
     view_of = {
