@@ -14,7 +14,8 @@ from placer.graph.index import with_nodes
 from placer.graph.signs import is_non_negative
 from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.layers.claims import FLOAT
-from placer.prediction.layers.motion import RELU, Bounds, Scale
+from placer.prediction.layers.clamps import RELU, Bounds
+from placer.prediction.layers.motion import Scale
 from placer.prediction.layers.no_ops import equal_nodes, ranges_before
 from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Range, Ranges, Scheme, union

@@ -8,8 +8,7 @@ from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.plan import Plan
 from placer.plan.diff import diff_plans
-from placer.prediction.layers.clamps import bounds_of
-from placer.prediction.layers.motion import Bounds
+from placer.prediction.layers.clamps import Bounds, bounds_of
 from tests.prediction.test_onnxruntime_plans import HEAD, plans
 
 CLAMPED = """

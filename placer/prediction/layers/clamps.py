@@ -8,14 +8,27 @@ even one whose kernel of integers could write float.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import NamedTuple
 
 from onnx import numpy_helper
 
 from placer.graph import Edge, Graph, Node
-from placer.prediction.layers.motion import RELU, Bounds, Exceeds, NormalForm, Passage, Scale
+from placer.prediction.layers.motion import NormalForm, Scale
 
 CLAMPS = ("Relu", "Clip")
+
+
+class Bounds(NamedTuple):
+    """Between which numbers a Relu or Clip leaves what it reads."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+
+# Whether Q of a scale covers numbers outside of the bounds, so that it does not clamp to them.
+Exceeds = Callable[[Scale, Bounds], bool]
+RELU = Bounds(low=0.0)
 
 
 def bounds_of(node: Node | None, graph: Graph) -> Bounds | None:
@@ -50,68 +63,6 @@ def clamp_behind(node: Node, graph: Graph) -> Node | None:
 def _clamp_at(edge: Edge, graph: Graph) -> Node | None:
     reader = graph.by_name.get(edge.node)
     return reader if reader is not None and reader.op in CLAMPS else None
-
-
-# Which clamps a product takes along in float before the others behind it are taken out.
-_ACTIVATED = {"Conv": frozenset(CLAMPS), "Gemm": frozenset({"Relu"})}
-
-
-def clamp_passages(graph: Graph) -> Iterator[Passage]:
-    """Each Relu and Clip that Q passes where it does what they do, in node order.
-
-    It must alone read what it does. A Clip of a graph input stays, and so does the second of three
-    and more behind a Conv or Gemm, which takes the first along. Relus before a Clip are part of it.
-    Optimized graphs of ONNX Runtime 1.32.0; relu_clip_fusion.cc, relu_quant_fusion.cc,
-    clip_quant_fusion.cc.
-    """
-    for node in graph.nodes:
-        bounds = bounds_of(node, graph)
-        if bounds is None or len(graph.edges_of(node.inputs[0])) != 1:
-            continue
-        if _reads_input(node, graph) or _is_second_of_many(node, graph):
-            continue
-        before = graph.edges_of(node.inputs[0])
-        yield Passage(tuple(before), tuple(graph.edges_of(node.outputs[0])), clamps=bounds)
-
-
-def _reads_input(node: Node, graph: Graph) -> bool:
-    """Whether a Clip, and a Relu that becomes part of it, reads a graph input."""
-    clamp: Node | None = node
-    if node.op == "Relu":
-        clamp = clamp_behind(node, graph)
-    else:
-        before = graph.producer.get(node.inputs[0])
-        node = before if before is not None and before.op == "Relu" else node
-    return clamp is not None and clamp.op == "Clip" and node.inputs[0] in graph.inputs
-
-
-def _is_second_of_many(node: Node, graph: Graph) -> bool:
-    """Whether it follows a clamp that a product takes along in float, and others follow it."""
-    first = _before_row(node, graph)
-    if first is None or first.op not in CLAMPS or clamp_behind(node, graph) is None:
-        return False
-    product = _before_row(first, graph)
-    return (
-        product is not None
-        and first.op in _ACTIVATED.get(product.op, ())
-        and not _joins_clip(node, graph)
-    )
-
-
-def _before_row(node: Node, graph: Graph) -> Node | None:
-    """What a clamp reads, past the Relus that are one with it."""
-    before = graph.producer.get(node.inputs[0])
-    while before is not None and _joins_clip(before, graph):
-        before = graph.producer.get(before.inputs[0])
-    return before
-
-
-def _joins_clip(node: Node, graph: Graph) -> bool:
-    """Whether it is a Relu that becomes part of a Clip, behind other Relus or none."""
-    behind: Node | None = node
-    while behind is not None and behind.op == "Relu":
-        behind = clamp_behind(behind, graph)
-    return node.op == "Relu" and behind is not None
 
 
 def edges_behind_clamps(node: Node, graph: Graph) -> tuple[Edge, ...]:

@@ -12,9 +12,9 @@ from placer.graph import Edge, Graph, Node
 from placer.plan import Kind, Layer, Port
 from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.claims import FLOAT, Claim
-from placer.prediction.layers.clamps import bounds_of
+from placer.prediction.layers.clamps import RELU, Exceeds, bounds_of
 from placer.prediction.layers.layouts import Layout
-from placer.prediction.layers.motion import RELU, Exceeds, NormalForm, Scale, Scales, scale_of
+from placer.prediction.layers.motion import NormalForm, Scale, Scales, scale_of
 from placer.quantization.placement import ScaleGroup
 from placer.rules.behaviour import DEFAULT_BEHAVIOUR, Behaviour
 from placer.rules.target import Target

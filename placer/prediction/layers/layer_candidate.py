@@ -8,9 +8,9 @@ from functools import cached_property
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import bias_input
 from placer.prediction.layers.claims import FLOAT, NO_TYPES, Claim
-from placer.prediction.layers.clamps import CLAMPS, bounds_of
+from placer.prediction.layers.clamps import CLAMPS, Bounds, bounds_of
 from placer.prediction.layers.integer_operators import is_integer_operator
-from placer.prediction.layers.motion import Bounds, NormalForm, Scale
+from placer.prediction.layers.motion import NormalForm, Scale
 from placer.quantization import Format
 from placer.quantization.scheme import FLOAT8, MOVED_FORMATS
 

@@ -8,9 +8,8 @@ placements that move to the same pairs have the same form.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from placer.graph import Edge
@@ -34,16 +33,6 @@ class Scale(NamedTuple):
     variant: int = 0
 
 
-class Bounds(NamedTuple):
-    """Between which numbers a Relu or Clip leaves what it reads."""
-
-    low: float = -math.inf
-    high: float = math.inf
-
-
-# Whether Q of a scale covers numbers outside of the bounds, so that it does not clamp to them.
-Exceeds = Callable[[Scale, Bounds], bool]
-RELU = Bounds(low=0.0)
 Scales = tuple[Scale, ...]  # The scales a tensor is quantized with, in turn; none: float.
 
 
@@ -56,8 +45,7 @@ class Passage:
     does, past this and what is linked with it. ``inside``: between several nodes that Q passes at
     once, which it does if none of these edges was given a pair. ``apart``: the edges of ``before``
     on which Q that moved is a layer of its own. ``without``: formats that do not. ``whole``: DQ
-    moves only where no reader behind has a pair yet. ``clamps``: to what the node clamps, if Q
-    passes it only where that does so, too. ``turns``: it is a Transpose.
+    moves only where no reader behind has a pair yet. ``turns``: it is a Transpose.
     """
 
     before: tuple[Edge, ...]
@@ -70,7 +58,6 @@ class Passage:
     apart: tuple[Edge, ...] = ()
     without: tuple[Format, ...] = ()
     whole: bool = False
-    clamps: Bounds | None = None
     turns: bool = False
 
 
@@ -108,8 +95,39 @@ class NormalForm:
         return frozenset(frozenset(group) for group in groups.values())
 
 
-# The parts of a normal form as it is made.
-_Draft = tuple[dict[Edge, Scale], dict[Edge, Scale], set[Edge]]
+@dataclass
+class FormDraft:
+    """A normal form as it is made; see there."""
+
+    scales: dict[Edge, Scale]
+    second: dict[Edge, Scale] = field(default_factory=dict)
+    back: set[Edge] = field(default_factory=set)
+
+    def move_back(self, passage: Passage) -> bool:
+        """Move the Q of all readers before the node if they have one scale; whether any moved."""
+        scale = common_scale(passage.after, self.scales)
+        if (
+            scale is None
+            or scale.format in passage.without
+            or common_scale(passage.before, self.scales) is not None
+        ):
+            return False
+        if passage.per_channel and scale == _joint(passage.before, self.scales):
+            return False  # It came from there.
+        changed = False
+        for edge in passage.before:
+            if edge not in self.scales:
+                self.scales[edge] = scale
+                self.back.add(edge)
+                changed = True
+            elif self.scales[edge] != scale and edge not in self.second:
+                self.second[edge] = scale
+                changed = True
+        return changed
+
+    def form(self) -> NormalForm:
+        """What there is now."""
+        return NormalForm(self.scales, self.second, self.back)
 
 
 def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm:
@@ -127,64 +145,26 @@ def scale_of(group: ScaleGroup) -> Scale:
     return Scale(tensors, group.format, variant=group.variant)
 
 
-def move_pairs(
-    given: Mapping[Edge, Scale], passages: Sequence[Passage], outlasts: Exceeds | None = None
-) -> NormalForm:
+def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> NormalForm:
     """Move pairs of ``given`` scales until nothing changes.
 
     Linear in the number of passages for each sweep; a sweep carries a pair over a whole chain.
-    ``outlasts``: whether a clamp stays before Q of a scale; those that go away do so last.
     """
-    scales = dict(given)
-    second: dict[Edge, Scale] = {}
-    moved: set[Edge] = set()
-    clamps = [passage for passage in passages if passage.clamps is not None]
-    passages = [passage for passage in passages if passage.clamps is None]
+    draft = FormDraft(dict(given))
     if any(passage.forward_first for passage in passages):
         early = [p for p in passages if p.forward and not p.per_channel]
         changed = True
         while changed:
-            moves = [_forward(passage, scales) for passage in early]
+            moves = [_forward(passage, draft.scales) for passage in early]
             changed = any(moves)
     back = [p for p in passages if p.backward and given.keys().isdisjoint(p.inside)]
     back.reverse()
     changed = True
     while changed:
-        moves = [_backward(passage, scales, second, moved) for passage in back]
-        moves += [_forward(passage, scales) for passage in passages if passage.forward]
+        moves = [draft.move_back(passage) for passage in back]
+        moves += [_forward(passage, draft.scales) for passage in passages if passage.forward]
         changed = any(moves)
-    if outlasts is not None and clamps:
-        turns = [passage for passage in back if passage.turns]
-        _move_past_clamps((scales, second, moved), clamps[::-1], turns, outlasts)
-    return NormalForm(scales, second, moved)
-
-
-def _move_past_clamps(
-    form: _Draft, clamps: Sequence[Passage], turns: Sequence[Passage], outlasts: Exceeds
-) -> None:
-    """Move Q past the clamps that do nothing before it, and past Transposes.
-
-    ONNX Runtime 1.32.0 takes out the last clamp of a row, moves Q past Transposes, and takes out
-    the rest. ``clamps`` and ``turns``: the last first.
-    """
-    read_by_q = set(form[0])
-    for passage in clamps:
-        goes = read_by_q.issuperset(passage.after) and _go_on(passage, form, outlasts)
-        if goes and passage.clamps != RELU:
-            read_by_q.update(passage.before)  # A Relu before a Clip is one with it.
-    moves = [True]
-    while any(moves):
-        moves = [_backward(passage, *form) for passage in turns]
-    for passage in clamps:
-        _go_on(passage, form, outlasts)
-
-
-def _go_on(passage: Passage, form: _Draft, outlasts: Exceeds) -> bool:
-    """Move Q past a clamp that does nothing before it."""
-    scale = _common(passage.after, form[0])
-    if scale is None or passage.clamps is None or outlasts(scale, passage.clamps):
-        return False
-    return _backward(passage, *form)
+    return draft.form()
 
 
 def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterator[Edge]:
@@ -195,7 +175,7 @@ def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterat
     """
     known = dict(given)
     for passage in passages:
-        scale = _common(passage.before, known) if passage.forward else None
+        scale = common_scale(passage.before, known) if passage.forward else None
         if scale is None:
             continue
         for edge in passage.after:
@@ -204,34 +184,9 @@ def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterat
                 yield edge
 
 
-def _backward(
-    passage: Passage, scales: dict[Edge, Scale], second: dict[Edge, Scale], moved: set[Edge]
-) -> bool:
-    """Move the Q of all readers before the node, to ``moved`` edges, if they have one scale."""
-    scale = _common(passage.after, scales)
-    if (
-        scale is None
-        or scale.format in passage.without
-        or _common(passage.before, scales) is not None
-    ):
-        return False
-    if passage.per_channel and scale == _joint(passage.before, scales):
-        return False  # It came from there.
-    changed = False
-    for edge in passage.before:
-        if edge not in scales:
-            scales[edge] = scale
-            moved.add(edge)
-            changed = True
-        elif scales[edge] != scale and edge not in second:
-            second[edge] = scale
-            changed = True
-    return changed
-
-
 def _forward(passage: Passage, scales: dict[Edge, Scale]) -> bool:
     """Move the DQ of all inputs behind the node if they have one scale, or may differ."""
-    scale = _common(passage.before, scales)
+    scale = common_scale(passage.before, scales)
     if scale is None and passage.per_channel:
         scale = _joint(passage.before, scales)
     missing = [edge for edge in passage.after if edge not in scales]
@@ -243,7 +198,7 @@ def _forward(passage: Passage, scales: dict[Edge, Scale]) -> bool:
     return True
 
 
-def _common(edges: Sequence[Edge], scales: Mapping[Edge, Scale]) -> Scale | None:
+def common_scale(edges: Sequence[Edge], scales: Mapping[Edge, Scale]) -> Scale | None:
     """The scale that all ``edges`` have, None if they differ or one is float."""
     distinct = {scales.get(edge) for edge in edges}
     return next(iter(distinct)) if len(distinct) == 1 else None

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
 from placer.common.overlay import Overlay
 from placer.prediction.layers.conversions import TensorFormats
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.motion import NormalForm
+from placer.prediction.layers.paired import Decided
+from placer.prediction.layers.paired_candidate import PairedCandidate
 from placer.prediction.layers.prediction import FormatHistory, Prediction, behind
 from placer.prediction.layers.steps import Step
+
+# What is built of a candidate with its pairs, by what there is of its tensors.
+MakesStep = Callable[[PairedCandidate, tuple[TensorFormats | None, ...]], Step]
 
 
 class PredictionDraft:
@@ -46,6 +52,34 @@ class StepsDraft:
         """What there is of all tensors."""
         return {**self.near.histories, **self._histories}
 
+    def rebuild(self, decisions: Iterable[Decided], make_step: MakesStep) -> None:
+        """Build all steps that differ from ``near``'s.
+
+        Outside the regions that ``decisions`` are of these differ only by what there is of the
+        tensors that they read.
+        """
+        due: dict[int, PairedCandidate | None] = {}
+        before = self.near.steps
+        for decided in decisions:
+            for position, paired in decided.items():
+                old = before.get(position)
+                # The same candidate with the same pairs is looked at only if what it reads differs.
+                if paired is not (None if old is None else old.paired):
+                    due[position] = paired
+        waiting = sorted(due)
+        while waiting:
+            position = heapq.heappop(waiting)
+            while waiting and waiting[0] == position:
+                heapq.heappop(waiting)
+            old = self.steps.get(position)
+            paired = due.get(position, None if old is None else old.paired)
+            step = None
+            if paired is not None:
+                step = make_step(paired, self.formats(paired.candidate))
+            if step is not old:
+                for later in self._put(position, old, step):
+                    heapq.heappush(waiting, later)
+
     def formats(self, candidate: LayerCandidate) -> tuple[TensorFormats | None, ...]:
         """What there is of the tensors that ``candidate`` deals with, before it does."""
         changed, known, before = self._histories, self.near.histories, candidate.position - 1
@@ -56,7 +90,7 @@ class StepsDraft:
             ]
         )
 
-    def put(self, position: int, old: Step | None, new: Step | None) -> list[int]:
+    def _put(self, position: int, old: Step | None, new: Step | None) -> list[int]:
         """Have ``new`` instead of ``old``.
 
         Returns the next position of each tensor of which there is something else now than before.

@@ -8,40 +8,20 @@ looking only at what changed, and at what follows from that.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 
 from placer.graph import Edge, Graph
-from placer.graph.depth_first import depth_first_from_outputs
-from placer.prediction.layers.clamps import clamp_passages
-from placer.prediction.layers.conversions import (
-    BuildTarget,
-    TensorDraft,
-    TensorFormats,
-    type_name,
-)
+from placer.prediction.layers.built_graph import built_graph
+from placer.prediction.layers.clamp_motion import clamp_passages
+from placer.prediction.layers.clamps import Exceeds
+from placer.prediction.layers.conversions import BuildTarget
 from placer.prediction.layers.fixed_properties import FixedProperties
-from placer.prediction.layers.joined import with_joined_concats
-from placer.prediction.layers.kept_axes import with_kept_axes
-from placer.prediction.layers.motion import (
-    Exceeds,
-    NormalForm,
-    Scale,
-    move_pairs,
-    repeated,
-)
-from placer.prediction.layers.no_ops import (
-    TakesOut,
-    WithoutNoOps,
-    eliminated_by_onnxruntime,
-    without_no_ops,
-)
+from placer.prediction.layers.linked_motion import LinkedMotion
+from placer.prediction.layers.motion import NormalForm, Scale
 from placer.prediction.layers.paired import Decided, Decisions
-from placer.prediction.layers.paired_candidate import PairedCandidate
 from placer.prediction.layers.passages import (
-    Link,
     find_links,
     find_passages,
     find_signed,
@@ -51,9 +31,9 @@ from placer.prediction.layers.passages import (
 )
 from placer.prediction.layers.prediction import BLANK, Prediction
 from placer.prediction.layers.prediction_draft import PredictionDraft, StepsDraft
+from placer.prediction.layers.region_index import RegionIndex
 from placer.prediction.layers.regions import Region, find_regions
-from placer.prediction.layers.shape_constants import with_shapes_folded
-from placer.prediction.layers.steps import Step, StepDraft
+from placer.prediction.layers.steps import Step, make_step
 from placer.prediction.layers.views import PASSES_VIEWS
 from placer.quantization import Placement
 from placer.quantization.placement import Change, ScaleGroup
@@ -63,11 +43,6 @@ from placer.rules.schema import Rule
 from placer.rules.target import Target
 
 KEPT_STEPS = 1 << 17
-_TAKES_OUT: Mapping[str, TakesOut] = {  # By ``Behaviour.no_ops``.
-    "casts": lambda _graph, node, _data: node.op == "Cast",
-    "partly": eliminated_by_onnxruntime,
-    "removed": lambda *_: True,
-}
 
 
 class Predictor:
@@ -103,21 +78,7 @@ class Predictor:
         outlasts: Exceeds | None = None,
     ) -> None:
         target = replace(target, base=base, integer=integer)
-        graph = with_shapes_folded(graph, behaviour.shapes == "fixed")
-        self._left = WithoutNoOps(graph, {})
-        if behaviour.no_ops != "kept":
-            self._left = without_no_ops(
-                graph,
-                _TAKES_OUT[behaviour.no_ops],
-                equal,
-                base=base if behaviour.no_ops == "casts" else None,
-            )
-        if behaviour.concats == "joined":
-            self._left = with_joined_concats(self._left)
-        if behaviour.reductions == "joined":
-            self._left = with_kept_axes(self._left)
-        if behaviour.order == "depth-first":
-            self._left = replace(self._left, graph=depth_first_from_outputs(self._left.graph))
+        self._left = built_graph(graph, behaviour, base, equal)
         graph = self._left.graph
         if matches is None or matches.graph is not graph:
             matches = Matches(graph)
@@ -142,17 +103,17 @@ class Predictor:
             alike,
             find_symmetric(matches, rules),
         )
-        self._scale_of = self._target.scale_of
-        self._requantizes, self._outlasts = requantizes, outlasts
         self._follows_layouts = behaviour.memory_layouts != "ignored"
         self._blocks = behaviour.memory_layouts == "followed"
         self._views = target.meets(PASSES_VIEWS)
-        self._links: Mapping[Edge, Link] = {edge: link for link in links for edge in link.edges}
+        by_edge = {edge: link for link in links for edge in link.edges}
+        self._motion = LinkedMotion(by_edge, requantizes, outlasts)
         read = passages if self._target.rounds_alone else None
         self._regions = find_regions(matches, rules, target, read, stored or ())
-        self._decisions = Decisions(self._target, self._links)
+        self._index = RegionIndex(graph, self._regions)
+        self._decisions = Decisions(self._target, by_edge)
         # Not of a method: a predictor that refers to itself is freed late.
-        self._step = lru_cache(maxsize=KEPT_STEPS)(partial(_make_step, self._target))
+        self._step = lru_cache(maxsize=KEPT_STEPS)(partial(make_step, self._target))
 
     @cached_property
     def spans(self) -> tuple[frozenset[str], ...]:
@@ -163,7 +124,7 @@ class Predictor:
     def linked(self) -> tuple[frozenset[str], ...]:
         """By name, nodes of one long layer, and nodes that a pair is next to wherever it moves."""
         layers = [layer for region in self._regions for layer in region.long_layers]
-        links = dict.fromkeys(self._links.values())
+        links = dict.fromkeys(self._motion.links.values())
         return tuple(dict.fromkeys([*layers, *linked_nodes(links, self._target.graph)]))
 
     @cached_property
@@ -192,8 +153,9 @@ class Predictor:
         draft = PredictionDraft(near or BLANK)
         edges = self._move(draft, self._left.change(draft.near.placement, placement))
         draft.form = NormalForm(draft.scales.merged(), draft.second.merged())
-        regions = self._concerned(edges) if near else self._regions
-        self._rebuild(draft.built, [self._decisions.of(region, draft.form) for region in regions])
+        regions = self._index.concerned(edges) if near else self._regions
+        decided = [self._decisions.of(region, draft.form) for region in regions]
+        draft.built.rebuild(decided, self._step)
         return Prediction(
             placement,
             draft.given.merged(),
@@ -215,7 +177,7 @@ class Predictor:
         draft = PredictionDraft(near)
         if self._left.touches(change):
             change = self._left.change(near.placement, near.placement.changed(change))
-        regions = self._concerned(self._move(draft, change))
+        regions = self._index.concerned(self._move(draft, change))
         return self.rebuilt(near, [self._decisions.of(region, draft.form) for region in regions])
 
     @property
@@ -228,10 +190,7 @@ class Predictor:
 
         All tensors of one of ``merged`` count if one of them does.
         """
-        edges = set(region.edges)
-        for edge in region.edges:
-            edges |= self._links[edge].edges if edge in self._links else frozenset()
-        return frozenset(edge.tensor for edge in edges)
+        return frozenset(edge.tensor for edge in self._motion.linked(region.edges))
 
     @property
     def merged(self) -> Sequence[frozenset[str]]:
@@ -244,135 +203,38 @@ class Predictor:
         it. Equal ones are one object.
         """
         placement = self._left.placed(Placement(groups))
-        given = {
-            edge: scale
-            for group in placement.groups
-            for scale in [self._scale_of(group)]
-            for edge in group.edges
-        }
-        scales, second = dict(given), dict[Edge, Scale]()
-        for link in {self._links[edge] for edge in region.edges if edge in self._links}:
-            form = self._moved(link, given)
-            scales.update(form.scales)
-            second.update(form.second)
-        return self._decisions.of(region, NormalForm(scales, second))
+        given = self._scales(placement.groups)
+        moved = self._motion.moved(region.edges, given)
+        form = NormalForm(given | dict(moved.scales), moved.second)
+        return self._decisions.of(region, form)
 
     def rebuilt(self, near: Prediction, decisions: Iterable[Decided]) -> Mapping[int, Step | None]:
         """See ``vary``; ``decisions``: what is decided otherwise than in ``near``."""
         draft = StepsDraft(near)
-        self._rebuild(draft, decisions)
+        draft.rebuild(decisions, self._step)
         return draft.changed
-
-    def _concerned(self, edges: Iterable[Edge]) -> set[Region]:
-        """The regions in which it matters what pairs ``edges`` carry."""
-        return {region for edge in edges for region in self._regions_at(edge)}
-
-    def _regions_at(self, edge: Edge) -> Iterator[Region]:
-        """The regions in which it matters what pair ``edge`` carries."""
-        graph = self._target.graph
-        reader = edge.input_index if edge.is_graph_output else edge.node
-        producer = graph.producer.get(edge.tensor)
-        for place in (reader, None if producer is None else producer.name):
-            if place in self._region_of:
-                yield self._region_of[place]
-        yield from self._looking_at.get(edge, ())
-
-    @cached_property
-    def _region_of(self) -> Mapping[str | int | None, Region]:
-        """The region of each node, by name, and of each graph output, by position."""
-        first = len(self._target.graph.nodes)
-        return {
-            candidate.nodes[0].name if candidate.nodes else candidate.position - first: region
-            for region in self._regions
-            for candidate in region.alone
-        }
-
-    @cached_property
-    def _looking_at(self) -> Mapping[Edge, Sequence[Region]]:
-        """The regions with a claim that depends on the pair of an edge, wherever that is."""
-        regions_of: dict[Edge, list[Region]] = {}
-        for region in self._regions:
-            for edge in region.outside:
-                regions_of.setdefault(edge, []).append(region)
-        return regions_of
 
     def _move(self, draft: PredictionDraft, change: Change) -> set[Edge]:
         """Change scales and form; returns the edges that the form has other scales at."""
         near, given = draft.near, draft.given
-        come = {
-            edge: scale
-            for group in change.come
-            for scale in [self._scale_of(group)]
-            for edge in group.edges
-        }
+        come = self._scales(change.come)
         edges = {edge for group in change.gone for edge in group.edges} | come.keys()
         edges = {edge for edge in edges if come.get(edge) != near.given.get(edge)}
         for edge in edges:
             given.put(edge, come.get(edge))
-        moved = {edge: given[edge] for edge in edges if edge in given}
-        second: dict[Edge, Scale] = {}
-        for link in {self._links[edge] for edge in edges if edge in self._links}:
-            form = self._moved(link, given)
-            edges |= link.edges
-            moved.update(form.scales)
-            second.update(form.second)
-        for edge in edges:
-            draft.scales.put(edge, moved.get(edge))
-            draft.second.put(edge, second.get(edge))
-        return {edge for edge in edges if draft.form.chain(edge) != near.form.chain(edge)}
+        moved = self._motion.moved(edges, given)
+        at_hand = {edge: given[edge] for edge in edges if edge in given} | dict(moved.scales)
+        linked = self._motion.linked(edges)
+        for edge in linked:
+            draft.scales.put(edge, at_hand.get(edge))
+            draft.second.put(edge, moved.second.get(edge))
+        return {edge for edge in linked if draft.form.chain(edge) != near.form.chain(edge)}
 
-    def _moved(self, link: Link, given: Mapping[Edge, Scale]) -> NormalForm:
-        """Where the ``given`` pairs on the edges of ``link`` move."""
-        of_link = {e: given[e] for e in link.edges if e in given}
-        form = move_pairs(of_link, link.passages, self._outlasts)
-        if self._requantizes is not None:
-            again = (e for e in repeated(of_link, link.passages) if self._requantizes(of_link[e]))
-            twice = {edge: of_link[edge] for edge in again} | dict(form.second)
-            form = NormalForm(form.scales, twice)
-        return link.with_apart(link.with_signs(form, of_link), of_link)
-
-    def _rebuild(self, draft: StepsDraft, decisions: Iterable[Decided]) -> None:
-        """Give ``draft`` its steps, which outside the regions that ``decisions`` are of differ from
-        those it was made from only by what there is of the tensors that they read.
-        """
-        due: dict[int, PairedCandidate | None] = {}
-        before = draft.near.steps
-        for decided in decisions:
-            for position, paired in decided.items():
-                old = before.get(position)
-                # The same candidate with the same pairs is looked at only if what it reads differs.
-                if paired is not (None if old is None else old.paired):
-                    due[position] = paired
-        waiting = sorted(due)
-        while waiting:
-            position = heapq.heappop(waiting)
-            while waiting and waiting[0] == position:
-                heapq.heappop(waiting)
-            old = draft.steps.get(position)
-            paired = due.get(position, None if old is None else old.paired)
-            step = None
-            if paired is not None:
-                step = self._step(paired, draft.formats(paired.candidate))
-            if step is not old:
-                for later in draft.put(position, old, step):
-                    heapq.heappush(waiting, later)
-
-
-def _make_step(
-    target: BuildTarget, paired: PairedCandidate, formats: tuple[TensorFormats | None, ...]
-) -> Step:
-    candidate = paired.candidate
-    tensors = TensorDraft(
-        target,
-        dict(zip(candidate.reads, paired.chains, strict=True)),
-        {
-            tensor: available or TensorFormats((((), type_name(target.graph, tensor)),))
-            for tensor, available in zip(candidate.format_tensors, formats, strict=True)
-        },
-    )
-    draft = StepDraft(paired, target, tensors)
-    if candidate.nodes:
-        draft.add_layer(paired.written)
-    else:
-        draft.write_output()
-    return draft.step()
+    def _scales(self, groups: Iterable[ScaleGroup]) -> dict[Edge, Scale]:
+        """Those of the groups of a placement, by edge."""
+        return {
+            edge: scale
+            for group in groups
+            for scale in [self._target.scale_of(group)]
+            for edge in group.edges
+        }

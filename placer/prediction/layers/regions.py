@@ -10,13 +10,13 @@ from operator import attrgetter
 
 from placer.graph import Edge, Node
 from placer.prediction.layers.claims import FLOAT, Claim, find_claims
-from placer.prediction.layers.clamps import edges_behind_clamps, is_held_back
+from placer.prediction.layers.clamps import Exceeds, edges_behind_clamps, is_held_back
 from placer.prediction.layers.followers import followers
 from placer.prediction.layers.fused_chains import find_fused_chains, merges
 from placer.prediction.layers.integer_readers import IntegerReaders, find_integer_readers
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.merging import find_groups, rule_of, start_of, writers_of
-from placer.prediction.layers.motion import Exceeds, NormalForm, Passage, Scale
+from placer.prediction.layers.motion import NormalForm, Passage, Scale
 from placer.prediction.layers.operands import Operand, find_operands
 from placer.prediction.layers.passages import find_shared
 from placer.prediction.layers.residuals import behind_sums, in_a_row

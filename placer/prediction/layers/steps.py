@@ -194,3 +194,24 @@ def _operator(nodes: Sequence[Node], claim: Claim | None) -> str:
     first = claim.fusion.nodes[0]
     alternatives = claim.match.rule.pattern[first].op
     return dict(zip(alternatives, names, strict=False)).get(claim.match.nodes[first].op, names[0])
+
+
+def make_step(
+    target: BuildTarget, paired: PairedCandidate, formats: tuple[TensorFormats | None, ...]
+) -> Step:
+    """Build ``paired``; ``formats``: what there is of its candidate's ``format_tensors``."""
+    candidate = paired.candidate
+    tensors = TensorDraft(
+        target,
+        dict(zip(candidate.reads, paired.chains, strict=True)),
+        {
+            tensor: available or TensorFormats((((), type_name(target.graph, tensor)),))
+            for tensor, available in zip(candidate.format_tensors, formats, strict=True)
+        },
+    )
+    draft = StepDraft(paired, target, tensors)
+    if candidate.nodes:
+        draft.add_layer(paired.written)
+    else:
+        draft.write_output()
+    return draft.step()
