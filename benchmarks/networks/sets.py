@@ -40,6 +40,7 @@ EXPORTED = (
     "ninth_lot",
     "openvino_lot",
     "openvino_second_lot",
+    "ort_fifth_lot",
     "ort_fourth_lot",
     "ort_lot",
     "ort_second_lot",

@@ -9,7 +9,7 @@ from placer.graph.text import graph_of_text
 from placer.plan import Plan
 from placer.plan.diff import diff_plans
 from placer.prediction.layers.clamps import Bounds, bounds_of
-from tests.prediction.test_onnxruntime_plans import HEAD, plans
+from tests.prediction.test_onnxruntime_plans import HEAD, VERSION, plans
 
 CLAMPED = """
 g (float[1,16,32] x) => (float[1,16,8] y)
@@ -114,6 +114,8 @@ g (float[4,16] x) => (float[4,8] y) <float[16,8] w = {1}, float[8] b = {1}> {
 """
 ONE_NUMBER = DENSE.replace("float[8] b", "float[1] b")
 READ_TWICE_PAIRS = [(Edge("x", "turn", 0), Edge("t", "last", 0))]
+# Two clamps in one Conv or Gemm before Q: before 1.31 ONNX Runtime gives two nodes one name.
+REFUSED = pytest.mark.skipif(VERSION < (1, 31), reason="ONNX Runtime refuses its own graph")
 
 
 def reading_integers(plan: Plan) -> set[frozenset[str]]:
@@ -135,8 +137,8 @@ def reading_integers(plan: Plan) -> set[frozenset[str]]:
         (READ_FIRST.format(act="Relu(c)"), [*READS, BEHIND], 0),
         (LEAVES.format(act="Relu(c)"), [*READS, BEHIND], 0),
         (SHARED, SHARED_PAIRS, 1),
-        (ROW, ROW_PAIRS, 1),
-        (GEMM, ROW_PAIRS, 1),
+        pytest.param(ROW, ROW_PAIRS, 1, marks=REFUSED),
+        pytest.param(GEMM, ROW_PAIRS, 1, marks=REFUSED),
         (WHERE, WHERE_PAIRS, 1),
         (TURNED, TURNED_PAIRS, 1),
         (TWO_TURNS, [(Edge("t", "last", 0),)], 1),
@@ -226,12 +228,12 @@ def test_clamps_before_a_pair(row: tuple[str, ...], given: list[str], tmp_path: 
     [
         ("Conv", "RC"),
         ("Conv", "RRC"),
-        ("Conv", "RCR"),
-        ("Conv", "CRC"),
+        pytest.param("Conv", "RCR", marks=REFUSED),
+        pytest.param("Conv", "CRC", marks=REFUSED),
         ("Conv", "RCRR"),
         ("Gemm", "RRC"),
-        ("Gemm", "RCR"),
-        ("Gemm", "CRR"),
+        pytest.param("Gemm", "RCR", marks=REFUSED),
+        pytest.param("Gemm", "CRR", marks=REFUSED),
     ],
 )
 def test_clamps_in_a_row_behind_a_product(product: str, row: str, behind: bool, tmp_path: Path):

@@ -7,7 +7,7 @@ import pytest
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.prediction.select import make_predictor
-from placer.quantization import Placement
+from placer.quantization import EMPTY, Placement
 from placer.rules.target import Target
 from tests.prediction.test_onnxruntime_plans import HEAD, PACK, W, X, plans
 from tests.prediction.test_openvino_plans import layers
@@ -205,3 +205,12 @@ def test_transposes_move_past_views_from_the_version_that_does_so(version: str, 
     placement = Placement.of_groups([(X,), (W,), view])
     plan = make_predictor(graph, PACK, Target(version), "float").predict(placement).plan
     assert [layer.kind for layer in plan.layers if layer.nodes == ("turn",)] == [kind]
+
+
+@pytest.mark.parametrize(("version", "product"), [("1.27.0", {"turn"}), ("1.28.0", set())])
+def test_the_heads_of_keys_are_gathered_turned_from_a_version_on(version: str, product: set[str]):
+    text = HEADS.replace("NUMBERS", SINGLE).replace("APART", GATHERED).replace("TURNED", TURN)
+    graph = graph_of_text(HEAD + text)
+    plan = make_predictor(graph, PACK, Target(version), "float").predict(EMPTY).plan
+    found = [set(layer.nodes) for layer in plan.layers if "scores" in layer.nodes]
+    assert found == [{"scale", "scores"} | product]

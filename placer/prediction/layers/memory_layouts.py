@@ -5,8 +5,8 @@ blocks of channels where its channels fill them (NchwcTransformer). What is betw
 a layout, or the tensor is moved: a Transpose of integers is pushed behind a layer where that costs
 no more than it saves, or where the layer leads to another Transpose. Where one stays behind a DQ, a
 pair is put behind it that nobody needs. Sources, in onnxruntime/core/optimizer:
-nhwc_transformer.cc, nchwc_transformer.cc, transpose_optimization/. From 1.29 on it is pushed behind
-Reshapes that only split dimensions, too (``views.py``).
+nhwc_transformer.cc, nchwc_transformer.cc, transpose_optimization/. What versions do
+otherwise is in ``layout_options.py``.
 
 Kernels differ: a uint8 MaxPool takes some 40 times as long where its channels are not last.
 """
@@ -22,6 +22,7 @@ from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.blocks import goes_on_in_blocks, is_blocked_conv, reads_image
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.layout_options import LayoutOptions
 from placer.prediction.layers.views import channels_last, inverse, split_order
 
 MemoryLayout = Literal["row-major", "channels-last", "turned", "blocked"]
@@ -30,6 +31,7 @@ LAST: MemoryLayout = "channels-last"
 TURNED: MemoryLayout = "turned"  # Another order of dimensions, which only views go on in.
 BLOCKED: MemoryLayout = "blocked"
 
+DEFAULT = LayoutOptions()
 _CONVS = ("Conv", "ConvTranspose")
 # Integer kernels that a Transpose is pushed through, and float ones.
 _PUSHED = frozenset(
@@ -74,20 +76,16 @@ class _Read(NamedTuple):
 
 
 def lay_out(
-    layers: Sequence[PredictedLayer], graph: Graph, views: bool = True, blocks: bool = True
+    layers: Sequence[PredictedLayer], graph: Graph, options: LayoutOptions = DEFAULT
 ) -> tuple[LaidOut, ...]:
-    """The memory layout that each of ``layers``, of a whole plan in order, runs in.
-
-    ``views``: whether a Transpose is pushed behind Reshapes that only split dimensions.
-    ``blocks``: whether float kernels have blocks of channels, as on x86 and not on ARM.
-    """
-    draft = _Draft(graph, _leading(layers, graph), views, blocks)
+    """The memory layout that each of ``layers``, of a whole plan in order, runs in."""
+    draft = _Draft(graph, _leading(layers, graph), options)
     laid = [draft.add(layer) for layer in layers]
     return tuple(map(draft.left, layers, laid))
 
 
 def with_moves(
-    layers: Sequence[PredictedLayer], graph: Graph, views: bool = True, blocks: bool = True
+    layers: Sequence[PredictedLayer], graph: Graph, options: LayoutOptions = DEFAULT
 ) -> Iterator[PredictedLayer]:
     """``layers``, a whole plan in order, with what becomes of Transposes; see ``lay_out``.
 
@@ -95,7 +93,7 @@ def with_moves(
     which convert to the same integers and back (TryFixTransposeMissingQ).
     """
     written: dict[Edge, PredictedLayer] = {}
-    laid_out = lay_out(layers, graph, views, blocks)
+    laid_out = lay_out(layers, graph, options)
     by_edge = {
         edge: laid
         for predicted, laid in zip(layers, laid_out, strict=True)
@@ -175,8 +173,7 @@ class _Draft:
 
     graph: Graph
     leading: frozenset[Edge]
-    views: bool
-    blocks: bool
+    options: LayoutOptions
     there: dict[object, list[MemoryLayout]] = field(default_factory=dict)
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -225,7 +222,7 @@ class _Draft:
         if written != ROW_MAJOR or not order:
             return None
         output, turned = predicted.nodes[0].outputs[0], inverse(order)
-        becomes_map = self.views and self._turns_to_last(output, turned)
+        becomes_map = self.options.views and self._turns_to_last(output, turned)
         if turned == channels_last(len(order)):
             leads = becomes_map or _leads(predicted, self.leading, self.graph)
             return LaidOut(LAST, (), gone=True) if leads else None
@@ -242,7 +239,7 @@ class _Draft:
 
     def _of_view(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> LaidOut | None:
         """A Reshape of what is not row-major that splits it as it lies; None: it is no such one."""
-        if not self.views or not reads or not _is_view(predicted):
+        if not self.options.views or not reads or not _is_view(predicted):
             return None
         if self._written(reads[0]) not in (LAST, TURNED):
             return None
@@ -269,17 +266,20 @@ class _Draft:
             return LAST if LAST in written else ROW_MAJOR
         if LAST not in written or not _is_pushed(predicted, reads, self.graph):
             return ROW_MAJOR
-        # What leaves the graph as it is stays as it is, though a Transpose came before it.
-        leaves = predicted.nodes and any(
+        stays = self.options.outputs and predicted.nodes and self._writes_output(predicted)
+        return LAST if not stays and self._is_worth_it(predicted, reads) else ROW_MAJOR
+
+    def _writes_output(self, predicted: PredictedLayer) -> bool:
+        """Whether a graph output is among what the layer writes in float."""
+        return any(
             not is_quantized(port.dtype) and self._leaves(predicted, port.tensor)
             for port in predicted.layer.outputs
         )
-        return LAST if not leaves and self._is_worth_it(predicted, reads) else ROW_MAJOR
 
     def _is_blocked_conv(self, predicted: PredictedLayer) -> bool:
         """A Conv whose weights are dequantized in every run is none."""
         main = _main(predicted)
-        if not self.blocks or main is None or not is_blocked_conv(main, self.graph):
+        if not self.options.blocks or main is None or not is_blocked_conv(main, self.graph):
             return False
         return self.graph.edge_at(main, 1) not in self.there
 

@@ -11,7 +11,8 @@ from operator import itemgetter
 from placer.graph import Edge, Graph
 from placer.plan import Plan
 from placer.prediction.layers.conversions import Conversion, PredictedLayer, TensorFormats
-from placer.prediction.layers.memory_layouts import with_moves
+from placer.prediction.layers.layout_options import LayoutOptions
+from placer.prediction.layers.memory_layouts import DEFAULT, with_moves
 from placer.prediction.layers.motion import NormalForm, Scale
 from placer.prediction.layers.steps import Step
 from placer.quantization import EMPTY, Placement
@@ -28,8 +29,7 @@ class Prediction:
     ``given``: scales before motion. ``steps``: by position; the same object in two predictions adds
     the same layers. ``histories``: by float tensor, in order of positions. ``changed``: positions
     whose step is another one than in the prediction that it was made from. ``moving``: the graph,
-    where the engine moves its tensors between memory layouts as ONNX Runtime does; ``views``:
-    whether past Reshapes, too; ``blocks``: whether float kernels have blocks of channels.
+    where the engine moves its tensors between memory layouts as ``options`` say.
     """
 
     placement: Placement
@@ -39,8 +39,7 @@ class Prediction:
     histories: Mapping[str, FormatHistory]
     changed: tuple[int, ...] = ()
     moving: Graph | None = None
-    views: bool = True
-    blocks: bool = True
+    options: LayoutOptions = DEFAULT
 
     @cached_property
     def layers(self) -> tuple[PredictedLayer, ...]:
@@ -60,7 +59,7 @@ class Prediction:
         """``layers``, with what the engine adds and takes away where it moves tensors."""
         if self.moving is None:
             return self.layers
-        return tuple(with_moves(self.layers, self.moving, self.views, self.blocks))
+        return tuple(with_moves(self.layers, self.moving, self.options))
 
     @property
     def plan(self) -> Plan:

@@ -18,7 +18,9 @@ from placer.prediction.layers.clamp_motion import clamp_passages
 from placer.prediction.layers.clamps import Exceeds
 from placer.prediction.layers.conversions import BuildTarget
 from placer.prediction.layers.fixed_properties import FixedProperties
+from placer.prediction.layers.layout_options import layout_options
 from placer.prediction.layers.linked_motion import LinkedMotion
+from placer.prediction.layers.memory_layouts import DEFAULT
 from placer.prediction.layers.motion import NormalForm, Scale
 from placer.prediction.layers.paired import Decided, Decisions
 from placer.prediction.layers.passages import (
@@ -34,7 +36,6 @@ from placer.prediction.layers.prediction_draft import PredictionDraft, StepsDraf
 from placer.prediction.layers.region_index import RegionIndex
 from placer.prediction.layers.regions import Region, find_regions
 from placer.prediction.layers.steps import Step, make_step
-from placer.prediction.layers.views import PASSES_VIEWS
 from placer.quantization import Placement
 from placer.quantization.placement import Change, ScaleGroup
 from placer.rules.behaviour import DEFAULT_BEHAVIOUR, Behaviour
@@ -103,9 +104,7 @@ class Predictor:
             alike,
             find_symmetric(matches, rules),
         )
-        self._follows_layouts = behaviour.memory_layouts != "ignored"
-        self._blocks = behaviour.memory_layouts == "followed"
-        self._views = target.meets(PASSES_VIEWS)
+        self._layouts = layout_options(behaviour, target)
         by_edge = {edge: link for link in links for edge in link.edges}
         self._motion = LinkedMotion(by_edge, requantizes, outlasts)
         read = passages if self._target.rounds_alone else None
@@ -163,9 +162,8 @@ class Predictor:
             draft.built.steps.merged(),
             draft.built.histories,
             tuple(sorted(draft.built.changed)),
-            self._target.graph if self._follows_layouts else None,
-            self._views,
-            self._blocks,
+            None if self._layouts is None else self._target.graph,
+            self._layouts or DEFAULT,
         )
 
     def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:

@@ -6,10 +6,6 @@ import math
 from collections.abc import Sequence
 
 from placer.graph import Graph, Node
-from placer.rules.condition import Condition
-
-# Since when ONNX Runtime's transpose optimizer pushes a Transpose behind Reshapes.
-PASSES_VIEWS = Condition(engine_versions=">=1.29")
 
 
 def channels_last(rank: int) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ def plan_parts(prediction: Prediction, graph: Graph, moves: bool) -> list[tuple[
     layers = prediction.layers
     if not moves:
         return [layer_parts(layer, graph) for layer in layers]
-    laid = lay_out(layers, graph, prediction.views, prediction.blocks)
+    laid = lay_out(layers, graph, prediction.options)
     return [_parts(layer, laid_out, graph) for layer, laid_out in zip(layers, laid, strict=True)]
 
 
