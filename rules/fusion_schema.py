@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from placer.common.yaml_file import Strict
 from placer.rules.condition import Condition
-from placer.rules.field_types import Integers, Names, Reference
+from placer.rules.field_types import Integers, Names, Reference, TensorName
 
 NO_OP = "NoOp"  # The operator of layers that compute nothing.
 
@@ -142,6 +142,17 @@ class Fusion(Strict):
     bare: list[Reference] = Field(
         default=[],
         description="Edges into the layer that carry no pair, else it does not exist.",
+    )
+    pairs: Literal["none", "some"] | None = Field(
+        default=None,
+        description="The layer exists only in a model of which no activation carries a pair "
+        "(`none`), or any does (`some`).",
+    )
+    unscaled: list[TensorName] = Field(
+        default=[],
+        description="Tensors of which, in a model with pairs, none is written by a constant factor "
+        "that the engine moves past the Slices or the Split that read it, else the layer does not "
+        "exist.",
     )
     blocked: Reference | None = Field(
         default=None,

@@ -259,6 +259,11 @@ class Predicate(Strict):
         description="A Slice writes the tensor that is one of several along one axis, in steps of "
         "1, that cut what they read into parts without a gap or an overlap.",
     )
+    moved_factor: TensorName | None = Field(
+        default=None,
+        description="A constant factor writes the tensor, of which Slices or a Split take parts; "
+        "a single number with views between.",
+    )
     one_piece: TensorName | None = Field(
         default=None,
         description="A Slice along one axis writes the tensor, whose elements lie side by side in "

@@ -23,6 +23,7 @@ from placer.rules.dataflow_checks import (
     written_apart,
     written_by,
 )
+from placer.rules.factors import is_moved_factor
 from placer.rules.memory import (
     is_channels_last,
     is_one_piece,
@@ -153,6 +154,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "repeats": repeats,
     "batched_product": batched_product,
     "sliced_apart": of_each(is_sliced_apart),
+    "moved_factor": of_each(is_moved_factor),
     "one_piece": of_each(is_one_piece),
     "blocked": of_each(is_blocked),
     "channels_last": of_each(is_channels_last),

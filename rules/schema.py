@@ -309,6 +309,9 @@ class Rule(Strict):
         reads = [] if fusion.reads == "any" else fusion.reads or []
         for reference in (*fusion.absorbs, *fusion.in_place, *fusion.bare, *reads, *like):
             self._check_reference(f"layout '{name}': fuses", reference, tensors)
+        for tensor in fusion.unscaled:
+            if tensor not in tensors:
+                raise ValueError(f"layout '{name}': fuses names unknown tensor '{tensor}'")
 
     def _check_reference(self, where: str, reference: str, tensors: frozenset[str]) -> None:
         owner, _, tensor = reference.partition(".")

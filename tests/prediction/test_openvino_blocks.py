@@ -3,6 +3,11 @@
 import pytest
 
 from placer.graph import Edge
+from placer.graph.text import graph_of_text
+from placer.prediction.layers.predictor import Predictor
+from placer.quantization import Placement
+from placer.rules.packaging.load import load_pack
+from placer.rules.target import ANY_TARGET
 from tests.prediction.test_openvino_plans import conversions, layers, plans
 
 FC = [(Edge("x", "fc", 0),), (Edge("w", "fc", 1),)]
@@ -48,6 +53,46 @@ def test_a_partial_rotary_embedding_is_one_layer_without_a_pair_inside(
         assert layers(actual).total() == count
     else:
         assert layers(actual).total() > 2
+
+
+FACTOR = """
+g (float[1,24,4,16] i, float[1,8,32] x) => (float[1,4,24,16] out, float[1,8,32] other)
+<float[1,1,24,16] cos = {0.5}, float[1,1,24,16] sin = {0.25}, float half = {0.5},
+ float[32,32] w = {1}, int64[2] halves = {8, 8}> {
+  [fc] other = MatMul(x, w)
+  [heads] h = Transpose<perm = [0, 2, 1, 3]>(i)
+  [factor] k = Mul(h, half)
+  [even] p = Mul(k, cos)
+  [halve] u, v = Split<axis = 3>(k, halves)
+  [neg] n = Neg(v)
+  [join] r = Concat<axis = -1>(n, u)
+  [odd] t = Mul(r, sin)
+  [sum] y = Add(p, t)
+  [softmax] out = Softmax(y)
+}
+"""
+
+
+def test_a_factor_keeps_a_rotary_embedding_apart_once_the_model_has_a_pair(tmp_path):
+    embedding = frozenset("even halve neg join odd sum".split())
+    for pairs in ([], FC):
+        predicted, actual = plans(FACTOR, pairs, tmp_path)
+        assert layers(predicted) == layers(actual)
+        assert (embedding in {nodes for nodes, _ in layers(actual)}) is (not pairs)
+
+
+def test_what_one_pair_does_elsewhere_is_predicted_from_a_near_prediction_too():
+    head = '<ir_version: 9, opset_import: ["": 17]>'
+    graph = graph_of_text(head + FACTOR)
+    predictor = Predictor(graph, load_pack("openvino").rules, ANY_TARGET, "float", "uint8")
+    bare, paired = Placement(frozenset()), Placement.of(e for (e,) in FC)
+    before, after = predictor.predict(bare), predictor.predict(paired)
+    assert layers(predictor.predict(paired, before).plan) == layers(after.plan)
+    assert layers(predictor.predict(bare, after).plan) == layers(before.plan)
+    for near, there in ((before, after), (after, before)):
+        changed = predictor.vary(near, near.placement.change_to(there.placement))
+        steps = {**near.steps, **changed}
+        assert {i: step for i, step in steps.items() if step is not None} == there.steps
 
 
 @pytest.mark.parametrize("pairs", [[], FC])

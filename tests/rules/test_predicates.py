@@ -196,6 +196,29 @@ def test_a_node_repeats_an_earlier_one_of_the_same_tensor_and_attributes(other: 
     assert [match.nodes["op"].name for match in found] == (["norm"] if holds else [])
 
 
+@pytest.mark.parametrize(
+    ("factor", "holds"),
+    [
+        ("Mul(x, gain)", True),
+        ("Div(x, gain)", True),
+        ("Div(gain, x)", False),
+        ("Add(x, gain)", False),
+        ("Mul(x, gain) [tr] y = Transpose<perm = [0, 1]>(m)", False),  # A gain for each channel.
+        ("Mul(x, half) [tr] y = Transpose<perm = [0, 1]>(m)", True),
+    ],
+)
+def test_a_constant_factor_moves_to_the_parts_that_are_taken_behind_it(factor: str, holds: bool):
+    written = "m" if "[tr]" in factor else "y"
+    text = f"""
+        {HEAD} g (float[2,4] x) => (float[2,2] a, float[2,2] b)
+        <float[4] gain = {{1, 2, 3, 4}}, float half = {{0.5}}, int64[2] halves = {{2, 2}}> {{
+          [f] {written} = {factor} [cut] a, b = Split<axis = 1>(y, halves)
+        }}
+    """
+    pattern = "\n  op: {op: Split, inputs: [y, _], output: [a, b]}"
+    assert bool(match_rules(graph_of_text(text), [rule(pattern, "moved_factor: y")])) is holds
+
+
 @pytest.mark.parametrize(("types", "holds"), [("[bool]", True), ("[float, int64]", False)])
 def test_a_tensor_is_told_by_its_element_type(types: str, holds: bool):
     text = f"{HEAD} g (float[2] x) => (bool[2] y) {{ [op] y = Less(x, x) }}"

@@ -235,6 +235,8 @@ def _find_homes_between(
     for number in (n for n in lost if n not in homes and not is_pair(tags, n)):
         # Operations that stand for graph inputs are called after these.
         before = _nearest_homes(number, tags.producers, beside) | tags.sources(number)
+        for factor in _factors_before(number, tags):  # Of a scale, which is computed behind.
+            before |= _nearest_homes(factor, tags.producers, beside)
         behind = _nearest_homes(number, tags.readers, beside)
         for name, op in nameless.items():
             ends = op.kind in MOVING and not behind and not readers[name]
@@ -242,6 +244,18 @@ def _find_homes_between(
             own = {name} if op.kind == "Reduce" and tags.nodes[number].op_type in REDUCING else ()
             if before & sources[name].union(own) and (ends or behind & readers[name]):
                 homes[number], beside[number] = name, {name}
+
+
+def _factors_before(number: int, tags: Tags) -> set[int]:
+    """The product with a constant that Slices or a Split take parts of."""
+    if tags.nodes[number].op_type not in ("Slice", "Split"):
+        return set()
+    return {
+        n
+        for n in tags.producers(number)
+        if tags.nodes[n].op_type in ("Mul", "Div")
+        and not tags.constants.isdisjoint(tags.nodes[n].input)
+    }
 
 
 def _find_homes_before(

@@ -19,6 +19,7 @@ from operator import attrgetter
 from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.branches import find_branches
 from placer.rules.blocked import blocked_edges
+from placer.rules.factors import is_moved_factor
 from placer.rules.fusion_schema import Fusion
 from placer.rules.match import Match
 from placer.rules.matcher import Matches
@@ -29,6 +30,7 @@ FLOAT = "float"  # ONNX's name of FP32
 ANY = "any"  # Of ``Fusion.reads``
 NO_TYPES = (FLOAT, "readers", "each", "same")  # Of ``Fusion.outputs``: not integers in any case.
 _POSITION = attrgetter("index")
+_WITH_PAIRS = {"none": False, "some": True, None: None}  # By ``Fusion.pairs``.
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -44,6 +46,8 @@ class Claim:
     ``input_index`` is met, then that of the first nodes if ``goes_first``. ``sums``: edges to sums
     past which the engine moves what follows the layer, each with the other operand's. ``formats``:
     those of its pairs for which it is built (None: the scheme's own), where not for all.
+    ``with_pairs``: True if it is built only in a model of which an activation carries a pair, False
+    if only where none does.
     """
 
     match: Match
@@ -63,6 +67,7 @@ class Claim:
     beside: tuple[tuple[Edge, tuple[Edge, ...]], ...] = ()
     sums: tuple[tuple[Edge, Edge], ...] = ()
     formats: frozenset[str | None] | None = None
+    with_pairs: bool | None = None
 
     @property
     def rank(self) -> tuple[bool, int, int, int, int, tuple[int, ...], bool]:
@@ -161,6 +166,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
     if demanded:
         demanded = tuple([e for e in demanded if e.node in names and e not in inner])
     like = _edges(match, [fusion.float_like], graph) if fusion.float_like else ()
+    scaled = [t for name in fusion.unscaled for t in match.tensors.get(name, ())]
     later_edges = _edges(match, [fusion.later_input] if fusion.later_input else [], graph)
     return Claim(
         match=match,
@@ -181,6 +187,9 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         passed=frozenset(node.name for name in fusion.passes for node in match.row(name)),
         sums=_sums(match, fusion, graph),
         formats=offer.formats,
+        with_pairs=False
+        if any(is_moved_factor(tensor, graph) for tensor in scaled)
+        else _WITH_PAIRS[fusion.pairs],
     )
 
 

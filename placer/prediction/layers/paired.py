@@ -48,8 +48,11 @@ class Decisions:
         paired = lru_cache(maxsize=KEPT_CANDIDATES)(PairedCandidate)
         self._decide = lru_cache(maxsize=KEPT_DECISIONS)(partial(_decide, target, paired))
 
-    def of(self, region: Region, form: NormalForm) -> Decided:
-        """What is built at the positions of ``region``."""
+    def of(self, region: Region, form: NormalForm, has_pairs: bool = True) -> Decided:
+        """What is built at the positions of ``region``.
+
+        ``has_pairs``: whether any activation of the model carries a pair.
+        """
         asked = self._asked.get(region)
         if asked is None:
             edges = region.edges
@@ -57,7 +60,7 @@ class Decisions:
             self._asked[region] = asked
         scales = tuple(map(form.scales.get, asked.edges))
         second = tuple(map(form.second.get, asked.linked))
-        return self._decide(region, asked, scales, second)
+        return self._decide(region, asked, scales, second, has_pairs or not region.asks_for_pairs)
 
 
 def _decide(
@@ -67,12 +70,13 @@ def _decide(
     asked: _Asked,
     scales: tuple[Scale | None, ...],
     second: tuple[Scale | None, ...],
+    has_pairs: bool,
 ) -> Decided:
     form = NormalForm(_given(asked.edges, scales), _given(asked.linked, second))
     decided: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
     shifts = target.has_zero_point
     candidates = region.candidates(
-        form, shifts or _always, target.exceeds, partial(_refuses, target)
+        form, shifts or _always, target.exceeds, partial(_refuses, target, has_pairs)
     )
     shifts = shifts or _never
     verdicts = _verdicts(region, candidates.values(), form, shifts) if target.rounds_alone else {}
@@ -101,12 +105,14 @@ def _decide(
     return decided
 
 
-def _refuses(target: BuildTarget, candidate: LayerCandidate, form: NormalForm) -> bool:
-    """Whether zero points or formats keep a layer from being built."""
+def _refuses(
+    target: BuildTarget, has_pairs: bool, candidate: LayerCandidate, form: NormalForm
+) -> bool:
+    """Whether zero points, formats or pairs elsewhere keep a layer from being built."""
     claim = candidate.claim
     if claim is None:
         return False
-    if target.refuses(claim, form):
+    if claim.with_pairs not in (None, has_pairs) or target.refuses(claim, form):
         return True
     moves_alone = target.behaviour.other_formats == "moved" and bool(claim.demanded)
     return moves_alone and candidate.reads_another_format(form)

@@ -110,6 +110,7 @@ class Predictor:
         read = passages if self._target.rounds_alone else None
         self._regions = find_regions(matches, rules, target, read, stored or ())
         self._index = RegionIndex(graph, self._regions)
+        self._asks_for_pairs = any(region.asks_for_pairs for region in self._regions)
         self._decisions = Decisions(self._target, by_edge)
         # Not of a method: a predictor that refers to itself is freed late.
         self._step = lru_cache(maxsize=KEPT_STEPS)(partial(make_step, self._target))
@@ -152,8 +153,12 @@ class Predictor:
         draft = PredictionDraft(near or BLANK)
         edges = self._move(draft, self._left.change(draft.near.placement, placement))
         draft.form = NormalForm(draft.scales.merged(), draft.second.merged())
-        regions = self._index.concerned(edges) if near else self._regions
-        decided = [self._decisions.of(region, draft.form) for region in regions]
+        has_pairs = self._has_pairs(placement)
+        if near is None or has_pairs != self._has_pairs(near.placement):
+            regions: Iterable[Region] = self._regions
+        else:
+            regions = self._index.concerned(edges)
+        decided = [self._decisions.of(region, draft.form, has_pairs) for region in regions]
         draft.built.rebuild(decided, self._step)
         return Prediction(
             placement,
@@ -173,10 +178,28 @@ class Predictor:
         model is; ``near``: a prediction of this predictor.
         """
         draft = PredictionDraft(near)
+        has_pairs = self._has_pairs_after(near.placement, change)
         if self._left.touches(change):
             change = self._left.change(near.placement, near.placement.changed(change))
-        regions = self._index.concerned(self._move(draft, change))
-        return self.rebuilt(near, [self._decisions.of(region, draft.form) for region in regions])
+        regions: Iterable[Region] = self._index.concerned(self._move(draft, change))
+        if has_pairs != self._has_pairs(near.placement):
+            regions = self._regions
+        decisions = [self._decisions.of(region, draft.form, has_pairs) for region in regions]
+        return self.rebuilt(near, decisions)
+
+    def _has_pairs(self, placement: Placement) -> bool:
+        """Whether any activation carries a pair; True where that decides nothing."""
+        return not self._asks_for_pairs or self._on_activations(placement.groups)
+
+    def _has_pairs_after(self, placement: Placement, change: Change) -> bool:
+        if not self._asks_for_pairs or self._on_activations(change.come):
+            return True
+        left = placement.groups - change.gone if change.gone else placement.groups
+        return self._on_activations(left)
+
+    def _on_activations(self, groups: Iterable[ScaleGroup]) -> bool:
+        constants = self._target.graph.initializers
+        return any(edge.tensor not in constants for group in groups for edge in group.edges)
 
     @property
     def regions(self) -> Sequence[Region]:
@@ -198,7 +221,7 @@ class Predictor:
 
     def decided(self, region: Region, groups: frozenset[ScaleGroup]) -> Decided:
         """What is built in ``region``; ``groups``: all of a placement on the tensors ``deciding``
-        it. Equal ones are one object.
+        it. Equal ones are one object. Where it matters, other activations carry pairs.
         """
         placement = self._left.placed(Placement(groups))
         given = self._scales(placement.groups)

@@ -75,6 +75,12 @@ class Region:
             edges_read += candidate.readers
         return tuple(dict.fromkeys([*edges_read, *sorted(self.outside)]))
 
+    @cached_property
+    def asks_for_pairs(self) -> bool:
+        """Whether it matters if any activation of the model carries a pair."""
+        claims = [c.claim for c in self.claimed if c.claim is not None]
+        return any(claim.with_pairs is not None for claim in claims)
+
     @property
     def spans(self) -> tuple[frozenset[str], ...]:
         """Nodes, by name, of which however many may become one layer."""
