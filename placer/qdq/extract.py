@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from placer.graph import UNKNOWN_TYPE, Edge, Graph, Node, index_nodes, tensor_type
 from placer.graph.external_data import is_external
-from placer.model.custom_types import types_of_onnxruntime
+from placer.model.custom_types import infer_all_values
 from placer.model.normalize import infer_values
 from placer.model.open_tensors import open_tensors
 from placer.qdq.casts import around_pairs
@@ -60,9 +60,7 @@ class ExtractedModel:
 
     def graph(self, shapes: Mapping[str, tuple[int, ...]], path: Path) -> Graph:
         """The float graph with types inferred for input ``shapes``; ``path`` is for messages."""
-        values = infer_values(self.proto, shapes, path)
-        if seen := types_of_onnxruntime(self.proto, shapes, values):
-            values = infer_values(self.proto, shapes, path, seen)
+        values = infer_all_values(self.proto, path.parent, shapes, path)
         types = {name: tensor_type(value) for name, value in values.items()}
         # A quantized constant has the type of what its DequantizeLinear gives.
         for dequantized, constant in self.dequantized.items():

@@ -48,6 +48,12 @@ DEDICATED = (
     "[weight2] f2 = DequantizeLinear(w, t, v) [conv2] p = Conv<pads = [1, 1, 1, 1]>(e, f2, bias) "
     "[add] y = Add(p, e2)"
 )
+POOLED = (
+    "[q2] j = QuantizeLinear(c, s, z) [dq2] e = DequantizeLinear(j, s, z) "
+    "[pool] p = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(e) "
+    "[q3] l = QuantizeLinear(p, s, z) [dq3] m = DequantizeLinear(l, s, z) "
+    "[add] a = Add(m, e) [tanh] n = Tanh(m) [sum] y = Add(a, n)"
+)
 HALF = "[dq] d = DequantizeLinear(x, s, z)"
 
 
@@ -84,6 +90,7 @@ def computed(plan: Plan) -> Counter[tuple[frozenset[str], tuple[str, ...]]]:
         (HEAD, DEDICATED, -128),
         (HEAD, TWICE, -128),
         (HEAD, BIASED, 0),
+        (HEAD, POOLED, 0),
         (HALF, RELU, 0),
         (CHANNELS, RELU, -128),
     ],
@@ -94,6 +101,7 @@ def computed(plan: Plan) -> Counter[tuple[frozenset[str], tuple[str, ...]]]:
         "a pair for each of two readers",
         "read and written for two",
         "a constant beside it",
+        "a pool before and behind two readers",
         "it enters the graph",
         "a scale for each channel",
     ],

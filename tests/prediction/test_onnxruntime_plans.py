@@ -220,6 +220,18 @@ g (float[1,16,8,8] x) => (float[1,16,8,8] a, float[1,16,8,8] y)
 """
 # The Relu of the sum is gone; what leads to conv2 is seen past it.
 SUMMED = MOVED.replace("[conv2] d = Conv(a, v)", "[act] r = Relu(a) [conv2] d = Conv(r, v)")
+# Parts of one tensor, which one Split cuts unless they are quantized otherwise than it.
+PARTS = """
+g (float[1,16,32] x) => (float[1,8,32] y)
+<int64[1] first = {0}, int64[1] half = {8}, int64[1] last = {16}, int64[1] axis = {1}> {
+  [tanh] h = Tanh(x)
+  [upper] a = Slice(h, first, half, axis)
+  [lower] b = Slice(h, half, last, axis)
+  [mul] y = Mul(a, b)
+}
+"""
+WHOLE_PAIR = (Edge("h", "upper", 0), Edge("h", "lower", 0))
+PART_PAIRS = [(Edge("a", "mul", 0),), (Edge("b", "mul", 1),)]
 X, W = Edge("x", "conv", 0), Edge("w", "conv", 1)
 FIRST = [(Edge("x", "conv1", 0),), (Edge("w", "conv1", 1),), (Edge("c", "add", 1),)]
 SECOND = [(Edge("a", "conv2", 0),), (Edge("v", "conv2", 1),), (Edge("d", "last", 0),)]
@@ -283,6 +295,9 @@ LEFT = 3 if VERSION >= (1, 31) else 2  # What leaves keeps its layout from 1.31 
             LEAVING_PAIRS,
             {"quantize": LEFT, "dequantize": LEFT},
         ),
+        (PARTS, PART_PAIRS, {"quantize": 2, "dequantize": 2}),
+        (PARTS, [WHOLE_PAIR, PART_PAIRS[0] + PART_PAIRS[1]], {"quantize": 1}),
+        (PARTS, [WHOLE_PAIR, *PART_PAIRS], {"quantize": 3, "dequantize": 4}),
         (LEAVING, LEAVING_PAIRS, {"quantize": LEFT, "dequantize": LEFT}),
     ],
 )

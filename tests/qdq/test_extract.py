@@ -242,6 +242,21 @@ def test_scales_that_are_computed_are_told_apart_by_name():
     assert sorted(len(group.edges) for group in found.placement.groups) == [1, 2]
 
 
+def test_shapes_that_the_file_computes_are_known(tmp_path: Path):
+    proto = parse_model(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,16,8] x) => (float[1,8,8] y)
+        <float s = {0.1}, uint8 z = {0},
+         int64[1] axis = {1}, int64[1] two = {2}, int64[1] none = {0}> {
+          [q] i = QuantizeLinear(x, s, z) [dq] d = DequantizeLinear(i, s, z)
+          [shape] sizes = Shape(d) [size] rows = Gather(sizes, axis) [half] end = Div(rows, two)
+          [upper] u = Slice(d, none, end, axis) [last] y = Tanh(u)
+        }"""
+    )
+    assert extract_placement(proto).graph({}, tmp_path / "net.onnx").type_of("u").shape == (1, 8, 8)
+
+
 def test_two_outputs_that_one_tensor_becomes():
     proto = pairs_model(
         """

@@ -14,11 +14,12 @@ from placer.prediction.layers.motion import NormalForm, Scale
 from placer.quantization import Format
 from placer.quantization.scheme import FLOAT8, MOVED_FORMATS
 
-# What passes on integers of any number of bits; MaxPool and Resize do not (DropQDQNodesRules).
+# What passes on integers of any number of bits; MaxPool and Resize pass on 8 (DropQDQNodesRules).
 _MOVING = frozenset(
     "DepthToSpace Expand Flatten Gather Reshape Slice Split Squeeze Tile Transpose "
     "Unsqueeze".split()
 )
+_MOVING_8_BITS = _MOVING | {"MaxPool", "Resize"}
 _PACKED = frozenset({"int4", "uint4"})  # What products read that take their weight alone as stored.
 _WIDE = frozenset({"int16", "uint16"})
 # The scales that a tensor is written in, what is taken first by those who need none; None: float.
@@ -188,7 +189,7 @@ class LayerCandidate:
             return False
         formats = self._formats(self.claim, form)
         formats -= {None, *MOVED_FORMATS}
-        moves = FLOAT8 not in formats and all(node.op in _MOVING for node in self.nodes)
+        moves = FLOAT8 not in formats and all(node.op in _MOVING_8_BITS for node in self.nodes)
         return bool(formats) and not moves
 
     @staticmethod
