@@ -172,6 +172,12 @@ class Binder:
         return all(self._graph.by_name[name].index > last for name in readers)
 
 
+def may_match(graph: Graph, rule: Rule) -> bool:
+    """Whether ``graph`` has an operator for every node that the pattern cannot do without."""
+    required = [node.op for node in rule.pattern.values() if not node.optional]
+    return all(not graph.by_op.keys().isdisjoint(ops) for ops in required)
+
+
 def _nodes_of(graph: Graph, ops: Sequence[str]) -> Sequence[Node]:
     if len(ops) == 1:
         return graph.by_op.get(ops[0], ())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from placer.graph import Graph
-from placer.rules.bind import Binder
+from placer.rules.bind import Binder, may_match
 from placer.rules.match import Match
 from placer.rules.schema import Rule
 
@@ -65,13 +65,19 @@ class Matches:
     def of(self, rule: Rule, smaller: bool = False) -> tuple[Match, ...]:
         """See ``find_matches``."""
         if id(rule) not in self._known:
-            binder = Binder(self.graph, rule)
-            complete = [binder.matches(node) for node in binder.nodes()]
-            largest = tuple([match for group in complete for match in _largest(group)])
-            every = tuple([match for group in complete for match in group])
-            self._known[id(rule)] = rule, every if len(every) > len(largest) else largest, largest
+            self._known[id(rule)] = rule, *self._found(rule)
         _, every, largest = self._known[id(rule)]
         return every if smaller else largest
+
+    def _found(self, rule: Rule) -> tuple[tuple[Match, ...], tuple[Match, ...]]:
+        """Every match, and those that leave out no optional node that is there."""
+        if not may_match(self.graph, rule):
+            return (), ()
+        binder = Binder(self.graph, rule)
+        complete = [binder.matches(node) for node in binder.nodes()]
+        largest = tuple([match for group in complete for match in _largest(group)])
+        every = tuple([match for group in complete for match in group])
+        return every if len(every) > len(largest) else largest, largest
 
 
 def find_matches(graph: Graph, rule: Rule, smaller: bool = False) -> tuple[Match, ...]:
