@@ -1,6 +1,8 @@
 """Fixtures that several test modules use."""
 
 import math
+import os
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,6 +12,8 @@ from types import ModuleType
 import numpy as np
 import onnx
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from placer.cli.app import main
 from placer.common import statistics
@@ -114,6 +118,21 @@ def any_rounds() -> Iterator[None]:
         patch.setattr(statistics, "WIDEST_INTERVAL", math.inf)
         patch.setattr(statistics, "WIDEST_SPREAD", math.inf)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Leave files to the operating system, which no test ends: a commit else waits for the disk."""
+
+    def set_pragma(connection: object, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        event.listen(Engine, "connect", set_pragma)
+        yield
+        event.remove(Engine, "connect", set_pragma)
 
 
 @pytest.fixture
