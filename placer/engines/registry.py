@@ -18,6 +18,7 @@ from placer.common.user_code import UserCode
 from placer.engines.base import Engine
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
+from placer.qdq.bases import Base
 from placer.results.objective import Objective
 from placer.rules.pack import Pack
 
@@ -101,6 +102,13 @@ class MeasuresThroughput(Protocol):
     """
 
     objectives: frozenset[Objective]
+
+
+@runtime_checkable
+class ComparesBases(Protocol):
+    """A factory whose engines compute a model in any of ``bases``; base ``auto`` compares these."""
+
+    bases: tuple[Base, ...]
 
 
 @dataclass(frozen=True)

@@ -178,9 +178,9 @@ def _run_of(engine: Engine, model: Model, threads: int) -> Run:
     try:
         return engine.compile(model.proto, model.base_dir).run
     except RunError:
-        if engine.name != "onnxruntime":
+        if engine.verified:
             raise
-        # Its optimizer makes invalid graphs of some models with FP16 tensors.
+        # ONNX Runtime's optimizer makes invalid graphs of some models with FP16 tensors.
         return HalfPrecisionModel(model.proto, model.base_dir, threads).run
 
 

@@ -12,10 +12,11 @@ from platformdirs import user_log_path
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.registry import EngineOptions
 from placer.errors import InputError
+from placer.qdq.bases import Base
 from placer.results.objective import Objective
 
 # What OpenVINO computes in, the default first; with auto, every model names its own.
-BASES = ("float", "bfloat16")
+BASES: tuple[Base, ...] = ("float", "bfloat16")
 OPTIONS = ("compile-timeout", "memory-gb", "extensions")
 
 
@@ -28,6 +29,7 @@ class OpenVinoFactory:
 
     rules = "openvino"
     objectives: frozenset[Objective] = frozenset({"latency", "throughput"})
+    bases = BASES
 
     def unavailable(self) -> str | None:
         """Whether OpenVINO is missing."""

@@ -20,7 +20,7 @@ import numpy as np
 from placer.calibration.collect import METHODS, calibrate
 from placer.engines.base import Compiled
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel
-from placer.engines.registry import Registry
+from placer.engines.registry import ComparesBases, MeasuresThroughput, Registry
 from placer.engines.select import BUILT_IN
 from placer.errors import InputError, PlacerError, RunError
 from placer.optimizer.observer import Observer, QuietObserver
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 # Engines that measure on a CPU; the first is taken where they are equally fast.
 CPU_ENGINES = ("openvino", "onnxruntime")
-OPENVINO_BASES: tuple[Base, ...] = ("float", "bfloat16")
 # Of the time limit, what comparing engines and bases may take.
 _SHARE_OF_TIME = 0.15
 _BLOCKS = 5
@@ -136,26 +135,35 @@ def _choices(request: Request) -> Iterator[Request]:
     for engine in _engines(request):
         if request.base != AUTO:
             yield replace(request, engine=engine)
-        elif engine == "openvino":
-            for base in OPENVINO_BASES:
+        elif bases := _bases_of(engine):
+            for base in bases:
                 yield replace(request, engine=engine, base=base)
         elif request.engine == AUTO:
             yield replace(request, engine=engine, base=None)
         else:
+            able = " or ".join(n for n, f in BUILT_IN.items() if isinstance(f, ComparesBases))
             raise InputError(
-                f"`base` auto is for engine openvino; name the type that {engine} is to use"
+                f"`base` auto is for engine {able}; name the type that {engine} is to use"
             )
+
+
+def _bases_of(engine: str) -> tuple[Base, ...]:
+    """What `base` auto compares on ``engine``; nothing where it leaves no choice."""
+    if engine == AUTO:
+        return ()
+    factory = Registry.installed(BUILT_IN).factory(engine)
+    return factory.bases if isinstance(factory, ComparesBases) else ()
 
 
 def _engines(request: Request) -> Sequence[str]:
     """The engines to compare; none are where another option is meant for one of them."""
     if request.engine == AUTO and request.objective == "throughput":
-        return ["openvino"]  # The only one that measures it.
+        return [name for name, f in BUILT_IN.items() if isinstance(f, MeasuresThroughput)]
     if request.engine != AUTO or request.pack or request.engine_options or request.scheme:
         return [request.engine]
     registry = Registry.installed(BUILT_IN)
     if request.export is not None:
-        return ["openvino"]
+        return [request.export]  # Called after the engine that has judged it.
     first, _, _ = registry.resolve(AUTO)
     if first not in CPU_ENGINES or request.base not in (None, AUTO):
         return [request.engine]
