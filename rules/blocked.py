@@ -9,6 +9,7 @@ a tensor is in blocks only if no pair is on the way from these Convs and pools.
 from __future__ import annotations
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.operators import STANDARD_DOMAINS
 
 _KEEPS = frozenset({"Relu", "Sigmoid", "Tanh", "HardSigmoid", "Gelu", "BatchNormalization"})
 _OF_CONVS = frozenset({"Clip", "LeakyRelu", "HardSwish"})  # Conv applies them; alone they do not.
@@ -41,7 +42,7 @@ def blocked_edges(tensor: str, graph: Graph) -> tuple[Edge, ...] | None:
 
 def _read(node: Node, graph: Graph) -> tuple[Edge, ...] | None:
     """What must lie in blocks, or be a float weight, for the node to write blocks; None: never."""
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in STANDARD_DOMAINS:
         return None
     edges = tuple(e for e in graph.edges_into(node) if e.input_index < len(node.inputs))
     if node.op == "Conv":

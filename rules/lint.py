@@ -17,6 +17,7 @@ from packaging.version import Version
 from placer.common.names import near
 from placer.errors import InputError
 from placer.graph import Graph
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.graph.text import graph_of_text
 from placer.rules.match import Match
 from placer.rules.matcher import find_matches, match_rules
@@ -44,7 +45,7 @@ def _unknown_operators(rule: Rule) -> Iterator[str]:
     for name, node in rule.pattern.items():
         for op in (node.op,) if isinstance(node.op, str) else node.op:
             domain, separator, _ = op.rpartition("::")
-            if separator and domain in ("", "ai.onnx"):
+            if separator and domain in STANDARD_DOMAINS:
                 yield f"node '{name}': '{op}' never matches; ONNX's own operators have no domain"
             elif not separator and op not in known:
                 yield f"node '{name}': ONNX has no operator '{op}'{near(op, known)}"

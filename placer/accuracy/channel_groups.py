@@ -17,6 +17,7 @@ from onnx import numpy_helper
 
 from placer.graph import Graph, Node
 from placer.graph.external_data import is_external
+from placer.graph.operators import STANDARD_DOMAINS
 
 # Operators of which each output element depends on the input element at the same position alone.
 _ELEMENT_WISE = frozenset(
@@ -148,7 +149,7 @@ def _written(graph: Graph, node: Node) -> Span | None:
 
 def _joining_node(graph: Graph, tensor: str, axes: _Axes) -> tuple[Node | None, _Axes]:
     """The Concat or ScatterND that ``tensor`` comes from, if any, and what its axes became."""
-    while axes and (node := graph.producer.get(tensor)) and node.domain in ("", "ai.onnx"):
+    while axes and (node := graph.producer.get(tensor)) and node.domain in STANDARD_DOMAINS:
         if node.op in ("Concat", "ScatterND"):
             return node, axes
         variable = [t for t in node.inputs if t and t not in graph.initializers]

@@ -10,6 +10,7 @@ import numpy as np
 from placer.calibration.sample import Sample
 from placer.errors import InputError
 from placer.graph import Graph, Node
+from placer.graph.operators import STANDARD_DOMAINS
 
 # Operators that read indices along one axis, as their second input.
 _LOOK_UP = frozenset({"Gather", "GatherElements"})
@@ -45,7 +46,7 @@ def index_bounds(graph: Graph) -> Bounds:
 def _bounds(graph: Graph, tensor: str) -> Iterator[Bound]:
     for edge in graph.edges_of(tensor):
         node = graph.by_name.get(edge.node)
-        if node is None or node.name in graph.scopes or node.domain not in ("", "ai.onnx"):
+        if node is None or node.name in graph.scopes or node.domain not in STANDARD_DOMAINS:
             continue
         if node.op in _KEEP_VALUES and edge.input_index == 0:
             yield from _bounds(graph, node.outputs[0])

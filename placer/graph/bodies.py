@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from placer.graph.edit import every_node, reads, subgraphs
+from placer.graph.operators import OF_SHAPES
 from placer.graph.scopes import Scopes
 
 BODY_OPS = frozenset({"If", "Loop", "Scan"})
 NOT_ENTERED = "which no rule enters"
-_READS_SHAPES = frozenset({"Shape", "Size"})
 _SHOWN = 3
 
 
@@ -116,7 +116,7 @@ def _origins(tensor: str, producer: dict[str, NodeProto]) -> Iterator[str]:
         node = producer.get(name)
         if node is None:
             yield name
-        elif node.op_type in _READS_SHAPES:
+        elif node.op_type in OF_SHAPES:
             yield ""
         else:
             new = [t for t in reads(node) if t and t not in seen]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from placer.graph.dependence import OF_SHAPES, data_tensors
+from placer.graph.dependence import data_tensors
 from placer.graph.edit import every_node
 from placer.graph.index import Graph, Node
+from placer.graph.operators import OF_SHAPES, STANDARD_DOMAINS
 from placer.graph.weights import WEIGHTED_OPS
 
 # Their outputs have the rows, the order or the number of rows that values decide (ONNX opset 24).
@@ -114,7 +115,7 @@ def _returns_indices(graph: Graph, node: Node) -> bool:
 
 
 def _is_choosing(domain: str, op: str) -> bool:
-    return domain in ("", "ai.onnx") and op in _CHOOSING
+    return domain in STANDARD_DOMAINS and op in _CHOOSING
 
 
 def _can_follow_reference(graph: Graph, node: Node) -> bool:

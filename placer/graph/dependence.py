@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from placer.graph.edit import subgraphs
 from placer.graph.index import Graph
+from placer.graph.operators import OF_SHAPES
 from placer.graph.randomness import RANDOM_OPS
 
 # Operators whose outputs depend on shapes and on no values.
-OF_SHAPES = ("Shape", "Size")
 
 
 def data_tensors(graph: Graph) -> frozenset[str]:

@@ -8,6 +8,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from placer.graph.external_data import is_external, tensor_bytes
 from placer.graph.index import NUMBERS, WITHOUT_GRAPHS, captured_tensors
+from placer.graph.operators import STANDARD_DOMAINS
 
 # Above this size a tensor holds weights, not shapes: passes in C++ see its type only.
 LARGE_BYTES = 4096
@@ -20,7 +21,7 @@ def is_large(tensor: TensorProto) -> bool:
 
 def standard_opset(proto: ModelProto) -> int:
     """Version of ONNX's own operators, 0 if the model imports none."""
-    return max((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), default=0)
+    return max((e.version for e in proto.opset_import if e.domain in STANDARD_DOMAINS), default=0)
 
 
 def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:

@@ -18,10 +18,10 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 from placer.graph.edit import every_node, rename_tensors, replace_nodes, subgraphs
 from placer.graph.index import captured_tensors
 from placer.graph.names import UnusedNames, tensor_names
+from placer.graph.operators import PAIR_OPS
 from placer.graph.scan_form import ScanForm
 from placer.graph.scopes import Body, Scope, Scopes
 
-_PAIR = ("QuantizeLinear", "DequantizeLinear")
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 # What the name of an Identity ends in that returns what a body does not compute itself.
 RETURNED = "/returned"
@@ -206,7 +206,7 @@ class _Nesting:
         return placed
 
     def _scopes_of(self, node: NodeProto) -> list[Scope]:
-        if node.name in self._scopes or node.op_type not in _PAIR:
+        if node.name in self._scopes or node.op_type not in PAIR_OPS:
             return [self._scopes.get(node.name, ())]
         readers = list(self._readers[node.output[0]]) or [()]
         if node.op_type == "DequantizeLinear":

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.graph.scopes import Scopes
 
 AttributeValue = Any  # int, float, str, list of those, TensorProto or GraphProto
@@ -88,7 +89,7 @@ class Node:
     @cached_property
     def qualified_op(self) -> str:
         """The operator as rules name it: ``Conv`` of ONNX's own, ``my.ops::Swish`` of others."""
-        return self.op if self.domain in ("", "ai.onnx") else f"{self.domain}::{self.op}"
+        return self.op if self.domain in STANDARD_DOMAINS else f"{self.domain}::{self.op}"
 
     @cached_property
     def attributes(self) -> Mapping[str, AttributeValue]:

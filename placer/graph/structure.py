@@ -18,6 +18,7 @@ from onnx import AttributeProto, helper
 
 from placer.errors import InputError
 from placer.graph.index import Graph, Node, TensorType, captured_tensors
+from placer.graph.operators import STANDARD_DOMAINS
 
 GRAPH_INPUT = "graph input"
 GRAPH_OUTPUT = "graph output"
@@ -164,7 +165,7 @@ def structure_of(graph: Graph) -> Structure:
 
 def _vertex(node: Node, graph: Graph) -> Vertex:
     inputs = (*node.inputs, *captured_tensors(node.proto))
-    operator = f"{node.domain}.{node.op}" if node.domain not in ("", "ai.onnx") else node.op
+    operator = f"{node.domain}.{node.op}" if node.domain not in STANDARD_DOMAINS else node.op
     types = _types(graph, inputs, node.outputs)
     return Vertex(node.name, operator, _attributes(node, graph), types, inputs, node.outputs)
 

@@ -8,13 +8,14 @@ from onnx import NodeProto, TensorProto, numpy_helper
 
 from placer.graph.external_data import is_external
 from placer.graph.index import Graph
+from placer.graph.operators import STANDARD_DOMAINS
 
 _TRAINING_MODE = 2  # An input of Dropout; before opset 12 it has none and only hands on.
 
 
 def is_training(node: NodeProto, constants: Mapping[str, TensorProto]) -> bool:
     """Whether a Dropout may drop values, or a BatchNormalization takes each batch's statistics."""
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in STANDARD_DOMAINS:
         return False
     if node.op_type == "Dropout":
         mode = node.input[_TRAINING_MODE] if len(node.input) > _TRAINING_MODE else ""

@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 
 from placer.graph.index import Edge, Graph, Node
+from placer.graph.operators import STANDARD_DOMAINS
 
 WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+BIAS_INDEX = 2  # Of the input of a Conv, ConvTranspose or Gemm.
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ def weight_input(graph: Graph, node: Node) -> WeightInput | None:
     transB, else 1; MatMul the last axis of a constant right operand, and none for a constant
     left operand, whose rows are not output channels of a weight.
     """
-    if node.op not in WEIGHTED_OPS or node.domain not in ("", "ai.onnx"):
+    if node.op not in WEIGHTED_OPS or node.domain not in STANDARD_DOMAINS:
         return None
     if len(node.inputs) > 1 and node.inputs[1] in graph.initializers:
         rank = len(graph.initializers[node.inputs[1]].dims)
@@ -66,9 +68,9 @@ def channel_axis(op: str, rank: int, *, transposed: bool = False) -> int | None:
 
 def bias_input(node: Node) -> int | None:
     """Input index of the bias of a Conv, ConvTranspose or Gemm, None where the node has none."""
-    if node.op in ("Conv", "ConvTranspose", "Gemm") and len(node.inputs) > 2 and node.inputs[2]:
-        return 2
-    return None
+    if node.op not in ("Conv", "ConvTranspose", "Gemm") or len(node.inputs) <= BIAS_INDEX:
+        return None
+    return BIAS_INDEX if node.inputs[BIAS_INDEX] else None
 
 
 def added_bias(graph: Graph, node: Node) -> Edge | None:
@@ -84,7 +86,7 @@ def added_bias(graph: Graph, node: Node) -> Edge | None:
     if len(readers) != 1 or readers[0].is_graph_output:
         return None
     add, index = graph.by_name[readers[0].node], 1 - readers[0].input_index
-    if add.op != "Add" or add.domain not in ("", "ai.onnx"):
+    if add.op != "Add" or add.domain not in STANDARD_DOMAINS:
         return None
     bias = graph.initializers.get(add.inputs[index])
     columns = graph.initializers[weight.tensor].dims[1]

@@ -14,9 +14,9 @@ from placer.common.custom_ops import custom_op_libraries
 from placer.errors import InputError
 from placer.graph.edit import all_tensors, every_node, standard_opset, without_large_tensors
 from placer.graph.external_data import is_external
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.graph.qoperator import is_qoperator
 
-_STANDARD = ("", "ai.onnx")
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 _PLUGINS = "TRT"  # As TensorRT's exporters call the domain of its plugins.
 _QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|\w+Integer")
@@ -24,7 +24,7 @@ _QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|\w+Integer
 
 def name_plugins(proto: ModelProto) -> None:
     """Move operators that ONNX does not have to a domain of their own, as the checker demands."""
-    nodes = [n for n in every_node(proto.graph.node) if n.domain in _STANDARD]
+    nodes = [n for n in every_node(proto.graph.node) if n.domain in STANDARD_DOMAINS]
     nodes = [node for node in nodes if not onnx.defs.has(node.op_type)]
     for node in nodes:
         node.domain = _PLUGINS
@@ -78,7 +78,7 @@ def _check_node(node: NodeProto, opset: int, path: Path, plugins: bool) -> None:
             f"{path}: node '{name}' ({op}) is quantized in a way that placer cannot take apart; "
             "give the float model"
         )
-    if node.domain in _STANDARD:
+    if node.domain in STANDARD_DOMAINS:
         if not onnx.defs.has(op):
             raise InputError(
                 f"{path}: node '{name}' uses operator {op}, which ONNX does not have; if it is an "

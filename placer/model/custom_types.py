@@ -18,15 +18,14 @@ from placer.errors import InputError, RunError
 from placer.graph.edit import fix_input_shapes, without_large_tensors
 from placer.graph.flat import entered_bodies
 from placer.graph.index import tensor_type
+from placer.graph.operators import MICROSOFT, STANDARD_DOMAINS
 from placer.graph.scopes import Scopes
 from placer.model.body_types import BodyTypes, copy_type
 from placer.model.constant_folding import fold_constants
 from placer.model.normalize import infer_values
-from placer.model.validate import STANDARD
 
 log = logging.getLogger(__name__)
 
-MICROSOFT = "com.microsoft"
 # Of scikit-learn's models; ONNX's inference knows types of what these operators write, no shapes.
 CLASSICAL = "ai.onnx.ml"
 # By how ONNX Runtime writes types.
@@ -153,7 +152,7 @@ def declared_types(proto: ModelProto) -> list[ValueInfoProto]:
     foreign = [
         node
         for node in proto.graph.node
-        if node.domain not in STANDARD or not onnx.defs.has(node.op_type)
+        if node.domain not in STANDARD_DOMAINS or not onnx.defs.has(node.op_type)
     ]
     written = {tensor for node in foreign for tensor in node.output}
     stub = ModelProto()

@@ -11,9 +11,9 @@ import math
 from onnx import ModelProto, helper
 
 from placer.graph.edit import all_tensors, every_node, standard_opset
+from placer.graph.operators import PAIR_OPS
 
 FIRST_WITH_AXIS = 13
-_PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
 def name_axes(proto: ModelProto) -> None:
@@ -23,6 +23,6 @@ def name_axes(proto: ModelProto) -> None:
     several = {t.name for t in all_tensors(proto.graph) if math.prod(t.dims) > 1}
     for node in every_node(proto.graph.node):
         known = any(attribute.name == "axis" for attribute in node.attribute)
-        is_pair = node.op_type in _PAIR and not node.domain  # Contrib operators default to 1.
+        is_pair = node.op_type in PAIR_OPS and not node.domain  # Contrib operators default to 1.
         if is_pair and not known and node.input[1] in several:
             node.attribute.append(helper.make_attribute("axis", 0))

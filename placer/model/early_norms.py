@@ -9,8 +9,8 @@ from __future__ import annotations
 from onnx import ModelProto, helper
 
 from placer.graph.edit import every_node, standard_opset
+from placer.graph.operators import MICROSOFT
 
-_DOMAIN = "com.microsoft"
 _NORM, _NORM_OPSET = "LayerNormalization", 17
 
 
@@ -20,13 +20,13 @@ def set_apart(proto: ModelProto) -> None:
         return
     norms = [n for n in every_node(proto.graph.node) if n.op_type == _NORM and not n.domain]
     for node in norms:
-        node.domain = _DOMAIN
-    if norms and all(entry.domain != _DOMAIN for entry in proto.opset_import):
-        proto.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
+        node.domain = MICROSOFT
+    if norms and all(entry.domain != MICROSOFT for entry in proto.opset_import):
+        proto.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
 
 
 def put_back(proto: ModelProto) -> None:
     """Move it back once the opset defines it."""
     for node in every_node(proto.graph.node):
-        if node.op_type == _NORM and node.domain == _DOMAIN:
+        if node.op_type == _NORM and node.domain == MICROSOFT:
             node.domain = ""

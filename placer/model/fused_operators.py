@@ -30,8 +30,8 @@ from placer.graph.edit import (
     without_large_tensors,
 )
 from placer.graph.names import UnusedNames, tensor_names
+from placer.graph.operators import MICROSOFT
 
-_DOMAIN = "com.microsoft"
 _LAYER_NORM_OPSET = 17
 # Before it Clip has attributes, and Erf, before opset 9, is missing.
 _MIN_OPSET = 11
@@ -84,7 +84,7 @@ def replace_fused(proto: ModelProto, infer: Infer) -> int:
     type behind these operators. One that is used in a way that standard operators of the model's
     opset lack stays, and so do all in a model that holds other floats than float32.
     """
-    operators = {node.op_type for node in proto.graph.node if node.domain == _DOMAIN}
+    operators = {node.op_type for node in proto.graph.node if node.domain == MICROSOFT}
     if (
         operators.isdisjoint(_PARTS)
         or standard_opset(proto) < _MIN_OPSET
@@ -118,7 +118,7 @@ def _replace(proto: ModelProto, ranks: Mapping[str, int] | None) -> int:
 
 def _may_take_apart(node: NodeProto) -> bool:
     """Whether inputs, output and attributes are there and of their types; ONNX has no schemas."""
-    if node.domain != _DOMAIN or not (node.output and node.output[0]):
+    if node.domain != MICROSOFT or not (node.output and node.output[0]):
         return False
     least = _LEAST_INPUTS.get(node.op_type, 0)
     return (

@@ -28,6 +28,7 @@ from placer.graph.external_data import (
     tensor_bytes,
 )
 from placer.graph.flat import nest
+from placer.graph.operators import PAIR_OPS
 from placer.graph.scopes import Scopes
 from placer.model.check_operators import check_float_model, name_plugins
 from placer.model.custom_types import bind_dimensions, declared_types, infer_flat_values
@@ -274,7 +275,7 @@ def load_quantized(path: Path) -> ModelProto:
     inline_functions(proto, path)
     tidy_quantized(proto)
     for node in proto.graph.node:
-        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        if node.op_type in PAIR_OPS:
             node.domain = ""
     return proto
 
@@ -301,7 +302,7 @@ def is_quantized_file(path: Path) -> bool:
     What else is in the file is checked where the model is loaded. Raises InputError for what is no
     ONNX file.
     """
-    return _has_any(path, ("QuantizeLinear", "DequantizeLinear"))
+    return _has_any(path, PAIR_OPS)
 
 
 def quantizes_at_run_time(path: Path) -> bool:

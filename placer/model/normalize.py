@@ -39,6 +39,7 @@ from placer.graph.edit import (
     subgraphs,
     without_large_tensors,
 )
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.model.affine_folding import fold_affine
 from placer.model.constant_folding import fold_repeatedly, may_fold
 from placer.model.constant_nodes import constants_to_initializers
@@ -245,7 +246,7 @@ def _name_standard_domain(proto: ModelProto) -> None:
     if not any(entry.domain == "ai.onnx" for entry in proto.opset_import):
         return
     version = standard_opset(proto)
-    others = [e for e in proto.opset_import if e.domain not in ("", "ai.onnx")]
+    others = [e for e in proto.opset_import if e.domain not in STANDARD_DOMAINS]
     del proto.opset_import[:]
     proto.opset_import.extend([helper.make_opsetid("", version), *others])
     for node in proto.graph.node:

@@ -32,6 +32,7 @@ from placer.errors import InputError
 from placer.graph.edit import subgraphs
 from placer.graph.external_data import fills_its_shape, is_external, tensor_bytes
 from placer.graph.index import TensorType
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.model.inlined_nodes import count_nodes
 from placer.model.loops import endless_trips
 from placer.model.operator_schemas import schema_problems
@@ -40,7 +41,6 @@ _WHAT = "the path of an ONNX file"
 _TENSOR_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
 _MAX_OPSET = 1000
 _MOST_BYTES = 16  # Of one value: complex128.
-STANDARD = ("", "ai.onnx")
 
 
 def read_model(path: Path) -> ModelProto:
@@ -117,10 +117,10 @@ class _Door:
             raise self._wrong(f"its IR version is {proto.ir_version}")
         for entry in (*proto.opset_import, *(e for f in proto.functions for e in f.opset_import)):
             self._check_name(entry.domain)
-            if not (entry.domain not in STANDARD) <= entry.version <= _MAX_OPSET:
+            if not (entry.domain not in STANDARD_DOMAINS) <= entry.version <= _MAX_OPSET:
                 raise self._wrong(f"it imports version {entry.version} of '{entry.domain}'")
             newest = onnx.defs.onnx_opset_version()
-            if entry.domain in STANDARD and entry.version > newest:
+            if entry.domain in STANDARD_DOMAINS and entry.version > newest:
                 raise InputError(
                     f"{self.path} is of opset {entry.version}, and the installed onnx package "
                     f"knows none beyond {newest}; export it with an opset up to that"

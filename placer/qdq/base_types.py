@@ -12,13 +12,13 @@ from onnx import TensorProto, helper, numpy_helper
 from placer.graph import Edge, Node
 from placer.graph.edit import standard_opset, subgraphs
 from placer.graph.external_data import read_tensor
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.model import Model
 from placer.qdq.bases import InputOutputTypes
 from placer.quantization import Ranges
 
 _SMALLEST_NORMAL = {"float16": 2.0**-14, "bfloat16": 2.0**-126}
 _DTYPES = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
-_STANDARD = ("", "ai.onnx")
 
 # Sums, powers and exponentials leave FP16's range or digits: PyTorch's autocast runs them in FP32,
 # and TensorRT advises it for Reduce and Pow. Softmax and the normalization operators are not here:
@@ -95,7 +95,7 @@ class TensorTypes:
             return False
         return (
             node.name in self.keep_float
-            or node.domain not in _STANDARD
+            or node.domain not in STANDARD_DOMAINS
             or node.op in _FLOAT_OPS_OF[self.base]
             or any(True for _ in subgraphs(node.proto))
             or any(self.graph.type_of(t).dtype is None for t in tensors)

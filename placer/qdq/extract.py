@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from placer.graph import UNKNOWN_TYPE, Edge, Graph, Node, index_nodes, tensor_type
 from placer.graph.external_data import is_external
+from placer.graph.operators import PAIR_OPS
 from placer.model.custom_types import infer_all_values
 from placer.model.normalize import infer_values
 from placer.model.open_tensors import open_tensors
@@ -20,7 +21,6 @@ from placer.qdq.casts import around_pairs
 from placer.quantization import FLOAT8, Format, Placement, Scheme
 from placer.quantization.placement import ScaleGroup
 
-_PAIR = ("QuantizeLinear", "DequantizeLinear")
 # A key that is equal where scales are, and the format where it is another than the scheme's own.
 _Mark = tuple[str, Format | None]
 _FLOAT8 = "float8e4m3fn"
@@ -78,7 +78,7 @@ def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> Extrac
     ``scheme``: by it, pairs in another format than its own are told; without it, none are.
     """
     constants = {t.name: t for t in proto.graph.initializer}
-    pairs = {n.output[0]: n for n in proto.graph.node if n.op_type in _PAIR}
+    pairs = {n.output[0]: n for n in proto.graph.node if n.op_type in PAIR_OPS}
     names = _float_names(proto, pairs, constants)
     casts = around_pairs(proto, pairs)
     constants |= {new: constants[old] for old, new in names.items() if old in constants}
@@ -163,7 +163,7 @@ class _Marks:
 
     def dequantized(self) -> dict[str, str]:
         """Constants by what their DequantizeLinear, or the Cast behind it, writes."""
-        writers = (t for t, p in self.pairs.items() if p.op_type in (_PAIR[1], "Cast"))
+        writers = (t for t, p in self.pairs.items() if p.op_type in (PAIR_OPS[1], "Cast"))
         return {t: self.source(t) for t in writers if self.source(t) in self.constants}
 
 

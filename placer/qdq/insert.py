@@ -12,6 +12,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from placer.errors import InputError
 from placer.graph import Edge
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.model import Model
 from placer.qdq.candidate_writer import CandidateWriter
 from placer.qdq.draft import Draft, ScaleNames
@@ -25,7 +26,6 @@ from placer.quantization.numerics import (
     quantized_dtype,
 )
 
-_STANDARD = ("", "ai.onnx")
 _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 KEPT_GROUPS = 1 << 14
 _OPSET_OF_HALF = 19  # From here on QuantizeLinear takes float16 and bfloat16, and makes FP8.
@@ -44,7 +44,9 @@ class Inserter:
         self.model = model
         self._graph = model.graph
         self.scheme = scheme
-        self._opset = max(e.version for e in model.proto.opset_import if e.domain in _STANDARD)
+        self._opset = max(
+            e.version for e in model.proto.opset_import if e.domain in STANDARD_DOMAINS
+        )
         reads = Counter(t for t, edges in self._graph.consumers.items() for _ in edges)
         self._writer = CandidateWriter(model, scheme, reads)
         self._taken = taken_names(self._graph)

@@ -12,8 +12,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from placer.graph.external_data import is_external
-
-_PAIR = ("QuantizeLinear", "DequantizeLinear")
+from placer.graph.operators import PAIR_OPS, STANDARD_DOMAINS
 
 
 def move_weights(graph: GraphProto) -> None:
@@ -30,7 +29,7 @@ def move_weights(graph: GraphProto) -> None:
     for node in graph.node:
         for index, tensor in enumerate(node.input):
             node.input[index] = renamed.get(tensor, tensor)
-        if node.op_type in _PAIR:
+        if node.op_type in PAIR_OPS:
             pairs[node.output[0]] = node
         pair_row = tuple(_row(node.input[0], pairs)) if node.input else ()
         source = pair_row[-1].input[0] if pair_row else node.input[0] if node.input else ""
@@ -75,7 +74,7 @@ def _moved(
     """What ``node`` makes of ``constant``; None if it does more than move elements."""
     more = [constants.get(name) for name in node.input[1:]]
     known = [tensor for tensor in more if tensor is not None and not is_external(tensor)]
-    if node.domain not in ("", "ai.onnx") or len(known) < len(more):
+    if node.domain not in STANDARD_DOMAINS or len(known) < len(more):
         return None
     if is_external(constant):
         values = np.empty(tuple(constant.dims), np.int8)

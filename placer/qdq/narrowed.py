@@ -9,17 +9,16 @@ from __future__ import annotations
 from onnx import GraphProto
 
 from placer.graph.edit import reads
-
-_PAIR = ("QuantizeLinear", "DequantizeLinear")
+from placer.graph.operators import PAIR_OPS
 
 
 def without_narrowing(graph: GraphProto) -> None:
     """Take out the Clips that only DQs read, behind Q and with constant bounds."""
     constants = {tensor.name for tensor in graph.initializer}
-    quantized = {n.output[0] for n in graph.node if n.op_type == _PAIR[0]}
+    quantized = {n.output[0] for n in graph.node if n.op_type == PAIR_OPS[0]}
     kept = {value.name for value in graph.output}
     for node in graph.node:
-        if node.op_type != _PAIR[1]:
+        if node.op_type != PAIR_OPS[1]:
             kept.update(reads(node))
     clips = {
         node.output[0]: node.input[0]

@@ -11,6 +11,8 @@ from onnx import NodeProto, TensorProto, numpy_helper
 
 from placer.graph import Edge, Graph
 from placer.graph.external_data import is_external
+from placer.graph.operators import OF_SHAPES
+from placer.graph.weights import BIAS_INDEX, WEIGHTED_OPS
 from placer.qdq.extract import ExtractedModel
 from placer.quantization import Format, Placement, Range, Ranges
 from placer.quantization.placement import ScaleGroup
@@ -22,10 +24,7 @@ _LEVELS: Mapping[int, tuple[int, int]] = {
     TensorProto.INT8: (-128, 127),
 }
 
-_OF_SHAPES = frozenset({"Shape", "Size"})  # Constants, which read nothing.
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _MATRIX = 2  # Dimensions.
-_BIAS = 2  # The index of the input.
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def signed_apart(
     ``graph``: the float graph. A MatMul and a bias become a Gemm between Reshapes; the pair that
     moves past the first of these is its own.
     """
-    shapes = {node.name for node in model.nodes if node.op in _OF_SHAPES}
+    shapes = {node.name for node in model.nodes if node.op in OF_SHAPES}
     outputs = {value.name for value in model.proto.graph.output}
     # Equal Qs are one, as ONNX Runtime eliminates common subexpressions.
     written = {
@@ -115,11 +114,11 @@ def signed_apart(
         for edge, pair in model.pairs.items()
         if edge.node not in shapes
     )
-    products = {node.name for node in model.nodes if node.op in _PRODUCTS}
+    products = {node.name for node in model.nodes if node.op in WEIGHTED_OPS}
 
     def is_left(edge: Edge, pair: NodeProto) -> bool:
         if edge.tensor in model.constants:
-            return edge.node not in products or edge.input_index == _BIAS
+            return edge.node not in products or edge.input_index == BIAS_INDEX
         integers = _integers(pair)
         if _is_reshaped(edge, graph, model):
             return False

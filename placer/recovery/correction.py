@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placer.graph import Graph, Node
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.graph.weights import WeightInput, bias_input, weight_input
 from placer.model import Model
 from placer.qdq import Inserter
@@ -81,7 +82,7 @@ def layers_of(model: Model, scheme: Scheme, placement: Placement = EMPTY) -> lis
 
 
 def _layer(graph: Graph, node: Node, read_once: set[str]) -> Layer | None:
-    if node.domain not in ("", "ai.onnx") or not graph.type_of(node.outputs[0]).is_float:
+    if node.domain not in STANDARD_DOMAINS or not graph.type_of(node.outputs[0]).is_float:
         return None
     if node.op == "Add":
         return _layer_of_add(graph, node, read_once)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from placer.graph import Graph
-from placer.graph.dependence import OF_SHAPES
+from placer.graph.operators import OF_SHAPES
 from placer.graph.weights import WEIGHTED_OPS
 from placer.model.judged import with_graph_outputs
 

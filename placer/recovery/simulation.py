@@ -12,13 +12,13 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from placer.accuracy.evaluation import Run
 from placer.common.ort_session import create_session, run_once
 from placer.graph.edit import subgraphs, without_initializers
+from placer.graph.operators import PAIR_OPS
 from placer.qdq import Inserter
 from placer.qdq.draft import ScaleNames
 from placer.quantization import Placement, Ranges
+from placer.recovery.walk import FLOAT_KERNELS
 
 _THREADS = 1
-# Weights are dequantized once, nodes fuse, and no pair turns into integer kernels or is removed.
-_FLOAT_KERNELS = {"session.disable_quant_qdq": "1"}
 # Steps over the range of a tensor that is not quantized: float32 has no more digits.
 _STEPS_WHEN_FLOAT = 2.0**23
 
@@ -45,8 +45,8 @@ class Simulation:
             model.SerializeToString(),
             inserter.model.base_dir,
             threads=_THREADS,
-            level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-            entries=_FLOAT_KERNELS,
+            level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL,  # Weights are dequantized once.
+            entries=FLOAT_KERNELS,
         )
 
     @property
@@ -129,7 +129,7 @@ def _limits(scale: str) -> tuple[str, str]:
 
 def _simulated(node: NodeProto, scales: Mapping[str, ScaleNames]) -> list[NodeProto]:
     """``node``, or the float operators that do the same with integers in float tensors."""
-    if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or node.input[1] not in scales:
+    if node.op_type not in PAIR_OPS or node.input[1] not in scales:
         return [node]
     source, target, scale = node.input[0], node.output[0], node.input[1]
     if node.op_type == "DequantizeLinear":

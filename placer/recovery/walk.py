@@ -16,8 +16,9 @@ from placer.graph import Graph, TensorType
 from placer.graph.edit import reads, without_initializers
 
 _THREADS = 1
-# Pairs round and cut off, and nodes compute in float between them; see placer.recovery.simulation.
-_FLOAT_KERNELS = {"session.disable_quant_qdq": "1"}
+# Pairs round and cut off, and nodes compute in float between them: none turns into integer kernels
+# or is removed.
+FLOAT_KERNELS = {"session.disable_quant_qdq": "1"}
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -94,7 +95,7 @@ class Walk:
             self._base_dir,
             threads=_THREADS,
             level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-            entries=_FLOAT_KERNELS,
+            entries=FLOAT_KERNELS,
         )
         for values in self._values:
             computed = run_once(session, outputs, {name: values[name] for name in given})

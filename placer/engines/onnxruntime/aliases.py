@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable, Mapping
 import onnx
 
 from placer.graph.neutral import NEUTRAL, handed_on, is_endless, is_single
+from placer.graph.operators import PAIR_OPS
 
-PAIR_OPS = ("QuantizeLinear", "DequantizeLinear")
 # What makes a MatMul of another rank than 2 with a bias a Gemm.
 _GEMM_RESHAPE = re.compile(r"^gemm_(in|out)put_reshape(_token_\d+)?$")
 # Around a pair that the optimizer put behind a tensor, or before it: qdq_propagation.cc.

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 import onnx
 
 from placer.engines.onnxruntime.aliases import (
-    PAIR_OPS,
     aliases_of,
     folded,
     is_invented,
     without_effect,
 )
+from placer.graph.operators import PAIR_OPS
 from placer.plan.readers.onnx_graph import original_name
 
 _TRANSPOSE, _RESHAPE = "Transpose", "Reshape"

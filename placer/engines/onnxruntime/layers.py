@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from placer.engines.onnxruntime.aliases import PAIR_OPS
 from placer.engines.onnxruntime.coverage import Coverage
 from placer.engines.onnxruntime.transposes import merged_transposes
 from placer.graph.edit import subgraphs
 from placer.graph.flat import RETURNED
 from placer.graph.index import captured_tensors
+from placer.graph.operators import PAIR_OPS
 from placer.plan import Kind, Layer, Plan, Port
 from placer.plan.readers.onnx_graph import tensor_types
 

@@ -16,13 +16,13 @@ import onnxruntime as ort
 from placer.common.ort_session import Session, create_session
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.execution_paths import mean_seconds
-from placer.engines.onnxruntime.aliases import PAIR_OPS
 from placer.engines.onnxruntime.engine import processor
 from placer.engines.onnxruntime.profile import Event, median_us, profile, run_session
 from placer.engines.onnxruntime.providers import PROVIDERS, Provider, Settings, session_use
 from placer.engines.rounds import cpu_clock, time_calls
 from placer.errors import RunError
 from placer.graph.edit import every_node
+from placer.graph.operators import PAIR_OPS
 from placer.plan import Layer, Plan
 from placer.plan.readers.onnx_graph import original_name
 from placer.rules.packaging.load import load_pack

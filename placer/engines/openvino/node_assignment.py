@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 
 from placer.engines.openvino.operations import INTEGERS, MOVED, MOVING, REDUCING, Operation
-from placer.engines.openvino.tags import QUANTIZING, Tags
+from placer.engines.openvino.tags import Tags
+from placer.graph.operators import PAIR_OPS
 
 _OF_MAPS = frozenset({"Conv", "ConvTranspose", "Add"})
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
@@ -33,7 +34,7 @@ _MOVERS = frozenset({*_VIEWS, "Transpose", "DepthToSpace", "Expand", "Gather"})
 
 def is_pair(tags: Tags, number: int) -> bool:
     """Whether the node is part of a Q/DQ pair."""
-    return tags.nodes[number].op_type in QUANTIZING
+    return tags.nodes[number].op_type in PAIR_OPS
 
 
 def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:

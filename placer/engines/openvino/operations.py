@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from placer.engines.openvino.tags import Tags
+from placer.graph.operators import RECURRENT
 from placer.plan import Port
 
 _BITS = {f"{short}{bits}": f"{long}{bits}" for short, long in (("i", "int"), ("u", "uint"))
@@ -21,7 +22,6 @@ _TYPES: Mapping[str, str] = {
     **_BITS,
 }
 INTEGERS = ("uint8", "int8")
-_RECURRENT = ("LSTM", "GRU", "RNN")
 RECURRENT_KINDS = ("RNNSeq", "RNNCell")
 _ACTIVATION = re.compile(r"\b(HSwish|HSigmoid|Swish|Gelu|Mish|SoftPlus|MVN)_\d+")
 _UNNAMED = re.compile(r"\b([A-Z][A-Za-z]+)_\d+")
@@ -104,7 +104,7 @@ def _with_recurrent_nodes(operations: list[Operation], tags: Tags) -> list[Opera
     numbers = [
         number
         for number, node in enumerate(tags.nodes)
-        if node.op_type in _RECURRENT and number not in tags.settled
+        if node.op_type in RECURRENT and number not in tags.settled
         for _ in range(2 if any(a.s == b"bidirectional" for a in node.attribute) else 1)
     ]
     recurrent = [op for op in operations if op.kind in RECURRENT_KINDS]

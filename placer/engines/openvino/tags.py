@@ -19,11 +19,10 @@ import onnx
 
 from placer.graph.equal_nodes import Call, equal_calls
 from placer.graph.neutral import handed_on
+from placer.graph.operators import OF_SHAPES
 
 # The Transpose that a product's operand has is called after the product, but is none.
 _TAG = re.compile(r"placer:(\d+):\d+(?!\d|/transpose_)")
-_SHAPES = ("Shape", "Size")
-QUANTIZING = ("QuantizeLinear", "DequantizeLinear")
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Tags:
         """The nodes that read constants and shapes alone: computed before the model runs."""
         known, constant_nodes = {"", *self.constants}, set()
         for number, node in enumerate(self.nodes):
-            if node.op_type in _SHAPES or (node.input and known.issuperset(node.input)):
+            if node.op_type in OF_SHAPES or (node.input and known.issuperset(node.input)):
                 known.update(node.output)
                 constant_nodes.add(number)
         return frozenset(constant_nodes)

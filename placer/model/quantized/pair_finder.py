@@ -15,6 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from placer.errors import InputError
 from placer.graph.edit import reads
 from placer.graph.external_data import read_tensor
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.graph.weights import WEIGHTED_OPS
 from placer.model.constant_nodes import constant_of
 from placer.model.normalize import infer_values
@@ -283,7 +284,7 @@ class PairFinder:
 
 def _op(node: NodeProto | None) -> str:
     """The operator of a node of ONNX's own domain, else ""."""
-    return str(node.op_type) if node is not None and node.domain in ("", "ai.onnx") else ""
+    return str(node.op_type) if node is not None and node.domain in STANDARD_DOMAINS else ""
 
 
 def _is_vector(dims: Sequence[int]) -> bool:

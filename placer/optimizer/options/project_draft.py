@@ -31,9 +31,9 @@ from placer.model.quantized import is_quantized
 from placer.model.validate import read_model
 from placer.optimizer.options.presets import load_preset
 from placer.optimizer.options.request import Request
+from placer.rules.packaging.new import SCHEMA_FOLDER
 
 FILE = "placer.yaml"
-SCHEMA_FOLDER = ".schema"
 SCHEMA = "project.schema.json"
 _EVALUATION = re.compile(r"eval|val|test", re.IGNORECASE)
 _ESTIMATES = "fusion-model"

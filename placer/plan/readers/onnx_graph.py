@@ -11,9 +11,9 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from placer.graph.edit import without_large_tensors
+from placer.graph.operators import MICROSOFT
 from placer.plan.plan import Kind, Layer, Plan, Port
 
-_ORT_DOMAIN = "com.microsoft"
 # Where an operator of ONNX Runtime takes the zero point of its output, if not the last input:
 # https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 _ZERO_POINT = {"QLinearConv": 7, "QLinearConcat": 1, "QGemm": 8, "QuantizeLinear": 2}
@@ -31,7 +31,7 @@ def onnx_plan(data: bytes) -> Plan | None:
     types = tensor_types(proto)
     constants = {tensor.name for tensor in proto.graph.initializer}
     layers = tuple(_onnx_layer(n, i, types, constants) for i, n in enumerate(proto.graph.node))
-    of_ort = any(opset.domain == _ORT_DOMAIN for opset in proto.opset_import)
+    of_ort = any(opset.domain == MICROSOFT for opset in proto.opset_import)
     return Plan(layers, "ONNX Runtime's optimized graph" if of_ort else "ONNX graph")
 
 
@@ -85,7 +85,7 @@ def tensor_types(proto: ModelProto) -> dict[str, str]:
         for tensor in filter(None, node.output):
             dtype = types.get(tensor, dtype)
             types.setdefault(tensor, dtype)
-            if node.domain.startswith(_ORT_DOMAIN) and dtype and tensor not in given:
+            if node.domain.startswith(MICROSOFT) and dtype and tensor not in given:
                 graph.value_info.append(helper.make_tensor_value_info(tensor, dtype, None))
     types |= _inferred(stub)
     return {name: TensorProto.DataType.Name(t).lower() for name, t in types.items() if t}

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from placer.common.names import engine_title
 from placer.graph import Graph
 from placer.graph.edit import every_node
+from placer.graph.operators import RECURRENT
 from placer.rules.pack_manifest import Manifest
-
-_RECURRENT = ("GRU", "LSTM", "RNN")
 
 
 def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
@@ -23,7 +22,7 @@ def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
             f"{engine_title(manifest.engine)} needs plugins for {', '.join(foreign[:3])}{more}, "
             "whose layers and times are not known"
         )
-    recurrent = [op for op in _RECURRENT if any(node.op == op for node in graph.nodes)]
+    recurrent = [op for op in RECURRENT if any(node.op == op for node in graph.nodes)]
     if recurrent and manifest.behaviour.kernels == "generated":
         yield (
             f"TensorRT-RTX unrolls {' and '.join(recurrent)} into dozens of kernels that are not "

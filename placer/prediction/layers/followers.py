@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.prediction.layers.composites import find_composite
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.rules.fusion_schema import Followers
@@ -90,7 +91,7 @@ def _movers(
     edges, movers = list[Edge](), list[Node]()
     while len(readers) == 1 and not readers[0].is_graph_output and not readers[0].input_index:
         node = graph.by_name[readers[0].node]
-        if node.op not in past or node.domain not in ("", "ai.onnx"):
+        if node.op not in past or node.domain not in STANDARD_DOMAINS:
             break
         edges.append(readers[0])
         movers.append(node)
@@ -134,7 +135,7 @@ def _count(graph: Graph, tensor: str) -> int:
 
 
 def _may_follow(graph: Graph, node: Node, takes: Followers, shares: bool) -> bool:
-    if node.domain not in ("", "ai.onnx") or node.op not in takes.op:
+    if node.domain not in STANDARD_DOMAINS or node.op not in takes.op:
         return False
     constants = [t for t in node.inputs if t in graph.initializers]
     if len(constants) < sum(1 for t in node.inputs if t) - 1:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from placer.graph import Edge
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.plan import Layer, Port
 from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.claims import ANY, FLOAT, Claim
@@ -78,7 +79,9 @@ class LayerReads:
         wanted = self.types.computes_in(edge)
         # Under strong typing a Cast stands behind an FP32 input, before whatever takes any type but
         # operators of other domains, which stay as they are.
-        is_foreign = any(node.domain not in ("", "ai.onnx") for node in self.paired.candidate.nodes)
+        is_foreign = any(
+            node.domain not in STANDARD_DOMAINS for node in self.paired.candidate.nodes
+        )
         keeps = takes_any(claim) and (is_foreign or self.target.target.typing != "strong")
         if port.dtype == wanted or (keeps and wanted == self.target.base):
             return port

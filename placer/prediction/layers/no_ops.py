@@ -16,6 +16,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.equal_nodes import Call, equal_calls
 from placer.graph.index import with_nodes
 from placer.graph.neutral import NEUTRAL, handed_on, is_endless, is_single
+from placer.graph.operators import STANDARD_DOMAINS
 from placer.quantization import Placement, Ranges
 from placer.quantization.placement import Change, ScaleGroup
 from placer.rules.connected import connected
@@ -249,7 +250,7 @@ def _converts_input(graph: Graph, node: Node, base: str) -> bool:
 
 def _handed_on(graph: Graph, node: Node) -> str | None:
     """The tensor that ``node`` hands on as it is, None if it does something."""
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in STANDARD_DOMAINS:
         return None
     data = handed_on(node.op, node.inputs, graph.initializers)
     if data is None or data in graph.initializers:

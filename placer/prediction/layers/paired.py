@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.weights import BIAS_INDEX
 from placer.prediction.layers.claims import FLOAT, Claim
 from placer.prediction.layers.conversions import BuildTarget
 from placer.prediction.layers.integer_readers import NO_ROUNDED, ReadEdges, rounded
@@ -23,7 +24,6 @@ from placer.prediction.layers.stored_constants import STORED, behind_clamp
 
 KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 17, 1 << 17
 PRODUCTS = STORED | {"MatMul"}
-_BIAS = 2  # The index of the input.
 
 # By position; None: a node that is part of another layer.
 Decided = Mapping[int, PairedCandidate | None]
@@ -220,7 +220,7 @@ def _constants(
                 paired.append(edges[1])
             is_quantized = edges[1] in form.scales or edges[1] in paired
             if is_quantized and (requantized or target.stores_biases):
-                paired += [edge for edge in constants if edge.input_index == _BIAS]
+                paired += [edge for edge in constants if edge.input_index == BIAS_INDEX]
         edges_read += dict.fromkeys(paired)
     return tuple(edges_read)
 

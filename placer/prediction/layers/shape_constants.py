@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from placer.graph import Graph, Node
 from placer.graph.external_data import is_external
 from placer.graph.index import with_nodes
+from placer.graph.operators import STANDARD_DOMAINS
 
 _OPSET = 17
 _MAX_ELEMENTS = 1 << 20
@@ -71,7 +72,7 @@ def _settled(graph: Graph, not_known: Set[str]) -> list[Node]:
 def _is_pure(node: Node) -> bool:
     subgraphs = any(a.type == onnx.AttributeProto.GRAPH for a in node.proto.attribute)
     random = node.op.startswith(_RANDOM)
-    return not (subgraphs or random or node.domain not in ("", "ai.onnx")) and bool(node.inputs)
+    return not (subgraphs or random or node.domain not in STANDARD_DOMAINS) and bool(node.inputs)
 
 
 def _evaluate(graph: Graph, settled: list[Node]) -> Mapping[str, TensorProto]:

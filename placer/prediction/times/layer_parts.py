@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from placer.graph import Graph, Node
+from placer.graph.operators import RECURRENT
 from placer.plan import Layer
 from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.conversions import PredictedLayer
@@ -34,7 +35,6 @@ _NOT_ELEMENTWISE = frozenset(
     "Concat GroupNormalization InstanceNormalization LayerNormalization Resize RMSNormalization "
     "Slice Softmax Split Transpose".split()
 )
-_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 # Elements that an interpolating Resize reads along each axis that changes.
 _INTERPOLATED = {"linear": 2, "cubic": 4}
 # Activations that are no comparison and no product.
@@ -154,7 +154,7 @@ def _family(name: str) -> str:
         return "conversion"
     if "conv" in name:
         return "conv"
-    if name.startswith("matmul") or name in _RECURRENT:
+    if name.startswith("matmul") or name in RECURRENT:
         return "matmul"
     return "pooling" if name in POOLING or name == "pooling" else "memory"
 
@@ -294,7 +294,7 @@ def _steps(node: Node, graph: Graph) -> float:
     layer multiplies its matrices at each step (2 operations a product, as in ``Work``).
     """
     written = _elements(node.outputs[0], graph)
-    if node.op in _RECURRENT:
+    if node.op in RECURRENT:
         products = sum(_elements(weight, graph) for weight in node.inputs[1:3])
         steps = math.prod((graph.type_of(node.inputs[0]).shape or (1,))[:2])
         return 2.0 * steps * products
