@@ -135,6 +135,14 @@ def no_waiting_for_the_disk() -> Iterator[None]:
         event.remove(Engine, "connect", set_pragma)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Let the Python processes that tests start keep their bytecode: else each compiles placer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
+
+
 @pytest.fixture
 def quiet_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a run inconclusive where its rounds disagree, as it is for users."""
