@@ -1,6 +1,7 @@
 """The next proposal, prepared while a trial runs.
 
-A thread looks for placements as if the trial took what is predicted. If that is what it takes, the
+Once the engine works on the candidate, a thread looks for placements as if the trial took what is
+predicted. If that is what it takes, the
 next proposal is chosen among them and what is near them, by predictions that know the outcome; the
 search for them is not repeated. Else only the predictions made on the way are of use, which the
 landscape keeps; so what is left of the trial's time goes into searches as if it took more, or
@@ -10,10 +11,11 @@ proposals are the same whatever the timing, and in a study that was killed and g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
+from typing import Protocol
 
 from placer.quantization import Placement
 from placer.search.landscape.landscape import Cancelled
@@ -21,9 +23,18 @@ from placer.search.proposals.pools import NO_PLAN, Plan
 from placer.search.proposals.surrogate import SurrogateProposer, proposal_of
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
-from placer.search.study.study import Evaluate
 
 Expected = tuple[float, float]  # Predicted latency and its standard deviation.
+
+
+class EvaluateOnEngine(Protocol):
+    """As ``placer.search.study.study.Evaluate``; tells when the engine begins to work."""
+
+    def __call__(self, placement: Placement, on_built: Callable[[], None]) -> Outcome:
+        """``on_built``: called once the candidate is built, before the engine gets it.
+
+        Threads of one process take turns, so what runs beside the building doubles its time.
+        """
 
 
 class RehearsingSearch:
@@ -33,7 +44,7 @@ class RehearsingSearch:
     """
 
     def __init__(
-        self, proposer: SurrogateProposer, evaluate: Evaluate, *, alone: bool = True
+        self, proposer: SurrogateProposer, evaluate: EvaluateOnEngine, *, alone: bool = True
     ) -> None:
         """``alone``: whether no other thread works on the study; else nothing is planned."""
         self._proposer = proposer
@@ -57,10 +68,14 @@ class RehearsingSearch:
         space, last, self._last = self._proposer.landscape.space, self._last, None
         # A trial that waited, as after a kill, is another than was proposed last.
         if last is None or space.placement(last[1].choices) != placement:
-            return self._evaluate(placement)
-        self._rehearsal = _Rehearsal(self._proposer, *last)
+            return self._evaluate(placement, lambda: None)
+        before, running = last
+
+        def rehearse() -> None:
+            self._rehearsal = _Rehearsal(self._proposer, before, running)
+
         try:
-            return self._evaluate(placement)
+            return self._evaluate(placement, rehearse)
         except BaseException:
             self.close()
             raise

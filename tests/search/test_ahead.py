@@ -8,14 +8,13 @@ from functools import cache
 import pytest
 
 from placer.quantization import Placement
-from placer.search.ahead import RehearsingSearch
+from placer.search.ahead import EvaluateOnEngine, RehearsingSearch
 from placer.search.landscape.landscape import Cancelled, Landscape
 from placer.search.proposals.pools import NO_PLAN
 from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
 from placer.search.space import Choices
-from placer.search.study.study import Evaluate
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine
 
@@ -28,8 +27,9 @@ def silent(choices: Choices) -> float:
     return 0.0
 
 
-def nothing(placement: Placement) -> Outcome:
+def nothing(placement: Placement, on_built: Callable[[], None]) -> Outcome:
     del placement
+    on_built()
     return Outcome()
 
 
@@ -42,18 +42,19 @@ def noise(land: Landscape) -> Callable[[Choices], float]:
     return of
 
 
-def finished(placement: Placement) -> Outcome:
+def finished(placement: Placement, on_built: Callable[[], None]) -> Outcome:
     """A trial during which all is prepared that can be."""
+    outcome = nothing(placement, on_built)
     for thread in threading.enumerate():
         if thread.name == "rehearsal":
             thread.join()
-    return nothing(placement)
+    return outcome
 
 
 class Study:
     """Trials of one search; ``Engine`` predicts with a landscape of its own."""
 
-    def __init__(self, limit: float | None, evaluate: Evaluate) -> None:
+    def __init__(self, limit: float | None, evaluate: EvaluateOnEngine) -> None:
         self._limit = limit
         self._evaluate = evaluate
         land = landscape(*NET)
@@ -240,9 +241,9 @@ def test_a_rehearsal_ends_when_nothing_more_is_to_be_proposed():
     proposer = SurrogateProposer(land, 0, silent)
     placements: list[Placement] = []
 
-    def evaluate(placement: Placement) -> Outcome:
+    def evaluate(placement: Placement, on_built: Callable[[], None]) -> Outcome:
         placements.append(placement)
-        return Outcome()
+        return nothing(placement, on_built)
 
     search = RehearsingSearch(proposer, evaluate)
     proposal = search.propose([])
@@ -258,9 +259,10 @@ def test_what_fails_in_a_rehearsal_is_not_hidden(monkeypatch: pytest.MonkeyPatch
     proposer = SurrogateProposer(land, 0, silent)
     rehearsed = threading.Event()
 
-    def until_then(placement: Placement) -> Outcome:
+    def until_then(placement: Placement, on_built: Callable[[], None]) -> Outcome:
+        outcome = nothing(placement, on_built)
         assert rehearsed.wait(60)
-        return nothing(placement)
+        return outcome
 
     def fails(trials: Sequence[TrialRecord], running: Proposal) -> None:
         del trials, running

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -102,12 +102,19 @@ class Candidates:
             return HalfPrecisionModel(written, base_dir, threads=1).run
         return self.engine.compile(written, base_dir).run
 
-    def compile(self, placement: Placement) -> Compiled:
-        """Build and compile; raises RunError if the engine refuses the candidate."""
-        (compiled,) = self.compile_copies(placement, 1)
+    def compile(
+        self, placement: Placement, on_built: Callable[[], None] = lambda: None
+    ) -> Compiled:
+        """Build and compile; raises RunError if the engine refuses the candidate.
+
+        ``on_built``: called in between.
+        """
+        (compiled,) = self.compile_copies(placement, 1, on_built)
         return compiled
 
-    def compile_copies(self, placement: Placement, copies: int) -> list[Compiled]:
+    def compile_copies(
+        self, placement: Placement, copies: int, on_built: Callable[[], None] = lambda: None
+    ) -> list[Compiled]:
         """As ``compile``, so many times; what runs is the model as it is written."""
         engine, base_dir = self.engine, self.model.base_dir
         candidate = self.build(placement)
@@ -116,6 +123,7 @@ class Candidates:
             make = partial(engine.compile_written, candidate, written, base_dir)
         else:
             make = partial(engine.compile, candidate, base_dir)
+        on_built()
         return [make() for _ in range(copies)]
 
     def verify(self, placement: Placement, compiled: Compiled, inputs: Tensors) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -78,16 +78,18 @@ class TrialRunner:
             if record.measurement is not None:
                 self._costs.measuring = record.measurement.seconds
 
-    def __call__(self, placement: Placement) -> Outcome:
+    def __call__(
+        self, placement: Placement, on_built: Callable[[], None] = lambda: None
+    ) -> Outcome:
         """Compile, judge by the gates and measure in turn with the float model.
 
         Once a quantized placement that meets the gates is known, what is cheaper here of the two is
         done first, and the other left out where that has ruled the candidate out. What misses a
         gate is measured nevertheless if it has layers whose times are not known, or if recovery may
-        make it meet the gate.
+        make it meet the gate. ``on_built``: see ``Candidates.compile``.
         """
         try:
-            compiled = self._candidates.compile(placement)
+            compiled = self._candidates.compile(placement, on_built)
             self._candidates.verify(placement, compiled, self._inputs)
             return self._in_order(placement, compiled)
         except RunError as error:
