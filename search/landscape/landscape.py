@@ -234,11 +234,6 @@ class Landscape:
                 delta_of[move] = counts
         return delta_of
 
-    def counts_after(self, state: State, moves: Moves) -> list[Mapping[int, int]]:
-        """``counts`` of what each of ``moves`` makes of ``state``, by what it does to layers."""
-        before, deltas = self.counts(state), self.deltas(state, moves)
-        return [_sum(before, deltas.get(move, {})) for move in moves.moves]
-
     def gains(
         self, state: State, objective: Objective, moves: Moves
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -284,12 +279,6 @@ class Landscape:
     def alters(self, state: State, moves: Moves) -> np.ndarray:
         """Whether each move does something to layers; many do not, for want of a pair near them."""
         return moves.any_part(self._answers.of(state, moves) != Deltas.NOTHING)
-
-
-def _sum(counts: Mapping[int, int], delta: Mapping[int, int]) -> Mapping[int, int]:
-    """``counts`` of layers that change by ``delta``."""
-    sums = {**counts, **{number: counts.get(number, 0) + count for number, count in delta.items()}}
-    return {number: count for number, count in sums.items() if count}
 
 
 def _members(space: Space) -> tuple[tuple[int, ...], ...]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from placer.prediction.times.work import Work
 from placer.rules.sites import rule_layout
-from placer.search.landscape.landscape import Landscape, Objective, State
+from placer.search.landscape.landscape import Landscape, Moves, Objective, State, apply
 from placer.search.landscape.layer_signatures import Signature
 from placer.search.models.bayesian_linear import Gaussian, Measured, Summed
 from placer.search.models.misfit import Likeness, learn_misfit
@@ -89,9 +89,10 @@ class LatencyModel:
         self._first = _single(self._rows.before(), known, prior, REMEMBERED)
         self._second = _single(self._first.posterior, means, prior, PROFILE)
         deviations = [TOTAL_FLOOR, *(max(o.deviation, TOTAL_FLOOR) for o in observations)]
+        rows = [self._rows.row(s, self._rows.counted(landscape.counts(s))) for s in states]
         exact = Summed(
             self._second.posterior,
-            np.array([self._rows.row(state, landscape.counts(state)).counts for state in states]),
+            np.array([row.counts for row in rows]),
             np.array([float_latency, *(o.ratio for o in observations)]),
             np.diag(np.square(deviations)),
         )
@@ -118,12 +119,23 @@ class LatencyModel:
         """By how much the latency of ``state`` is expected to be off the sum of its layers."""
         return self._third.error(self.misfit.with_(state))
 
-    def predict(self, state: State, counts: Mapping[int, int] | None = None) -> tuple[float, float]:
-        """Expected latency of ``state`` and its standard deviation, of the float model's.
+    def predict(self, state: State) -> tuple[float, float]:
+        """Expected latency of ``state`` and its standard deviation, of the float model's."""
+        return self._predict(state, self._rows.counted(self._landscape.counts(state)))
 
-        ``counts``: of its layers by signature number, where they are known.
-        """
-        row = self._rows.row(state, self._landscape.counts(state) if counts is None else counts)
+    def predict_changes(self, state: State, moves: Moves) -> list[tuple[float, float]]:
+        """The same of what each of ``moves`` makes of ``state``, by what it does to layers."""
+        counts, deltas = self._landscape.counts(state), self._landscape.deltas(state, moves)
+        before, predicted = self._rows.counted(counts), []
+        for move in moves.moves:
+            delta = deltas.get(move, {})
+            changed = {n: counts.get(n, 0) + change for n, change in delta.items()}
+            after = self._rows.counted(changed, before)
+            predicted.append(self._predict(apply(state, [move]), after))
+        return predicted
+
+    def _predict(self, state: State, layers: _Counted) -> tuple[float, float]:
+        row = self._rows.row(state, layers)
         likeness = self.misfit.with_(state)
         mean = row.constant + float(row.counts @ self._third.mean) + self._third.error(likeness)
         deviation = self._third.deviation(row.counts, likeness, self.misfit.level**2)
@@ -137,6 +149,17 @@ def _single(
     index, values = np.array([*shares], dtype=int), np.array([*shares.values()])
     scale = prior[index]
     return Measured(before, index, values / scale, (relative * values + PROFILE_FLOOR) / scale)
+
+
+class _Counted(NamedTuple):
+    """The layers of a state.
+
+    ``observed``: prior costs by unknown, of those whose signature is one. ``others``: how many
+    there are of each other signature, by number.
+    """
+
+    observed: np.ndarray
+    others: Mapping[int, int]
 
 
 class _Row(NamedTuple):
@@ -202,19 +225,25 @@ class _Rows:
         )
         return np.concatenate([1 + causes[0] + kinds + deviations, causes, corrections])
 
-    def row(self, state: State, layers: Mapping[int, int]) -> _Row:
-        """How the latency of ``state``, which has ``layers``, hangs on the unknowns."""
-        counts = np.zeros(self.corrections.end)
-        constant, variance = 0.0, 0.0
-        signatures = self._landscape.layers.signatures
-        unknown: list[tuple[Signature, int]] = []
+    def counted(self, layers: Mapping[int, int], before: _Counted | None = None) -> _Counted:
+        """``layers`` by signature number; those of ``before``, where it is given, but for these."""
+        observed = np.zeros(self.corrections.end) if before is None else before.observed.copy()
+        others = {} if before is None else dict(before.others)
         for number, count in layers.items():
             if number in self.index:
-                counts[self.index[number]] = count * self.prior[self.index[number]]
+                observed[self.index[number]] = count * self.prior[self.index[number]]
             else:
-                unknown.append((signatures[number], count))
+                others[number] = count
+        return _Counted(observed, others)
+
+    def row(self, state: State, layers: _Counted) -> _Row:
+        """How the latency of ``state``, which has ``layers``, hangs on the unknowns."""
+        counts = layers.observed.copy()
+        constant, variance = 0.0, 0.0
+        signatures = self._landscape.layers.signatures
+        others = [(signatures[number], count) for number, count in layers.others.items() if count]
         # In an order that does not hang on when which signature was met: sums are rounded.
-        for signature, count in sorted(unknown, key=lambda item: item[0].id):
+        for signature, count in sorted(others, key=lambda item: item[0].id):
             cost = count * self.cost_of(signature)
             constant += cost
             counts[self.common] += cost

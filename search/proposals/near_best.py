@@ -79,11 +79,7 @@ def _predicted(
 ) -> dict[Move, tuple[float, float]]:
     """Expected latency and its standard deviation by change of ``state``."""
     moves = landscape.moves(changes)
-    counts = landscape.counts_after(state, moves)
-    return {
-        move: latency.predict(apply(state, [move]), after)
-        for move, after in zip(moves.moves, counts, strict=True)
-    }
+    return dict(zip(moves.moves, latency.predict_changes(state, moves), strict=True))
 
 
 def expected_gain(gain: float, deviation: float) -> float:

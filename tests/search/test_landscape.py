@@ -79,16 +79,6 @@ def test_changes_predicted_together_are_those_predicted_one_by_one(state: tuple[
     check_changes(BOTH, state)
 
 
-@settings(deadline=None)
-@given(states())
-def test_counts_after_changes_are_those_of_the_changed_states(state: tuple[int, ...]):
-    pairs = itertools.combinations(BOTH.group_moves.moves[::3], 2)
-    both = [(*a, *b) for a, b in pairs if not {s for s, _ in a} & {s for s, _ in b}]
-    moves = BOTH.moves([*BOTH.all_moves.moves, *both])
-    for move, counts in zip(moves.moves, BOTH.counts_after(state, moves), strict=True):
-        assert counts == BOTH.predict(apply(state, [move])).counts()
-
-
 def test_values_do_not_hang_on_the_order_in_which_layers_were_met():
     found = []
     for order in (1, -1):

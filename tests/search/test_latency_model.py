@@ -1,5 +1,6 @@
 """What measured candidates tell of the costs of layers. Latencies are sums of hidden costs."""
 
+import itertools
 from collections.abc import Iterable
 from random import Random
 
@@ -8,6 +9,7 @@ import pytest
 
 from placer.search.landscape.landscape import Landscape, State, apply
 from placer.search.landscape.layer_signatures import Signature
+from placer.search.landscape.moves import sites_of
 from placer.search.models.latency_model import LatencyModel, Observation
 from tests.search.test_landscape import BRANCHES, landscape
 
@@ -106,6 +108,17 @@ def test_deviations_shrink_with_measurements():
     before, after = (LatencyModel(LAND, seen, {}) for seen in ([], [total(DEFAULTS)]))
     assert after.predict(DEFAULTS)[1] <= 1e-3 < before.predict(DEFAULTS)[1]
     assert after.predict(similar)[1] < before.predict(similar)[1]
+
+
+def test_changes_are_predicted_as_the_states_they_lead_to():
+    """Bit by bit, also where they lead to layers that no measured candidate has."""
+    model = LatencyModel(LAND, [profiled(DEFAULTS)], {})
+    pairs = itertools.combinations(LAND.group_moves.moves[::3], 2)
+    both = [(*a, *b) for a, b in pairs if not sites_of(a) & sites_of(b)]
+    moves = LAND.moves([*LAND.all_moves.moves, *both])
+    for state in (DEFAULTS, *random_states(2, seed=0)):
+        after = [model.predict(apply(state, [move])) for move in moves.moves]
+        assert model.predict_changes(state, moves) == after
 
 
 def test_an_uncertain_measurement_teaches_less():
