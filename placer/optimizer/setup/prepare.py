@@ -110,6 +110,7 @@ def prepare(
         model=model,
         pack=pack,
         engine=engine,
+        matches=found.matches,
         sites=found.sites,
         space=space,
         gates=gates,
@@ -166,6 +167,7 @@ def _model_for(request: Request, engine: Engine, pack: Pack, warn: Callable[[str
 class _Decisions:
     """What is to be decided on a model; ``inputs``: what latency is measured on."""
 
+    matches: Matches
     sites: tuple[Site, ...]
     space: Space
     pins: Pins
@@ -203,7 +205,7 @@ def _decisions(
     pins = pins_of(request, sites, model, pack)
     if note:
         warn(note)
-    return _Decisions(sites, replace(space, per_tensor=pins.per_tensor), pins, ran.inputs)
+    return _Decisions(matches, sites, replace(space, per_tensor=pins.per_tensor), pins, ran.inputs)
 
 
 def _without_recovery(request: Request, model: Model, warn: Callable[[str], None]) -> Request:

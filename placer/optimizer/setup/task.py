@@ -21,6 +21,7 @@ from placer.optimizer.time_limit import UNLIMITED, TimeLimit
 from placer.qdq.bases import parse_base
 from placer.quantization import EMPTY, Placement
 from placer.quantization.overrides import Pins
+from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.sites import Site
 from placer.search.samplers import Proposal
@@ -38,8 +39,9 @@ class Task:
     recovered float model's outputs against the file's, None if ONNX Runtime does not run that.
     ``bases``: the base precisions that the search decides between, that of the float model first;
     none if there is nothing to decide. ``schemes``: those that ``scheme`` auto stands for, that of
-    the trials first. ``inputs``: the sample that latency is measured on,
-    ``ExecutionPaths`` where samples take different branches of an If. ``limit``: of the run's time.
+    the trials first. ``matches``: of rules in the model's graph. ``inputs``: the sample that
+    latency is measured on, ``ExecutionPaths`` where samples take different branches of an If.
+    ``limit``: of the run's time.
     """
 
     request: Request
@@ -47,6 +49,7 @@ class Task:
     model: Model
     pack: Pack
     engine: Engine
+    matches: Matches
     sites: tuple[Site, ...]
     space: Space
     gates: tuple[Gate, ...]

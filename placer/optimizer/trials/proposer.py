@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from placer.accuracy.gates import Gate
+from placer.common.collector import without_collection
 from placer.engines.abilities import target_of
 from placer.optimizer.options.request import Base
 from placer.optimizer.setup.task import Task
@@ -46,11 +47,13 @@ def predictor_of(
     ``ranges``: what candidates are quantized with; see ``make_predictor``.
     """
     base_type = "float" if task.engine.remainder == "kept" else base or task.base
+    target = target_of(task.engine)
     return make_predictor(
-        task.model.graph, task.pack, target_of(task.engine), base_type, ranges=ranges
+        task.model.graph, task.pack, target, base_type, task.matches, ranges=ranges
     )
 
 
+@without_collection()
 def make_landscapes(task: Task) -> dict[Base, Landscape]:
     """What the search predicts layers with, by base precision, that of the float model first."""
     graph = task.model.graph
