@@ -42,6 +42,11 @@ class Group:
     default: str
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the sites."""
+        return tuple(site.name for site in self.sites)
+
+    @cached_property
     def offered(self) -> tuple[str, ...]:
         """The layouts that may be proposed: all but those that the user bars."""
         return tuple(name for name in self.layouts if name not in self.sites[0].barred)
@@ -118,7 +123,7 @@ class Space:
                 for site in group.sites:
                     layout_of[site.name] = choices.get(site_key(site), group.default)
             else:
-                layout_of.update((site.name, layout) for site in group.sites)
+                layout_of.update(dict.fromkeys(group.names, layout))
         return layout_of
 
     def choices(self, layouts: Mapping[str, str]) -> dict[str, str]:

@@ -30,10 +30,11 @@ def attribute(layers: PredictedLayers, actual: Plan, model: LayerModel) -> dict[
     if not times:
         return {}
     numbers = [model.number(predicted) for predicted in layers.layers]
+    cost_of = {number: assumed_cost(model.signatures[number].work) for number in set(numbers)}
     times_of: dict[int, list[float]] = defaultdict(list)
     for together in joined(layers.layers, actual):
-        costs = [assumed_cost(model.signatures[numbers[index]].work) for index in together]
-        time, cost = math.fsum(times[index] for index in together), math.fsum(costs)
+        costs = [cost_of[numbers[index]] for index in together]
+        time, cost = math.fsum([times[index] for index in together]), math.fsum(costs)
         for index, cost_of_one in zip(together, costs, strict=True):
             times_of[numbers[index]].append(time * cost_of_one / cost)
     return {number: sum(times) / len(times) for number, times in times_of.items()}

@@ -78,30 +78,46 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Summed:
-    """``prior`` conditioned on ``values = counts @ unknowns + errors``.
-
-    ``counts``: shape (m, n). ``values``: shape (m,). ``errors``: covariance of the errors, shape
-    (m, m).
-    """
+class Sums:
+    """``counts @ unknowns`` before anything of them is measured; ``counts`` has shape (m, n)."""
 
     prior: Gaussian
     counts: np.ndarray
+
+    @cached_property
+    def cross(self) -> np.ndarray:
+        """Covariance with the unknowns, shape (n, m)."""
+        return self.prior.cross(self.counts)
+
+    @cached_property
+    def among(self) -> np.ndarray:
+        """Covariance with each other, shape (m, m)."""
+        return np.asarray(self.counts @ self.cross)
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """Unknowns conditioned on ``values = sums + errors``.
+
+    ``values``: shape (m,). ``errors``: covariance of the errors, shape (m, m).
+    """
+
+    sums: Sums
     values: np.ndarray
     errors: np.ndarray
 
     @cached_property
     def mean(self) -> np.ndarray:
         """Expected unknowns, shape (n,)."""
-        return self.corrected(self.prior.mean)
+        return self.corrected(self.sums.prior.mean)
 
     def corrected(self, drawn: np.ndarray, errors: np.ndarray | float = 0.0) -> np.ndarray:
-        """What was drawn from ``prior``, corrected by what was measured.
+        """What was drawn from the prior, corrected by what was measured.
 
         ``errors``: those that were drawn with it, shape (m,).
         """
-        missing = self.values - self.counts @ drawn - errors
-        return np.asarray(drawn + self._cross @ np.linalg.solve(self._inner, missing))
+        missing = self.values - self.sums.counts @ drawn - errors
+        return np.asarray(drawn + self.sums.cross @ np.linalg.solve(self._inner, missing))
 
     def error(self, likeness: np.ndarray) -> float:
         """The expected error of another sum; ``likeness``: its covariance with the errors."""
@@ -115,25 +131,21 @@ class Summed:
         ``likeness``: covariance of its error with those of the measured sums, shape (m,).
         ``error``: variance of its error.
         """
-        before = counts @ self.prior.cross(counts[None])[:, 0] + error
-        known = counts @ self._cross + likeness
+        before = counts @ self.sums.prior.cross(counts[None])[:, 0] + error
+        known = counts @ self.sums.cross + likeness
         return float(np.sqrt(max(0.0, before - known @ np.linalg.solve(self._inner, known))))
 
     def log_evidence(self) -> float:
         """Log density of ``values``, up to a constant."""
-        missing = self.values - self.counts @ self.prior.mean
+        missing = self.values - self.sums.counts @ self.sums.prior.mean
         _, log_determinant = np.linalg.slogdet(self._inner)
         return -0.5 * float(missing @ self._weights + log_determinant)
 
     @cached_property
-    def _cross(self) -> np.ndarray:
-        return self.prior.cross(self.counts)
-
-    @cached_property
     def _inner(self) -> np.ndarray:
-        return np.asarray(self.counts @ self._cross + self.errors)
+        return np.asarray(self.sums.among + self.errors)
 
     @cached_property
     def _weights(self) -> np.ndarray:
-        missing = self.values - self.counts @ self.prior.mean
+        missing = self.values - self.sums.counts @ self.sums.prior.mean
         return np.asarray(np.linalg.solve(self._inner, missing))

@@ -22,7 +22,7 @@ from placer.prediction.times.work import Work
 from placer.rules.sites import rule_layout
 from placer.search.landscape.landscape import Landscape, Moves, Objective, State, apply
 from placer.search.landscape.layer_signatures import Signature
-from placer.search.models.bayesian_linear import Gaussian, Measured, Summed
+from placer.search.models.bayesian_linear import Gaussian, Measured, Summed, Sums
 from placer.search.models.misfit import Likeness, learn_misfit
 
 # The prior of a layer's time, up to a common factor: launch, 8-bit operations at twice the rate of
@@ -91,8 +91,7 @@ class LatencyModel:
         deviations = [TOTAL_FLOOR, *(max(o.deviation, TOTAL_FLOOR) for o in observations)]
         rows = [self._rows.row(s, self._rows.counted(landscape.counts(s))) for s in states]
         exact = Summed(
-            self._second.posterior,
-            np.array([row.counts for row in rows]),
+            Sums(self._second.posterior, np.array([row.counts for row in rows])),
             np.array([float_latency, *(o.ratio for o in observations)]),
             np.diag(np.square(deviations)),
         )

@@ -8,8 +8,8 @@ from typing import cast
 import numpy as np
 import pytest
 
-from placer.search.landscape.landscape import Objective, State, apply
-from placer.search.models.bayesian_linear import Gaussian, Summed
+from placer.search.landscape.landscape import Moves, Objective, State, apply
+from placer.search.models.bayesian_linear import Gaussian, Summed, Sums
 from placer.search.models.latency_model import LatencyModel
 from placer.search.models.misfit import NEIGHBOURS, Likeness, Misfit, learn_misfit
 from placer.search.proposals.further import on_descents
@@ -59,7 +59,7 @@ def sums(errors: np.ndarray) -> Summed:
     counts = np.random.default_rng(1).integers(0, 3, (len(errors), 2)).astype(float)
     prior = Gaussian(np.ones(2), np.zeros((2, 0)), np.full(2, 0.01))
     exact = np.diag(np.full(len(errors), 1e-6))
-    return Summed(prior, counts, counts @ np.array([1.1, 0.9]) + errors, exact)
+    return Summed(Sums(prior, counts), counts @ np.array([1.1, 0.9]) + errors, exact)
 
 
 def test_sums_of_costs_have_no_misfit():
@@ -154,9 +154,9 @@ class Told:
         extras = np.zeros((len(LONG.sites), max(len(names) for names in LONG.names)))
         return Objective(defaultdict(float), extras)
 
-    def predict(self, state: State, _: Mapping[int, int]) -> tuple[float, float]:
+    def predict_changes(self, state: State, moves: Moves) -> list[tuple[float, float]]:
         """See ``LatencyModel``."""
-        return self._told.get(state, 1.0), 0.0
+        return [(self._told.get(apply(state, [move]), 1.0), 0.0) for move in moves.moves]
 
 
 def is_any(_: State) -> bool:
