@@ -20,7 +20,7 @@ import numpy as np
 
 from placer.prediction.times.work import Work
 from placer.rules.sites import rule_layout
-from placer.search.landscape.landscape import Landscape, Moves, Objective, State, apply
+from placer.search.landscape.landscape import Landscape, Moves, Objective, State
 from placer.search.landscape.layer_signatures import Signature
 from placer.search.models.bayesian_linear import Gaussian, Measured, Summed, Sums
 from placer.search.models.misfit import Likeness, learn_misfit
@@ -89,7 +89,8 @@ class LatencyModel:
         self._first = _single(self._rows.before(), known, prior, REMEMBERED)
         self._second = _single(self._first.posterior, means, prior, PROFILE)
         deviations = [TOTAL_FLOOR, *(max(o.deviation, TOTAL_FLOOR) for o in observations)]
-        rows = [self._rows.row(s, self._rows.counted(landscape.counts(s))) for s in states]
+        counted = [self._rows.counted(landscape.counts(state)) for state in states]
+        rows = map(self._rows.row, map(_layouts, states), counted)
         exact = Summed(
             Sums(self._second.posterior, np.array([row.counts for row in rows])),
             np.array([float_latency, *(o.ratio for o in observations)]),
@@ -116,29 +117,35 @@ class LatencyModel:
 
     def error(self, state: State) -> float:
         """By how much the latency of ``state`` is expected to be off the sum of its layers."""
-        return self._third.error(self.misfit.with_(state))
+        return self._third.error(self.misfit.with_(_layouts(state)))
 
     def predict(self, state: State) -> tuple[float, float]:
         """Expected latency of ``state`` and its standard deviation, of the float model's."""
-        return self._predict(state, self._rows.counted(self._landscape.counts(state)))
+        return self._predict(_layouts(state), self._rows.counted(self._landscape.counts(state)))
 
     def predict_changes(self, state: State, moves: Moves) -> list[tuple[float, float]]:
         """The same of what each of ``moves`` makes of ``state``, by what it does to layers."""
         counts, deltas = self._landscape.counts(state), self._landscape.deltas(state, moves)
-        before, predicted = self._rows.counted(counts), []
+        before, own, predicted = self._rows.counted(counts), _layouts(state), []
         for move in moves.moves:
-            delta = deltas.get(move, {})
+            layouts, delta = own.copy(), deltas.get(move, {})
+            for site, layout in move:
+                layouts[site] = layout
             changed = {n: counts.get(n, 0) + change for n, change in delta.items()}
-            after = self._rows.counted(changed, before)
-            predicted.append(self._predict(apply(state, [move]), after))
+            predicted.append(self._predict(layouts, self._rows.counted(changed, before)))
         return predicted
 
-    def _predict(self, state: State, layers: _Counted) -> tuple[float, float]:
-        row = self._rows.row(state, layers)
-        likeness = self.misfit.with_(state)
+    def _predict(self, layouts: np.ndarray, layers: _Counted) -> tuple[float, float]:
+        """``layouts``: of each site."""
+        row = self._rows.row(layouts, layers)
+        likeness = self.misfit.with_(layouts)
         mean = row.constant + float(row.counts @ self._third.mean) + self._third.error(likeness)
         deviation = self._third.deviation(row.counts, likeness, self.misfit.level**2)
         return mean, float(np.hypot(deviation, row.deviation))
+
+
+def _layouts(state: State) -> np.ndarray:
+    return np.array(state, dtype=int)
 
 
 def _single(
@@ -235,8 +242,8 @@ class _Rows:
                 others[number] = count
         return _Counted(observed, others)
 
-    def row(self, state: State, layers: _Counted) -> _Row:
-        """How the latency of ``state``, which has ``layers``, hangs on the unknowns."""
+    def row(self, layouts: np.ndarray, layers: _Counted) -> _Row:
+        """How the latency of a state, the ``layouts`` of sites, hangs on the unknowns."""
         counts = layers.observed.copy()
         constant, variance = 0.0, 0.0
         signatures = self._landscape.layers.signatures
@@ -251,7 +258,7 @@ class _Rows:
                 counts[self.kinds[signature.kind]] += cost
             else:
                 variance += (KIND * cost) ** 2
-        self.corrections.add(counts, state)
+        self.corrections.add(counts, layouts)
         return _Row(counts, constant, variance**0.5)
 
     def signature(self, number: int) -> Signature:
@@ -324,9 +331,9 @@ class _Corrections:
         self.deviations = np.array(deviations)
         self.end = start + len(deviations)
 
-    def add(self, row: np.ndarray, state: State) -> None:
+    def add(self, row: np.ndarray, layouts: np.ndarray) -> None:
         """Add to ``row`` the share of each group's sites that has the layout."""
-        columns = self._columns[np.arange(len(state)), np.array(state, dtype=int)]
+        columns = self._columns[np.arange(len(layouts)), layouts]
         has = columns >= 0
         row += np.bincount(columns[has], 1 / self._members[has], self.end)
 

@@ -51,9 +51,8 @@ class Likeness:
             self._among[reach] = np.array([self.to(state, reach) for state in self._states])
         return self._among[reach]
 
-    def to(self, state: State | np.ndarray, reach: float) -> np.ndarray:
-        """Of ``state`` to each of the measured ones, shape (m,)."""
-        layouts = np.array(state)
+    def to(self, layouts: np.ndarray, reach: float) -> np.ndarray:
+        """Of a state, the ``layouts`` of sites, to each of the measured ones, shape (m,)."""
         if reach == NEIGHBOURS:
             same = self._beside == self._layouts_beside(layouts[None])
             return np.asarray(np.count_nonzero(same, axis=1) / len(self._first))
@@ -83,9 +82,11 @@ class Misfit:
         """Covariance of the errors of the measured placements, shape (m, m)."""
         return self.level**2 * self.likeness.among(self.reach)
 
-    def with_(self, state: State) -> np.ndarray:
-        """Covariance of the error of ``state`` with those of the measured ones, shape (m,)."""
-        return self.level**2 * self.likeness.to(state, self.reach)
+    def with_(self, layouts: np.ndarray) -> np.ndarray:
+        """Covariance of the error of a state, the ``layouts`` of sites, with those of the measured
+        ones, shape (m,).
+        """
+        return self.level**2 * self.likeness.to(layouts, self.reach)
 
     def draw(self, seed: Sequence[int]) -> np.ndarray | float:
         """Errors of the measured placements as they may be before any is measured."""

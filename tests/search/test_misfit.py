@@ -81,7 +81,7 @@ def test_a_group_of_several_sites_counts_once():
         for site, number in enumerate(FLOATS)
     )
     likeness = Likeness(LAND, [FLOATS, other])
-    np.testing.assert_allclose(likeness.to(FLOATS, 2.0), [1, np.exp(-1 / 2)])
+    np.testing.assert_allclose(likeness.to(np.array(FLOATS), 2.0), [1, np.exp(-1 / 2)])
 
 
 def test_neighbours_are_alike_wherever_else_placements_differ():
@@ -94,7 +94,7 @@ def test_neighbours_are_alike_wherever_else_placements_differ():
     )
     likeness = Likeness(LAND, [FLOATS, other])
     expected = [1, 1 - beside / len(pairs)]
-    np.testing.assert_allclose(likeness.to(FLOATS, NEIGHBOURS), expected)
+    np.testing.assert_allclose(likeness.to(np.array(FLOATS), NEIGHBOURS), expected)
 
 
 @pytest.mark.parametrize("reach", [6.0, NEIGHBOURS])
