@@ -180,13 +180,13 @@ class _Rows:
     """The unknowns: relative costs of the signatures that observed states have, then what all and
     what those of one kind have in common, then corrections.
 
-    ``observed``: the signatures by their ids. ``index``: their place by number. ``prior``: their
-    costs before any measurement.
+    ``signatures``: all, by number. ``observed``: those that are unknowns, by their ids. ``index``:
+    their place by number. ``prior``: their costs before any measurement.
     """
 
     def __init__(self, landscape: Landscape, states: Sequence[State], float_latency: float) -> None:
         self._landscape = landscape
-        signatures = landscape.layers.signatures
+        self.signatures = signatures = landscape.layers.signatures
         counts = [landscape.counts(state) for state in states]
         numbers = sorted({n for count in counts for n in count}, key=lambda n: signatures[n].id)
         self.observed = tuple(signatures[n] for n in numbers)
@@ -246,8 +246,7 @@ class _Rows:
         """How the latency of a state, the ``layouts`` of sites, hangs on the unknowns."""
         counts = layers.observed.copy()
         constant, variance = 0.0, 0.0
-        signatures = self._landscape.layers.signatures
-        others = [(signatures[number], count) for number, count in layers.others.items() if count]
+        others = [(self.signatures[number], count) for number, count in layers.others.items()]
         # In an order that does not hang on when which signature was met: sums are rounded.
         for signature, count in sorted(others, key=lambda item: item[0].id):
             cost = count * self.cost_of(signature)
@@ -261,14 +260,10 @@ class _Rows:
         self.corrections.add(counts, layouts)
         return _Row(counts, constant, variance**0.5)
 
-    def signature(self, number: int) -> Signature:
-        """The signature of a number."""
-        return self._landscape.layers.signatures[number]
-
     def _float_costs(self) -> dict[str, float]:
         """The prior cost of each node in the float model."""
         return {
-            node: self.cost_of(self.signature(number)) / len(nodes)
+            node: self.cost_of(self.signatures[number]) / len(nodes)
             for number, nodes in self._landscape.float_layers
             for node in nodes
         }
@@ -290,7 +285,7 @@ class _Costs(dict[int, float]):
         self._remembered, self._seed = remembered, seed
 
     def __missing__(self, number: int) -> float:
-        signature = self._rows.signature(number)
+        signature = self._rows.signatures[number]
         kind = self._rows.kinds.get(signature.kind)
         relative = 1 + self._unknowns[self._rows.common] + OWN * self._normal(signature.id)
         relative += KIND * self._normal(signature.kind) if kind is None else self._unknowns[kind]
