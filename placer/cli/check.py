@@ -61,7 +61,7 @@ def check_command(
         if report.placed_for is not None:
             typer.echo(_placed_for(model, report.placed_for))
         if report.findings:
-            _print_findings(report.findings)
+            _print_findings(report.findings, report.not_imported)
         elif static:
             typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
         if report.build is not None:
@@ -79,7 +79,7 @@ def _placed_for(model: Path, engine: str) -> str:
     )
 
 
-def _print_findings(findings: Sequence[Finding]) -> None:
+def _print_findings(findings: Sequence[Finding], not_imported: str | None) -> None:
     """A line for each fix, with the first node that needs it: what is refused comes first."""
     console = Console()
     by_fix: dict[tuple[str, str, str], list[Finding]] = {}
@@ -93,13 +93,19 @@ def _print_findings(findings: Sequence[Finding]) -> None:
         )
     if len(by_fix) < len(findings):
         console.print("--json lists every node")
-    left = [finding.node for finding in findings if not finding.imported]
-    if left:
-        others = f" and {len(left) - 1} more" if len(left) > 1 else ""
-        verdict = f"placer import, and placer optimize, refuse the file for '{left[0]}'{others}"
-    else:
-        verdict = "placer import, and placer optimize, make all these fixes"
+    verdict = f"placer import, and placer optimize, {_by_import(findings, not_imported)}"
     console.print(verdict, highlight=False, soft_wrap=True, markup=False)
+
+
+def _by_import(findings: Sequence[Finding], refusal: str | None) -> str:
+    left = list(dict.fromkeys(f.node for f in findings if not f.imported))
+    if refusal is not None:
+        return f"refuse the file: {with_flags(refusal)}"
+    if not left:
+        return "make all these fixes"
+    return (
+        f"leave '{left[0]}'{f' and {len(left) - 1} more' if len(left) > 1 else ''} as in the file"
+    )
 
 
 def _print(report: BuildReport, plan: Plan | None) -> None:

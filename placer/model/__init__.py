@@ -7,6 +7,7 @@ from placer.model.load import (
     load_as_is,
     load_model,
     load_quantized,
+    load_unquantized,
     model_fingerprint,
     quantizes_at_run_time,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "load_as_is",
     "load_model",
     "load_quantized",
+    "load_unquantized",
     "model_fingerprint",
     "quantizes_at_run_time",
     "save_model",

@@ -32,6 +32,13 @@ def name_plugins(proto: ModelProto) -> None:
         proto.opset_import.append(onnx.helper.make_opsetid(_PLUGINS, 1))
 
 
+def is_plugin(node: NodeProto) -> bool:
+    """Whether neither ONNX nor ONNX Runtime has the operator of ``node``: only a plugin may."""
+    if node.domain in _STANDARD:
+        return not onnx.defs.has(node.op_type)
+    return node.domain not in _KNOWN_DOMAINS
+
+
 def check_float_model(proto: ModelProto, path: Path, plugins: bool) -> None:
     """Raise InputError unless ``proto``, read from ``path``, is a valid float model.
 

@@ -280,6 +280,21 @@ def load_quantized(path: Path) -> ModelProto:
     return proto
 
 
+def load_unquantized(path: Path) -> tuple[ModelProto, Path]:
+    """The float model that ``load_model`` makes of a file, and the folder of its external data.
+
+    Needs no shapes. Raises InputError as ``load_model``.
+    """
+    proto, tensors, base_dir = _read(path)
+    check_tensors(tensors, base_dir, path)
+    imported = _taken_apart(proto, base_dir, path, (), None)
+    proto = proto if imported is None else imported.proto
+    tidy(proto)
+    set_apart(proto)
+    check_float_model(proto, path, plugins=False)
+    return normalize(proto, base_dir, path).proto, base_dir
+
+
 def load_as_is(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
     """Read any ONNX model to run it, unchanged; ``shapes`` fixes dynamic inputs.
 

@@ -19,6 +19,7 @@ from tests.model.imported import (
     nodes_of,
     notes_of,
 )
+from tests.model.test_normalize import outputs
 
 # Constants.
 
@@ -151,3 +152,44 @@ def test_float32_weights_behind_a_pair_of_half_precision_are_float16(tmp_path: P
     assert model.array(conv.inputs[1]).dtype == np.float16
     np.testing.assert_array_equal(model.array(conv.inputs[1]), weight.astype(np.float16))
     assert [float(w.scale) for w in model.imported.weights.values()][-1] == 0.25
+
+
+def test_rows_of_a_quantized_table_are_rows_of_a_float_one(save: Save):
+    """Embeddings of ONNX Runtime's dynamic quantization: integers are taken, then dequantized."""
+    path = save(
+        """
+        <ir_version: 8, opset_import: ["": 17]>
+        g (int64[3] ids) => (float[3,2] y)
+        <int8[4,2] table = {-128, 1, 2, 3, 4, 5, 6, 127}, float s = {0.5}, int8 z = {1}> {
+          [pick] q = Gather(table, ids)
+          [dq] d = DequantizeLinear(q, s, z)
+          [act] y = Relu(d)
+        }"""
+    )
+    model = load_model(path)
+    assert [node.op for node in model.graph.nodes] == ["Gather", "Relu"]
+    assert edges_of(model) == {"d -> act[0]"}
+    ids = np.array([0, 3, 2])
+    (expected,), (found,) = outputs(onnx.load(path), ids=ids), outputs(model.proto, ids=ids)
+    assert np.array_equal(expected, found)
+
+
+def test_an_output_is_declared_as_what_it_is(save: Save):
+    """Scales of half precision make DequantizeLinear write it (Model-Optimizer issue 118)."""
+    path = save(
+        """
+        <ir_version: 9, opset_import: ["": 19]>
+        g (float16[1,4] x) => (float16[1,4] y)
+        <float16 s = {1}, int8 z = {0}> {
+          q = QuantizeLinear(x, s, z)
+          d = DequantizeLinear(q, s, z)
+          [act] y = Relu(d)
+        }"""
+    )
+    proto = onnx.load(path)
+    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    onnx.save(proto, path)
+    model = load_model(path)
+    assert notes_of(model) == ("output 'y' is float16, not float32 as the file declares",)
+    (found,) = outputs(model.proto, x=np.full((1, 4), 2, np.float16))
+    assert found.dtype == np.float16

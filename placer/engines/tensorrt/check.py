@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError
 from placer.graph.edit import all_tensors
 from placer.graph.external_data import data_folder
-from placer.model import load_quantized
+from placer.model import load_quantized, load_unquantized
 from placer.model.named_dimensions import with_named_dimensions
 from placer.model.quantized import Finding, check_pairs, is_quantized
 from placer.plan import Plan
@@ -35,11 +35,13 @@ class CheckReport:
 
     ``build``: None where only the pairs were looked at. ``placed_for``: the engine that placer
     placed the pairs for, where that is another one; None also if placer did not write the file.
+    ``not_imported``: why ``placer import`` refuses the file, where findings ask for it.
     """
 
     findings: tuple[Finding, ...]
     build: BuildReport | None
     placed_for: str | None = None
+    not_imported: str | None = None
 
     @property
     def refusal(self) -> str | None:
@@ -80,6 +82,7 @@ class CheckReport:
         """For ``json.dumps``; the engine itself is left out."""
         pairs = {
             "placed_for": self.placed_for,
+            "not_imported": self.not_imported,
             "pairs": [asdict(finding) for finding in self.findings],
         }
         return pairs if self.build is None else {**_document(self.build), **pairs}
@@ -102,12 +105,13 @@ def check(
     path = Path(model)
     architecture = architecture_of(gpu)
     proto = load_quantized(path)
-    placed_for, findings = _placed_for(proto), _findings(proto, path)
-    if static:
-        return CheckReport(findings, None, placed_for)
-    ranges = with_named_dimensions(path, given_ranges(shapes))
-    report = check_file(import_builder(), path, architecture, ranges)
-    return CheckReport(findings, report, placed_for)
+    placed_for = _placed_for(proto)
+    findings, not_imported = _imported(_findings(proto, path), path)
+    report = None
+    if not static:
+        ranges = with_named_dimensions(path, given_ranges(shapes))
+        report = check_file(import_builder(), path, architecture, ranges)
+    return CheckReport(findings, report, placed_for, not_imported)
 
 
 def _placed_for(proto: ModelProto) -> str | None:
@@ -124,6 +128,18 @@ def _placed_for(proto: ModelProto) -> str | None:
 def _findings(proto: ModelProto, model: Path) -> tuple[Finding, ...]:
     folder = data_folder(all_tensors(proto.graph), model)
     return check_pairs(proto, folder, model)
+
+
+def _imported(findings: tuple[Finding, ...], model: Path) -> tuple[tuple[Finding, ...], str | None]:
+    """``findings`` with what import leaves, and why it refuses ``model``: seen by importing it."""
+    if not findings:
+        return findings, None
+    try:
+        taken = load_unquantized(model)
+    except InputError as error:
+        return tuple(replace(finding, imported=False) for finding in findings), str(error)
+    left = {finding.node for finding in check_pairs(*taken, model)}
+    return tuple(replace(f, imported=f.node not in left) for f in findings), None
 
 
 def _document(report: BuildReport) -> dict[str, object]:

@@ -10,12 +10,12 @@ from placer.model.quantized.constants import constant_info, dequantize_constant
 from placer.model.quantized.dynamic import Bias, Factor, Product
 from placer.model.quantized.operators import input_at
 from placer.model.quantized.qoperator import Operand
-from placer.model.quantized.quantized_tensors import BYTES, Quantized
+from placer.model.quantized.quantized_tensors import Quantized
 from placer.model.quantized.scales import limits_of
 from placer.model.quantized.state import ImportState
+from placer.model.quantized.tables import rows_of_table, table_behind
 
 _RESHAPES = ("Reshape", "Unsqueeze", "Squeeze")
-_TAKES = (*_RESHAPES, "Gather", "Flatten", "Transpose")  # Of a table's rows.
 _ROUNDS = ("Floor", "Round", "Cast")
 
 
@@ -140,31 +140,13 @@ def _moved_constant(state: ImportState, product: NodeProto) -> Quantized | None:
     is. The scale of the table is the one that this quantizer names like it, else 1: what is
     multiplied in behind the product then is the weight's.
     """
-    draft, moves, tensor = state.draft, [], product.input[0]
-    while tensor in draft.writer and draft.writer[tensor].op_type in _TAKES:
-        moves.append(draft.writer[tensor])
-        tensor = moves[-1].input[0]
-    table = draft.constants.get(tensor)
-    if table is None or table.data_type not in BYTES:
+    draft, tensor = state.draft, product.input[0]
+    table = table_behind(state, tensor)
+    if table is None:
         return None
-    named = f"{tensor.removesuffix('_quantized')}_scale"
+    named = f"{table.removesuffix('_quantized')}_scale"
     scale = draft.array(named) if named in draft.constants else np.ones((), np.float32)
-    operand = Operand(tensor, "", input_at(product, 2), 0)
-    if scale.size != 1 or draft.array_or_zero(operand.zero_point).size != 1:
-        return None
-    made = dequantize_constant(state, product, operand, scale.reshape(()))
-    for move in reversed(moves):
-        copy = NodeProto.FromString(move.SerializeToString())
-        copy.name = draft.node_names.unused(f"{move.name}/float")
-        copy.input[0], made = made, state.name_of_float(move.output[0])
-        copy.output[0] = made
-        draft.append(copy)
-    zero_point = draft.array_or_zero(operand.zero_point)
-    limits = limits_of(table.data_type)
-    info = Quantized(made, scale, zero_point, 0, *limits, table.data_type)
-    state.records.add_activation(info)
-    state.quantized[product.input[0]] = info  # For other products of the same rows.
-    return info
+    return rows_of_table(state, product, tensor, scale, input_at(product, 2))
 
 
 def _integer_weight(state: ImportState, product: NodeProto, scale: np.ndarray) -> Quantized:

@@ -17,6 +17,7 @@ from placer.model.quantized.qoperator import Operand
 from placer.model.quantized.quantized_tensors import INTEGERS, Quantized
 from placer.model.quantized.scales import limits_of
 from placer.model.quantized.state import ImportState
+from placer.model.quantized.tables import rows_of_table, table_behind
 
 
 def visit_quantize_linear(state: ImportState, node: NodeProto) -> None:
@@ -92,8 +93,18 @@ def visit_dequantize_linear(state: ImportState, node: NodeProto) -> None:
         axis, block = integer(node, "axis", 1), integer(node, "block_size", 0)
         operand = Operand(source, node.input[1], input_at(node, 2), axis)
         state.stand_for(target, constant_operand(state, node, operand, target, block))
+    elif (rows := _rows(state, node)) is not None:
+        state.stand_for(target, rows)
     else:
         expand_dequantize(state, node)
+
+
+def _rows(state: ImportState, node: NodeProto) -> Quantized | None:
+    """Rows of a quantized table that ``node`` dequantizes, all by one scale."""
+    if node.input[1] not in state.draft.constants or table_behind(state, node.input[0]) is None:
+        return None
+    scale = state.draft.array(node.input[1])
+    return rows_of_table(state, node, node.input[0], scale, input_at(node, 2))
 
 
 def _is_undone_by(state: ImportState, info: Quantized, node: NodeProto) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import onnx
+import onnx.shape_inference
 from onnx import ModelProto, NodeProto
 
 from placer.errors import InputError
-from placer.graph.edit import every_node, subgraphs, without_initializers
+from placer.graph.edit import every_node, subgraphs, without_initializers, without_large_tensors
 from placer.graph.flat import flatten, nest
 from placer.graph.scopes import Scopes
 from placer.model.constant_folding import fold_constants
@@ -17,6 +19,8 @@ from placer.model.normalize import infer_values, inline_functions, tidy_quantize
 from placer.model.quantized.dequantizer import dequantize_graph
 from placer.model.quantized.imported import Imported
 from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
+from placer.model.quantized.quantized_tensors import FLOATS
+from placer.model.quantized.scales import type_name
 from placer.model.quantized.state import ImportState
 
 _OPERATORS = re.compile(
@@ -64,6 +68,7 @@ def take_apart(
     made = {name: scopes[origin] for name, origin in state.origins.items() if origin in scopes}
     nest(floats.graph, made, emptied=bool(scopes))
     records = state.records
+    records.notes.extend(_declare_outputs(floats))
     return Imported(
         proto=floats,
         source=", ".join(records.seen),
@@ -72,6 +77,30 @@ def take_apart(
         placement=state.draft.placement,
         notes=tuple(dict.fromkeys(records.notes)),
     )
+
+
+def _declare_outputs(proto: ModelProto) -> Iterator[str]:
+    """Give graph outputs the type that they have, with a note, where another is declared.
+
+    Scales of half precision make DequantizeLinear write it, which tools overlook that write them.
+    """
+    bare = without_large_tensors(proto)
+    for value in bare.graph.output:
+        value.type.Clear()
+    for value, inferred in zip(proto.graph.output, _inferred_outputs(bare), strict=True):
+        declared = value.type.tensor_type.elem_type
+        if inferred in FLOATS and declared not in (0, inferred):
+            value.type.tensor_type.elem_type = inferred
+            told = f"is {type_name(inferred)}, not {type_name(declared)} as the file declares"
+            yield f"output '{value.name}' {told}"
+
+
+def _inferred_outputs(proto: ModelProto) -> list[int]:
+    try:
+        proto = onnx.shape_inference.infer_shapes(proto)
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+        return [0] * len(proto.graph.output)  # The checks to come tell why.
+    return [int(value.type.tensor_type.elem_type) for value in proto.graph.output]
 
 
 def _quantizes_in_bodies(proto: ModelProto) -> bool:

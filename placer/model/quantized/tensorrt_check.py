@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import read_tensor
 from placer.graph.weights import WEIGHTED_OPS, channel_axis
+from placer.model.check_operators import is_plugin
 from placer.model.constant_folding import fold_constants
 from placer.model.early_axes import FIRST_WITH_AXIS
 from placer.model.normalize import infer_values, tidy_quantized
@@ -37,6 +38,14 @@ _INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8})
 # What Q reads and its scale, which the builder takes for INT8 and not for FP8.
 _MIXED = {(TensorProto.FLOAT, half) for half in (TensorProto.FLOAT16, TensorProto.BFLOAT16)}
 _SMALL_TYPES = frozenset({TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1})
+# The opset from which QuantizeLinear and DequantizeLinear have a type.
+_FIRST_OPSETS: Mapping[int, int] = {
+    TensorProto.FLOAT8E4M3FN: 19,
+    TensorProto.INT4: 21,
+    TensorProto.UINT4: 21,
+    TensorProto.FLOAT4E2M1: 23,
+}
+_FIRST_WITH_BLOCKS = 21
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Finding:
     ``verdict``: ``refused``: no engine is built; ``altered``: an engine is built that computes
     something else; ``undocumented``: TensorRT's documentation rules it out, the builder seen does
     not refuse it; ``float``: no pair, so that an engine computes it in float. ``fix``: what to do.
-    ``imported``: whether ``take_apart`` does it.
+    ``imported``: whether ``placer import`` does it.
     """
 
     node: str
@@ -87,7 +96,7 @@ class _Check:
         self, proto: ModelProto, base_dir: Path, types: Mapping[str, int] | None = None
     ) -> None:
         self._nodes = list(proto.graph.node)
-        self._is_early = standard_opset(proto) < FIRST_WITH_AXIS
+        self._opset = standard_opset(proto)
         self._base_dir = base_dir
         self._constants: Mapping[str, TensorProto] = {t.name: t for t in proto.graph.initializer}
         self._inputs = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input}
@@ -122,13 +131,12 @@ class _Check:
         else:
             yield from self._check_between(node)
 
-    def _finding(
-        self, node: NodeProto, verdict: Verdict, reason: str, fix: str, *, imported: bool = True
-    ) -> Finding:
-        return Finding(node.name, node.op_type, node.input[0], verdict, reason, fix, imported)
+    def _finding(self, node: NodeProto, verdict: Verdict, reason: str, fix: str) -> Finding:
+        return Finding(node.name, node.op_type, node.input[0], verdict, reason, fix)
 
     def _check_half(self, node: NodeProto) -> Iterator[Finding]:
         yield from self._check_scale(node)
+        yield from self._check_opset(node)
         zero_point = self._array(node.input[2]) if len(node.input) > 2 else None
         if node.op_type in DEQUANTIZE:
             yield from self._check_source(node)
@@ -156,9 +164,8 @@ class _Check:
             fix = "calibrate again with other data"
             if self._is_constant(node.input[0]):
                 fix = f"give {_channels_without_scale(scale)} any positive scale"
-            known = bool(np.isfinite(scale.astype(np.float32)).all())
-            yield self._finding(node, "refused", reason, fix, imported=known)
-        if scale.size > 1 and self._is_early and not node.domain:
+            yield self._finding(node, "refused", reason, fix)
+        if scale.size > 1 and self._opset < FIRST_WITH_AXIS and not node.domain:
             reason = f"it has {scale.size} scales, which ONNX has from opset {FIRST_WITH_AXIS} on"
             fix = f"export the model with opset {FIRST_WITH_AXIS} or later"
             yield self._finding(node, "undocumented", reason, fix)
@@ -167,6 +174,19 @@ class _Check:
         if scale.size > 1 and not self._is_constant(node.input[0]):
             reason = f"it has {scale.size} scales, TensorRT documents that of constants only"
             fix = "give activations one scale"
+            yield self._finding(node, "undocumented", reason, fix)
+
+    def _check_opset(self, node: NodeProto) -> Iterator[Finding]:
+        """Types and blocks that ONNX had not yet: ONNX Runtime refuses such a file."""
+        if node.domain:
+            return
+        dtype = self._quantized_type(node)
+        what, first = type_name(dtype), _FIRST_OPSETS.get(dtype, 0)
+        if integer(node, "block_size", 0) and first < _FIRST_WITH_BLOCKS:
+            what, first = "scales of blocks", _FIRST_WITH_BLOCKS
+        if self._opset < first:
+            reason = f"it has {what}, which ONNX has from opset {first} on"
+            fix = f"export the model with opset {first} or later"
             yield self._finding(node, "undocumented", reason, fix)
 
     def _check_scale_type(self, node: NodeProto) -> Iterator[Finding]:
@@ -191,9 +211,8 @@ class _Check:
             fits = channels is not None and count_of_scales == constant.dims[channels]
             fix = f"set its attribute axis to {channels}" if fits else "export it again"
             reason = f"it has {count_of_scales} scales for {count} channels of axis {axis}"
-            by_values = node.op_type in QUANTIZE  # Float ones, which need no scale.
-            yield self._finding(node, "refused", reason, fix, imported=by_values)
-        elif reader is not None and channels not in (None, place):
+            yield self._finding(node, "refused", reason, fix)
+        elif reader is not None and channels is not None and place not in _axes(reader, channels):
             reason = (
                 f"its scales lie along axis {place}, the output channels of {reader.op_type} "
                 f"'{reader.name}' along axis {channels}"
@@ -240,10 +259,9 @@ class _Check:
         The builder takes such constants before DQ and plugins alone, whatever the node computes.
         """
         for node in self._nodes:
-            known = node.op_type in QUANTIZE | DEQUANTIZE or _UNKNOWN_OPERATORS.fullmatch(
-                node.op_type
-            )
-            if known:
+            is_pair = node.op_type in QUANTIZE | DEQUANTIZE
+            # Plugins may read them (before 10.1 those of version 3 may not: TensorRT issue 3919).
+            if is_pair or is_plugin(node) or _UNKNOWN_OPERATORS.fullmatch(node.op_type):
                 continue
             is_dequantized = not self._dequantized.isdisjoint(node.output)
             refused = _INTEGERS if is_dequantized else {TensorProto.INT8}
@@ -288,6 +306,15 @@ class _Check:
             if node.op_type in DEQUANTIZE:
                 return ""
         return ""
+
+
+def _axes(reader: NodeProto, channels: int) -> tuple[int, ...]:
+    """Where scales of a weight may lie, whose output channels are along ``channels``.
+
+    NVIDIA's exporter for PyTorch puts those of a ConvTranspose along the input channels, which
+    TensorRT 8 demands (TensorRT issues 1694 and 2380).
+    """
+    return (channels, 0) if reader.op_type == "ConvTranspose" else (channels,)
 
 
 def _channels_without_scale(scale: np.ndarray) -> str:
