@@ -525,3 +525,21 @@ def test_int8_tensors_fill_up_groups_of_channels_and_those_of_images_do_not():
     assert more.bytes - more.constants == 64 * (32 + 2 * 24)
     assert image.ops == pytest.approx(16 / 3 * layer_work(stem, found).ops)
     assert more.ops == layer_work(conv, found).ops
+
+
+def test_a_conv_of_groups_gains_nothing_in_int8():
+    """TensorRT issue 4529; a dense Conv and a depthwise one are faster in INT8."""
+    a100 = load_gpu("a100-sxm-40gb")
+    for weight, group, gains in [("64,2,3,3", 32, False), ("64,64,3,3", 1, True)]:
+        graph = graph_of(
+            "(float[32,64,56,56] x) => (float[32,64,56,56] y)",
+            f"[conv] y = Conv<pads = [1, 1, 1, 1], group = {group}>(x, w)",
+            f"float[{weight}] w = {{1}}",
+        )
+        roofline = Roofline(graph, a100, load_layer_classes())
+        half, int8 = (
+            roofline.layer_us(layer(graph, "conv", f"x:{dtype}", f"y:{dtype}"))
+            for dtype in ("float16", "int8")
+        )
+        assert (int8 < 0.9 * half) == gains
+        assert gains or int8 == pytest.approx(half, rel=0.1)
