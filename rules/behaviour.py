@@ -47,7 +47,8 @@ class Behaviour(Strict):
         default="kept",
         description="What becomes of nodes that hand on what they read (sums with 0, products with "
         "1, Slices of all): layers as others are (`kept`) or none (`removed`). `casts`: none are "
-        "Casts to the type that they read. `partly`: nor, unless they read a graph input, Expands, "
+        "Casts to the type that they read, nor Transposes that undo each other with nothing but "
+        "pairs between them. `partly`: nor, unless they read a graph input, Expands, "
         "Slices without an end, and sums and products with a single number.",
     )
     run_time_scales: Literal["unknown", "predicted"] = Field(

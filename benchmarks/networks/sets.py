@@ -53,6 +53,7 @@ EXPORTED = (
     "tensorrt_lot",
     "tenth_lot",
     "third_lot",
+    "thirteenth_lot",
     "twelfth_lot",
 )
 _DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"

@@ -1,10 +1,14 @@
 """Nodes that do nothing, where an engine takes them out: no layers, and pairs move past them."""
 
 from pathlib import Path
+from types import ModuleType
 
+import onnx
 import pytest
 
 from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.tensorrt.offline_builder import check_model
+from placer.explaining.api import explain
 from placer.graph import Edge
 from placer.graph.text import graph_of_text, parse_model
 from placer.plan import Plan
@@ -215,3 +219,54 @@ def test_casts_of_inputs_to_the_engines_floats_are_conversions(given, to, base, 
     assert (("cast",) in nodes(plan)) == stays
     converted = [(*layer.input_types, *layer.output_types) for layer in plan.of_kind("reformat")]
     assert ((given, base) in converted) == (given != base)
+
+
+# As quantizers leave them that take files of TensorFlow: the file stays as it is written.
+TURNED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8,8,16] x) => (float[1,16,8,8] y)
+<float s = {0.05}, float t = {0.03}, int8 z = {0}, float[16,16,1,1] w = {1}> {
+  [qw] u = QuantizeLinear(w, t, z)
+  [dqw] v = DequantizeLinear(u, t, z)
+  [q1] a = QuantizeLinear(x, s, z)
+  [dq1] b = DequantizeLinear(a, s, z)
+  [turn1] c = Transpose<perm = [0, 3, 1, 2]>(b)
+  [conv1] d = Conv(c, v)
+  [turn2] e = Transpose<perm = [0, 2, 3, 1]>(d)
+  [q2] f = QuantizeLinear(e, t, z)
+  [dq2] g = DequantizeLinear(f, t, z)
+  [turn3] h = Transpose<perm = [0, 3, 1, 2]>(g)
+  [conv2] y = Conv(h, v)
+}
+"""
+RELU = TURNED.replace("(e, t, z)", "(i, t, z)").replace("[q2]", "[relu1] i = Relu(e)\n  [q2]")
+
+
+def turned(plan: Plan) -> set[str]:
+    """The Transposes and Convs that are in layers."""
+    named = {name for layer in plan.layers for name in layer.nodes}
+    return {name for name in named if name.startswith(("turn", "conv"))}
+
+
+@pytest.mark.builder
+@pytest.mark.parametrize("pack", ["tensorrt", "tensorrt-rtx"])
+def test_transposes_that_undo_each_other_around_a_pair_are_no_layers(
+    pack: str, tmp_path: Path, builder: ModuleType
+):
+    path = tmp_path / "model.onnx"
+    for text, left in [(TURNED, {"turn1"}), (RELU, {"turn1", "turn2", "turn3"})]:
+        onnx.save(parse_model(text), path)
+        predicted = explain(path, pack=pack).explanation.plan
+        built = check_model(builder, onnx.load(path), "sm89").plan
+        assert turned(predicted) == turned(built) == {"conv1", "conv2"} | left
+
+
+@pytest.mark.parametrize("pack", ["tensorrt", "tensorrt-rtx"])
+def test_another_reader_keeps_the_first_of_them(pack: str, tmp_path: Path):
+    text = TURNED.replace("8,8] y)", "8,8] y, float[1,8,8,16] o)")
+    text = text.replace("[q2]", "o = Tanh(e)\n  [q2]")
+    path = tmp_path / "model.onnx"
+    onnx.save(parse_model(text), path)
+    plan = explain(path, pack=pack).explanation.plan
+    assert turned(plan) == {"conv1", "conv2", "turn1", "turn2"}
+    assert any("conv2" in la.nodes and "int8" in {p.dtype for p in la.inputs} for la in plan.layers)

@@ -230,13 +230,18 @@ class Epilogues:
         for unit in region[1 + count : 3 + count]:
             if viewed and any(reader.node.op in VIEWS for _, reader in unit.readers):
                 break  # What reads a view of a line of integers computes it.
-            sums = unit.node.op == "Add" and len(epilogue) == count and len(unit.reads) > 1
+            sums = unit.node.op == "Add" and len(epilogue) == count and self._adds_map(unit)
             active = unit.node.op in ACTIVATIONS and all(u.node.op == "Add" for u in epilogue)
             done = [region[0], *epilogue, unit]
             if not (sums or active) or [u for u in done if self._leaves(u, done)] != [unit]:
                 break
             epilogue.append(unit)
         return epilogue
+
+    def _adds_map(self, unit: Unit) -> bool:
+        """Whether it adds another map, be it one of constants, as positions are (15 graphs)."""
+        made = self._graph.type_of(unit.outputs[0]).shape
+        return all(self._graph.type_of(t).shape == made for t in unit.node.inputs)
 
     def _is_pulled(self, unit: Unit, casts_apart: bool, stays: bool = False) -> bool:
         """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q.

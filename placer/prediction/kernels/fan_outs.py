@@ -7,15 +7,16 @@ product whose parts are read by matrix products or anything else, in FP16 and IN
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from onnx import numpy_helper
 
-from placer.graph import Graph, Node
+from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.gelus import gelus
+from placer.prediction.kernels.reductions import product_shape
 from placer.prediction.kernels.views import only_reader, readers_of
 
 _VIEWS = ("Squeeze", "Reshape", "Transpose", "Unsqueeze")
@@ -39,11 +40,16 @@ def fan_outs(graph: Graph) -> dict[str, FanOut]:
     """By name of the product: joint queries, keys and values, taken apart behind it."""
     fan_out_of = {}
     for node in graph.nodes:
-        if node.op == "MatMul" and weight_input(graph, node) is not None:
+        if node.op == "MatMul" and weight_input(graph, node) and not _is_row(graph, node):
             fan_out = _fan_out(graph, node)
             if fan_out is not None:
                 fan_out_of[node.name] = fan_out
     return fan_out_of
+
+
+def _is_row(graph: Graph, product: Node) -> bool:
+    """Whether it makes a single row, which is no matrix: see ``Waiting``."""
+    return math.prod(product_shape(graph, product)[:-1]) == 1
 
 
 def _fan_out(graph: Graph, product: Node) -> FanOut | None:
@@ -110,6 +116,27 @@ def is_sorted(graph: Graph, fan: FanOut) -> bool:
     """
     parts = {graph.type_of(tensor).shape for tail in fan.tails for tensor in tail.outputs}
     return len(parts) == 1 and not is_gated(graph, fan)
+
+
+def are_quantized_alike(graph: Graph, fan: FanOut, quantized: Container[Edge]) -> bool:
+    """Whether matrix products read all parts as integers, or none.
+
+    Others are cut out of what the product writes with its bias (16 graphs).
+    """
+    parts = [tensor for tail in fan.tails for tensor in tail.outputs]
+    return len({is_quantized(graph, part, quantized) for part in parts}) == 1
+
+
+def is_quantized(graph: Graph, part: str, quantized: Container[Edge]) -> bool:
+    """Whether a part is so before a product, which reads it behind views and a factor at most."""
+    edges = graph.edges_of(part)
+    if any(edge in quantized for edge in edges):
+        return True
+    return any(
+        is_quantized(graph, reader.outputs[0], quantized)
+        for reader in readers_of(graph, part)
+        if reader.op in _VIEWS or _scales(graph, reader)
+    )
 
 
 @kept

@@ -41,8 +41,20 @@ class Generated:
             for _, writer in unit.reads:
                 if writer is not None and self._is_copy(writer) and self._may_join(writer, unit):
                     self._groups.merge(writer.group, unit.group)
+        self._name_resized()
         self._cut_again()
         Waiting(self._groups, self._sums).move()
+
+    def _name_resized(self) -> None:
+        """Let kernels of sums that turn what a kernel with a Resize computes be named so."""
+        for unit in self._groups.units:
+            if not (self._sums_map(unit) or self._joins_summed(unit)):
+                continue
+            for _, writer in unit.reads:
+                if writer is None or writer.role != "pointwise" or writer.group == unit.group:
+                    continue
+                if any(map(resizes, self._groups.of(writer))):
+                    unit.views += (writer.node,)
 
     def _cut_again(self) -> None:
         """Let what reads a tensor cut parts of it itself that others quantize otherwise."""
@@ -113,15 +125,23 @@ class Generated:
     def _is_left_to_readers(self, writer: Unit, unit: Unit) -> bool:
         """Whether the kernel of other sums, or of a Concat, does what only reads a sum.
 
-        A bias behind a product of one row and before a Softmax, and views of means that are joined.
+        What lies between a product of one row and a Softmax, and views of means that are joined.
         """
         readers = [reader for _, reader in unit.readers]
         if not readers or writer.role != "reduce":
             return False
         if self._sums.is_row_product(writer):
-            sums = all(r.role == "reduce" and not self._sums.is_row_product(r) for r in readers)
-            return sums and not unit.works
+            return unit.role == "pointwise" and self._is_for_sums(unit)
         return unit.node.op in VIEWS and all(map(is_concat, readers))
+
+    def _is_for_sums(self, unit: Unit) -> bool:
+        """Whether all that reads it sums in the end, and is no product of a row."""
+        return bool(unit.readers) and all(
+            self._is_for_sums(r)
+            if r.role == "pointwise"
+            else r.role == "reduce" and not self._sums.is_row_product(r)
+            for _, r in unit.readers
+        )
 
     def _is_of_inputs(self, unit: Unit) -> bool:
         """Whether it is computed element by element of graph inputs alone."""
@@ -183,7 +203,7 @@ class Generated:
             return False
         if unit.role == "cast" and leaves_as_row(self._graph, kernel, unit):
             return False
-        if sums_apart(kernel, writer, unit) or (resizes(writer) and self._sums_map(unit)):
+        if sums_apart(kernel, writer, unit) or self._is_resized(writer, unit):
             return False
         if sum(resizes(u) for u in both) > 1:
             return False
@@ -191,8 +211,28 @@ class Generated:
             return False
         return not self._sums.end(kernel, writer, unit, self._groups.depends)
 
+    def _is_resized(self, writer: Unit, unit: Unit) -> bool:
+        """Whether sums over places are taken of ``unit``, which no kernel with a Resize does.
+
+        What is computed or joined last is in the kernel of the sum, but not what computes of the
+        resized map and of another one. What is summed is resized by another kernel, too (26 small
+        graphs, and networks with attention to channels).
+        """
+        if resizes(unit):
+            return any(self._sums_map(reader) for _, reader in writer.readers)
+        if not any(map(resizes, self._groups.of(writer))):
+            return False
+        if self._sums_map(unit) or self._joins_summed(unit):
+            return True
+        summed = any(self._sums_map(r) or self._joins_summed(r) for _, r in unit.readers)
+        beside = resizes(writer) and len(unit.reads) > 1
+        return unit.role == "pointwise" and summed and not beside
+
+    def _joins_summed(self, unit: Unit) -> bool:
+        """Whether it joins maps of which sums over places are taken."""
+        return is_concat(unit) and any(self._sums_map(reader) for _, reader in unit.readers)
+
     def _sums_map(self, unit: Unit) -> bool:
-        """Whether it sums over places, which a kernel that resizes a map does not do."""
         return unit.role == "reduce" and sums_places(self._graph, unit.node)
 
     def _reductions(self, units: Sequence[Unit]) -> set[Reduction]:

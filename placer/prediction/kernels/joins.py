@@ -91,9 +91,10 @@ class Joins:
     def _is_joined_with(self, edge: Edge, writer: Unit, joined: Unit) -> bool:
         """Whether a Concat of integers is in the kernel of a part, or quantizes what that writes.
 
-        Kernels of parts that read nothing of INT8 products write them where they belong.
+        Kernels of parts that read nothing of INT8 products write them where they belong. What a
+        product's kernel writes in float, as a ConvTranspose's, is quantized (15 small U-Nets).
         """
-        if self._groups.requantizes(edge, writer):
+        if self._groups.requantizes(edge, writer) or self._groups.is_float(writer):
             return True
         if writer.generated and writer.writes_other(edge, self._form):
             return not self._reads_floats(writer)

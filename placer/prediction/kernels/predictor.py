@@ -35,6 +35,7 @@ from placer.prediction.layers.motion import NormalForm, Passage, Scale, normal_f
 from placer.prediction.layers.no_ops import (
     dissolved_for_kernels,
     equal_nodes,
+    undone_transposes,
     without_no_ops,
 )
 from placer.prediction.layers.paired_candidate import PairedCandidate
@@ -73,7 +74,11 @@ class KernelPredictor:
         self._model = with_shapes_folded(graph)
         repeated = equal_nodes(self._model, _APART)
         self._left = without_no_ops(
-            self._model, dissolved_for_kernels, repeated, folded=folded_pads(self._model)
+            self._model,
+            dissolved_for_kernels,
+            repeated,
+            folded=folded_pads(self._model),
+            undone=undone_transposes(self._model),
         )
         # Of nodes that compute the same, the builder names the last one.
         self._last = {name: twins[-1] for name, twins in self._left.twins.items()}

@@ -11,7 +11,14 @@ from placer.graph.kept import kept
 from placer.prediction.kernels.attention import scale_behind
 from placer.prediction.kernels.attention_units import AttentionUnits
 from placer.prediction.kernels.factors import factors
-from placer.prediction.kernels.fan_outs import FanOut, fan_outs, has_gelu, is_sorted
+from placer.prediction.kernels.fan_outs import (
+    FanOut,
+    are_quantized_alike,
+    fan_outs,
+    has_gelu,
+    is_quantized,
+    is_sorted,
+)
 from placer.prediction.kernels.in_place import InPlace
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import (
@@ -65,6 +72,7 @@ class Units(UnitGraph):
             name: fan
             for name, fan in fan_outs(graph).items()
             if not (self.reads_integers(graph.by_name[name]) and not is_sorted(graph, fan))
+            and are_quantized_alike(graph, fan, form.scales)
         }
         self._pools: dict[object, Unit] = {}  # By what they are computed of.
         self._halved = {name for name, fan in fans.items() if has_gelu(graph, fan)}
@@ -222,11 +230,16 @@ class Units(UnitGraph):
             self._add_halves(product, first, node)
             return
         source = next(t for t in first.inputs if t in self.writer)
+        biased = any(part.op == "Add" for part in fan.chain)
         for tensor in node.outputs:
             writer = self.writer[source]
+            # What quantizes it is called after what is moved (25 graphs).
+            named = not biased and is_quantized(self.graph, tensor, self.form.scales)
             for part in (*fan.chain, node):
                 made = (tensor,) if part is node else tuple(part.outputs)
                 unit = Unit(len(self.units), part, role_of(part), True, made)
+                if part is first and named:
+                    unit.views = (product,)
                 self.units.append(unit)
                 edges = self.edges(part)
                 self.link(edges[0], writer, unit)

@@ -88,8 +88,8 @@ class Waiting:
         """Let kernels that read parts of a row find its bias added, or add it where they read it.
 
         Each kernel does the latter of one of several products of a row, and one that only cuts out
-        a part for a product's gate, too. The builder names the product there and not what cuts
-        its row, as in networks for diffusion of several blocks.
+        a part for a product's gate, too. The builder names what adds the bias there, and not what
+        cuts the row, as in networks for diffusion of several blocks.
         """
         number, several = biased.group, self._is_one_of_several(product)
         if several and number != product.group:
@@ -103,7 +103,9 @@ class Waiting:
         elif groups:
             for _, reader in biased.readers:
                 if reader.node.op in _CUTS:
-                    reader.names = (product.node,)
+                    reader.names = (biased.node,)
+            if biased.works:
+                biased.names = ()
 
     def _is_one_of_several(self, product: Unit) -> bool:
         """Whether its kernel multiplies the row by more weights."""
@@ -132,10 +134,13 @@ class Waiting:
         return self._sums.is_row_product(writer) or self._biased(writer) is not None
 
     def _biased(self, unit: Unit) -> Unit | None:
-        """The product of one row whose bias ``unit`` adds, which its kernel does for several."""
-        writer = unit.reads[0][1] if unit.reads else None
-        adds = not unit.works and writer is not None and self._sums.is_row_product(writer)
-        return writer if adds else None
+        """The product of one row whose bias ``unit`` adds, which its kernel does for several.
+
+        Be it the product's own or an Add's.
+        """
+        writer = unit.reads[0][1] if len(unit.reads) == 1 else None
+        adds = not unit.works or unit.node.op == "Add"
+        return writer if writer and adds and self._sums.is_row_product(writer) else None
 
     def _may_wait(self, unit: Unit, later: Sequence[Unit]) -> bool:
         kernel = self._groups.of(unit)

@@ -13,6 +13,7 @@ from placer.prediction.layers.no_ops import (
     TakesOut,
     WithoutNoOps,
     eliminated_by_onnxruntime,
+    undone_transposes,
     without_no_ops,
 )
 from placer.prediction.layers.shape_constants import with_shapes_folded
@@ -40,6 +41,7 @@ def built_graph(
             graph,
             _TAKES_OUT[behaviour.no_ops],
             equal,
+            undone=undone_transposes(graph) if behaviour.no_ops == "casts" else None,
             base=base if behaviour.no_ops == "casts" else None,
         )
     if behaviour.concats == "joined":

@@ -73,6 +73,7 @@ def without_no_ops(
     equal: Mapping[str, str] | None = None,
     *,
     folded: Container[str] = (),
+    undone: Mapping[str, str] | None = None,
     base: str | None = None,
 ) -> WithoutNoOps:
     """Take out the nodes that add 0, multiply by 1 or copy all of what they read.
@@ -80,9 +81,9 @@ def without_no_ops(
     Those stay that write a graph output or what a subgraph reads, or whose shapes are not known.
     Nodes are numbered anew; their names stay. ``takes_out``: whether the engine does so.
     ``equal``: by node one that computes the same and stays for it. ``folded``: names of nodes that
-    become part of what reads them. ``base``: ONNX's name of the type of the engine's floats where
-    it converts inputs of other float types to that: a Cast of such an input to ``base`` goes, as
-    it is the conversion that there is anyway.
+    become part of what reads them. ``undone``: see ``undone_transposes``. ``base``: ONNX's name of
+    the type of the engine's floats where it converts inputs of other float types to that: a Cast of
+    such an input to ``base`` goes, as it is the conversion that there is anyway.
     """
     origins: dict[str, str] = {}
     no_ops, merged = set[str](), dict[str, str]()
@@ -90,7 +91,11 @@ def without_no_ops(
         data = _handed_on(graph, node)
         if data is None and base is not None and _converts_input(graph, node, base):
             data = node.inputs[0]
-        if node.name in folded or (
+        if undone and node.name in undone:
+            no_ops.add(node.name)
+            data = undone[node.name]
+            origins[node.outputs[0]] = origins.get(data, data)
+        elif node.name in folded or (
             data is not None and takes_out(graph, node, data) and _may_go(graph, node)
         ):
             data = data or node.inputs[0]
@@ -115,6 +120,33 @@ def without_no_ops(
     for name, kept_name in merged.items():
         twins[kept_name] = (*twins.get(kept_name, ()), name)
     return WithoutNoOps(rest, dict(_moves(graph, origins, no_ops, merged)), twins)
+
+
+def undone_transposes(graph: Graph) -> Mapping[str, str]:
+    """By Transpose that undoes the one before it, the tensor that both make of it.
+
+    And by one that nothing else reads what that reads. Only pairs are between them: TensorRT-RTX
+    1.7.1 does not move a Transpose past an operator (eight small graphs).
+    """
+    undone: dict[str, str] = {}
+    for node in graph.nodes:
+        before = graph.producer.get(node.inputs[0]) if _order(node) else None
+        if before is not None and _undoes(node, before) and _may_go(graph, node):
+            undone[node.name] = before.inputs[0]
+    for node in graph.nodes:
+        edges = graph.edges_of(node.outputs[0]) if _order(node) else ()
+        if edges and all(edge.node in undone for edge in edges):
+            undone.setdefault(node.name, node.inputs[0])
+    return undone
+
+
+def _order(node: Node) -> tuple[int, ...]:
+    return tuple(node.attributes.get("perm", ())) if node.op == "Transpose" else ()
+
+
+def _undoes(node: Node, before: Node) -> bool:
+    order, first = _order(node), _order(before)
+    return len(order) == len(first) and all(first[axis] == i for i, axis in enumerate(order))
 
 
 def equal_nodes(graph: Graph, apart: Container[str] = ()) -> Mapping[str, str]:
@@ -165,7 +197,8 @@ def ranges_before(graph: Graph, ranges: Ranges, equal: Mapping[str, str] | None 
 def _moves(
     graph: Graph, origins: Mapping[str, str], no_ops: set[str], merged: Mapping[str, str]
 ) -> Iterator[tuple[Edge, tuple[Edge, ...]]]:
-    read = {tensor for name in merged for tensor in graph.by_name[name].inputs}
+    gone = (*no_ops, *merged)
+    read = {tensor for name in gone for tensor in graph.by_name[name].inputs}
     for tensor in {*origins, *origins.values(), *read}:
         for edge in graph.edges_of(tensor):
             if tensor in origins or edge.node in no_ops or edge.node in merged:

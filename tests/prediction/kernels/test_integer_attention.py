@@ -24,6 +24,30 @@ def attention(width: int, tokens: int, values: int = 0, axis: int = -1) -> str:
     }}"""
 
 
+JOINT = """
+    (float[1,49,64] x) => (float[1,49,64] out)
+    <float[64] g = {1}, float[64,192] wj = {1}, float[64,64] wo = {1}> {
+      heads = Constant<value = int64[5] {1, 49, 3, 4, 16}>()
+      first = Constant<value = int64[1] {0}>()
+      rows = Constant<value = int64[3] {1, 49, 64}>()
+      [norm1] n = LayerNormalization<axis = -1>(x, g)
+      [joint1] j = MatMul(n, wj)
+      [heads1] h = Reshape(j, heads)
+      [turn1] t = Transpose<perm = [2, 0, 3, 1, 4]>(h)
+      [cut1] q5, k5, v5 = Split<axis = 0, num_outputs = 3>(t)
+      [query1] q = Squeeze(q5, first)
+      [key1] k = Squeeze(k5, first)
+      [value1] v = Squeeze(v5, first)
+      [turn2] u = Transpose<perm = [0, 1, 3, 2]>(k)
+      [scores1] s = MatMul(q, u)
+      [soft1] a = Softmax<axis = -1>(s)
+      [mix1] m = MatMul(a, v)
+      [turn3] r = Transpose<perm = [0, 2, 1, 3]>(m)
+      [rows1] o = Reshape(r, rows)
+      [out1] y = MatMul(o, wo)
+      [add1] out = Add(y, x)
+    }"""
+
 PAIRS = "rq->scores1 tk->scores1 a->mix1 rv->mix1 m->relu1"
 
 GRAPHS = {
@@ -33,8 +57,20 @@ GRAPHS = {
     "and so are values of 32 channels": (PAIRS, attention(16, 128, 32)),
     "and so are 520 tokens": (PAIRS, attention(16, 520)),
 }
+SCORED = "q->scores1 u->scores1 o->out1 wo->out1"
+JOINED = {
+    "what moves parts of a joint product without a bias is called after it": (
+        SCORED + " a->mix1 v->mix1",
+        JOINT,
+    ),
+    "parts that are not quantized alike are cut out at once": (
+        SCORED + " n->joint1 wj->joint1",
+        JOINT,
+    ),
+}
 
 test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)
+test_so_are_those_of_joint_products = builder_test(JOINED, opset=18)
 
 
 def test_a_softmax_of_columns_is_none_of_an_attention():

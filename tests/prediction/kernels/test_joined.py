@@ -6,12 +6,16 @@ from types import ModuleType
 import pytest
 
 from placer.model import Model
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites, place
 from tests.prediction.kernels.building import (
+    TARGET,
     builder_test,
     check_built,
     model_of,
     placement_of,
     predicted,
+    text_of,
 )
 
 SILU = "[gate1] s1 = Sigmoid(c1) [mul1] a = Mul(c1, s1)"
@@ -184,3 +188,28 @@ def test_what_scales_a_product_joins_it_beside_a_mean_that_is_quantized_apart(tm
 def test_so_does_nvidias_builder(tmp_path: Path, builder: ModuleType):
     given = model(BEHIND_A_MEAN, tmp_path)
     check_built(given, placement_of(given.graph, QUANTIZED_MEAN), builder)
+
+
+U_NET = """
+    (float[1,16,16,16] x) => (float[1,16,16,16] out)
+    <float[16,16,3,3] w = {1}, float[16,16,2,2] u = {1}, float[16,32,3,3] v = {1}> {
+      [conv1] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+      [relu1] s = Relu(a)
+      [pool1] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(s)
+      [conv2] b = Conv<pads = [1, 1, 1, 1]>(p, w)
+      [relu2] r = Relu(b)
+      [up1] t = ConvTranspose<kernel_shape = [2, 2], strides = [2, 2]>(r, u)
+      [join1] j = Concat<axis = 1>(t, s)
+      [conv3] out = Conv<pads = [1, 1, 1, 1]>(j, v)
+    }"""
+
+
+@pytest.mark.builder
+def test_what_a_transposed_conv_writes_is_quantized_where_it_is_joined(
+    tmp_path: Path, builder: ModuleType
+):
+    model = model_of(text_of(U_NET, 17), tmp_path)
+    placement = place(find_sites(model.graph, load_pack("tensorrt").rules, TARGET), {})
+    check_built(model, placement, builder)
+    layers = predicted(model.graph, placement).of_kind("compute")
+    assert [layer.nodes for layer in layers if "join1" in layer.nodes] == [("join1",)]

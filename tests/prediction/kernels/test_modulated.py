@@ -184,6 +184,16 @@ def gated(parts: int) -> str:
     }}"""
 
 
+def added(parts: int) -> str:
+    """As ``gated``, with biases that are no part of the products, as of tokens."""
+    text = gated(parts)
+    for block in (1, 2):
+        row = f"[row{block}] row{block} = Gemm(r, wr{block}, br)"
+        apart = f"[row{block}] o{block}r = MatMul(r, wr{block})\n"
+        text = text.replace(row, f"{apart}[bias{block}] row{block} = Add(o{block}r, br)")
+    return text
+
+
 PAIRS = "m1->second1 w->second1 t1->third1 w->third1 m2->second2 w->second2"
 RESIZED = """[sig1] b = Sigmoid(m)
           [resize1] a = Resize<mode = "nearest", nearest_mode = "floor",
@@ -199,6 +209,8 @@ GRAPHS = {
     "each kernel adds the bias of the part that it reads of one of several rows": STREAMS,
     "a kernel cuts a gate for a product out of one of several rows, and adds its bias": gated(3),
     "of four parts of one of several rows the first kernel writes three": gated(4),
+    "so it is where an Add of its own adds the bias": added(4),
+    "of three parts each kernel is called after that Add": added(3),
     "heads are stored as rows by a kernel for what makes a map of them": attended(
         "[sig1] a = Sigmoid(m)"
     ),

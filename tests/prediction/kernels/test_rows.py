@@ -25,6 +25,7 @@ def joined(body: str) -> str:
     }}"""
 
 
+SCALED = "[fc1] o = MatMul(r, w)\n[add1] p = Add(o, b)\n[mul1] q = Mul(p, b)\n"
 NORMALIZED = "[fc1] o = Gemm(r, w, b)\n[soft1] out = Softmax<axis = -1>(o)"
 GRAPHS = {
     "a row is multiplied where it is computed": head(256, 512),
@@ -35,6 +36,7 @@ GRAPHS = {
     "a Softmax adds the bias": head(64, 10, NORMALIZED),
     "also of a sum that would end with the bias": head(1024, 10, NORMALIZED),
     "also of a large weight": head(256, 1000, NORMALIZED),
+    "and all else that lies between": head(1024, 10, SCALED + "[soft1] out = Softmax(q)"),
     "and of several rows": head(64, 10, NORMALIZED, rows=8),
     "a product reads a row that is joined": joined(
         "[join1] r = Concat<axis = 1>(x, y)\n[fc1] out = Gemm(r, w, b)"

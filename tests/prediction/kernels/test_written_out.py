@@ -91,6 +91,16 @@ GRAPHS = VECTORS | {
     "of what leaves itself nothing is computed beside": beside(
         "[add1] a = Add(d, t)", "float[1,32,8,8] out, float[1,32,8,8] r"
     ),
+    "a Conv that adds constants is prepared, beside which nothing is computed": """
+    (float[1,32,8,8] x) => (float[1,32,8,8] out)
+    <float[32,32,3,3] w = {1}, float[1,32,8,8] places = {1}> {
+      [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w)
+      [add1] p = Add(c, places)
+      [tanh1] t = Tanh(p)
+      [conv2] d = Conv<pads = [1, 1, 1, 1]>(t, w)
+      [add2] a = Add(d, p)
+      [conv3] out = Conv<pads = [1, 1, 1, 1]>(a, w)
+    }""",
     "four elements are written out": SUM.replace("LENGTH", "4").replace("OPERATOR", "ReduceMax"),
     "so are six that are only added": SUM.replace("LENGTH", "6").replace("OPERATOR", "ReduceSum"),
     "five that have a mean are not": SUM.replace("LENGTH", "5").replace("OPERATOR", "ReduceMean"),
