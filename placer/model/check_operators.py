@@ -34,7 +34,7 @@ def name_plugins(proto: ModelProto) -> None:
 
 def is_plugin(node: NodeProto) -> bool:
     """Whether neither ONNX nor ONNX Runtime has the operator of ``node``: only a plugin may."""
-    if node.domain in _STANDARD:
+    if node.domain in STANDARD_DOMAINS:
         return not onnx.defs.has(node.op_type)
     return node.domain not in _KNOWN_DOMAINS
 
