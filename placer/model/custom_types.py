@@ -72,6 +72,10 @@ def infer_all_values(
     copy = without_large_tensors(proto)
     fix_input_shapes(copy, shapes)
     while fold_constants(copy, values):
+        known = {name for name, value in values.items() if tensor_type(value).shape is not None}
+        told = types_of_onnxruntime(copy, shapes, known)
+        names = {value.name for value in told}
+        seen = [*(value for value in seen if value.name not in names), *told]
         values = {**values, **infer_values(copy, shapes, path, seen)}
     return values
 

@@ -138,9 +138,28 @@ g (float[1,8,8,8] x) => (float[1,10] y)
 }
 """
 
+# Shapes are computed of what operators of ONNX Runtime write, and a constant is no initializer.
+RESHAPED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8,8,8] x) => (float[2,2,16,9] y)
+<float[16,8,3,3] w = {1}, int64[1] axis = {1}, int64[1] two = {2}, int64[1] rest = {-1}> {
+  [conv] c = Conv(x, w)
+  [half] k = Constant<value = float {0.5}>()
+  [mul] m = Mul(c, k)
+  [shape] s = Shape(m) [size] r = Gather(s, axis) [part] h = Div(r, two)
+  [join] t = Concat<axis = 0>(h, rest) [view] u = Reshape(m, t)
+  [square] n = Mul(u, u)
+  [shape2] i = Shape(n) [size2] e = Gather(i, axis) [part2] f = Div(e, two)
+  [join2] o = Concat<axis = 0>(two, two, rest, f) [view2] v = Reshape(n, o)
+  [last] y = Softmax(v)
+}
+"""
+
 
 @pytest.mark.parametrize(
-    ("text", "samples"), [(BETWEEN, _Images), (SPOKEN, _Tokens)], ids=["images", "words"]
+    ("text", "samples"),
+    [(BETWEEN, _Images), (RESHAPED, _Images), (SPOKEN, _Tokens)],
+    ids=["images", "shapes", "words"],
 )
 def test_files_of_integer_operators_are_predicted_as_they_are_built(
     text: str, samples: Callable[[], CalibrationDataReader], tmp_path: Path

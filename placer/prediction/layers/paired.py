@@ -14,6 +14,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.weights import BIAS_INDEX
 from placer.prediction.layers.claims import FLOAT, Claim
 from placer.prediction.layers.conversions import BuildTarget
+from placer.prediction.layers.integer_operators import is_integer_operator
 from placer.prediction.layers.integer_readers import NO_ROUNDED, ReadEdges, rounded
 from placer.prediction.layers.layer_candidate import LayerCandidate, Written
 from placer.prediction.layers.layer_types import CONVS
@@ -203,12 +204,14 @@ def _constants(
     Those of products whose operands carry pairs are: a candidate has them as integers, and a file
     of others gets them where a Q follows, behind a Relu or Clip, too. So do weights without a pair
     that a kernel reads in float all the same, as that of ConvTranspose does (ONNX Runtime's
-    weight_bias_quantization.cc).
+    weight_bias_quantization.cc). Operators of the QOperator format read theirs as integers.
     """
     claim, edges_read = candidate.claim, list[Edge]()
     if target.behaviour.constants == "folded":
         return ()
     if claim is not None and claim.demanded and claim.fusion.inputs != FLOAT:
+        return ()
+    if claim is None and is_integer_operator(candidate.nodes):
         return ()
     for node in candidate.nodes:
         edges = candidate.graph.edges_into(node)
