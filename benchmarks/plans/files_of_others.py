@@ -1,17 +1,19 @@
 """Quantize float models as other tools do, for ``quantized_files``: NNCF, ModelOpt and others.
 
 NNCF with both presets, NVIDIA's ModelOpt in INT8 and in FP8, AMD's Quark with three of its
-configurations, onnxruntime in QOperator form; on random data, since only the places and types of
-pairs matter here. Needs the tool alone: ``pip install nncf``, ``'nvidia-modelopt[onnx]'`` or
-``amd-quark``.
+configurations, onnxruntime in each of its ``FORMS``; on random data, since only the places and
+types of pairs matter here. Needs the tool alone: ``pip install nncf``, ``'nvidia-modelopt[onnx]'``
+or ``amd-quark``.
 
     python -m benchmarks.plans.files_of_others nncf net.onnx other.onnx --folder quantized
+    python -m benchmarks.plans.files_of_others onnxruntime net.onnx --form int16 --folder quantized
     python -m benchmarks.plans.quantized_files --engine onnxruntime quantized/*.onnx
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,19 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+from onnxruntime.quantization.matmul_nbits_quantizer import (
+    DefaultWeightOnlyQuantConfig,
+    MatMulNBitsQuantizer,
+)
 
+Write = Callable[[Path, Path], object]  # From a float model to a file.
 Sample = dict[str, NDArray[np.generic]]
 _TOKENS = 50  # A vocabulary that all networks have.
 
@@ -87,31 +100,59 @@ def by_quark(path: Path, folder: Path) -> None:
         quark.ModelQuantizer(chosen).quantize_model(str(path), str(target), _Reader(path))
 
 
-def by_onnxruntime(path: Path, folder: Path) -> None:
-    """Write what ``quantize_static`` makes of ``path`` in QOperator form."""
-    target = folder / f"qoperator-{path.stem}.onnx"
-    quantize_static(path, target, _Reader(path), quant_format=QuantFormat.QOperator)
+def _static(**options: Any) -> Write:
+    return lambda path, target: quantize_static(path, target, _Reader(path), **options)
 
 
-TOOLS = {
-    "nncf": by_nncf,
-    "modelopt": by_modelopt,
-    "quark": by_quark,
-    "onnxruntime": by_onnxruntime,
+def _in_4_bits(form: QuantFormat) -> Write:
+    def write(path: Path, target: Path) -> None:
+        config = DefaultWeightOnlyQuantConfig(
+            block_size=32, is_symmetric=True, quant_format=form, op_types_to_quantize=("MatMul",)
+        )
+        quantizer = MatMulNBitsQuantizer(onnx.load(path), algo_config=config)
+        quantizer.process()
+        quantizer.model.save_model_to_file(str(target))
+
+    return write
+
+
+_UINT8 = {"per_channel": True, "activation_type": QuantType.QUInt8}
+_INT16 = {"activation_type": QuantType.QUInt16, "weight_type": QuantType.QInt8}
+FORMS: Mapping[str, Write] = {
+    "uint8": _static(**_UINT8),
+    "int8": _static(per_channel=True, activation_type=QuantType.QInt8),
+    "int16": _static(**_INT16, extra_options={"UseQDQContribOps": True}),
+    "qoperator": _static(**_UINT8, quant_format=QuantFormat.QOperator),
+    "run-time": quantize_dynamic,
+    "int4": _in_4_bits(QuantFormat.QOperator),
+    "int4-pairs": _in_4_bits(QuantFormat.QDQ),
 }
+
+
+def by_onnxruntime(path: Path, folder: Path, forms: Sequence[str] = tuple(FORMS)) -> None:
+    """Write what onnxruntime's quantizers make of ``path`` in each of ``forms``."""
+    for form in forms:
+        FORMS[form](path, folder / f"onnxruntime-{form}-{path.stem}.onnx")
+
+
+TOOLS = {"nncf": by_nncf, "modelopt": by_modelopt, "quark": by_quark}
 
 
 def main() -> None:
     """Write the files of one tool."""
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("tool", choices=sorted(TOOLS))
+    parser.add_argument("tool", choices=sorted([*TOOLS, "onnxruntime"]))
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--form", nargs="+", choices=FORMS, default=FORMS, help="of onnxruntime")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     for path in options.files:
-        TOOLS[options.tool](path, options.folder)
+        if options.tool == "onnxruntime":
+            by_onnxruntime(path, options.folder, tuple(options.form))
+        else:
+            TOOLS[options.tool](path, options.folder)
 
 
 if __name__ == "__main__":
