@@ -302,3 +302,23 @@ def test_a_norm_of_maps_that_is_exported_as_its_parts_is_several_layers(
     assert layers(predicted) == layers(actual)
     norm = {"mean", "sub", "pow", "mean2", "eps", "sqrt", "div"}
     assert any(norm <= nodes for nodes, _ in layers(actual)) is whole
+
+
+@pytest.mark.parametrize(("clamp", "count"), [("", 1), ("[relu] c1 = Relu(c0)", 2)])
+def test_scales_behind_a_conv_stay_with_it_where_a_pair_and_floats_are_read(clamp, count, tmp_path):
+    text = """
+    g (float[1,16,8,8] x) => (float[1,16,8,8] out)
+    <float[16,16,1,1] w = {1}, float[16,16,1,1] w2 = {1}, float[1,16,1,1] gain = {2}> {
+      [conv] c0 = Conv(x, w)
+      CLAMP
+      [scale] y = Mul(c, gain)
+      [conv2] d = Conv(y, w2)
+      [sigmoid] e = Sigmoid(d)
+      [sum] f = Add(y, e)
+      [softmax] out = Softmax(f)
+    }
+    """.replace("CLAMP", clamp).replace("(c, gain)", "(c1, gain)" if clamp else "(c0, gain)")
+    pairs = [(Edge("y", "conv2", 0),), (Edge("w2", "conv2", 1),)]
+    for plan in plans(text, pairs, tmp_path):
+        first = {nodes for nodes, _ in layers(plan) if nodes & {"conv", "scale"}}
+        assert len(first) == count

@@ -15,6 +15,7 @@ _EITHER_SIDE = frozenset({"Add", "Mul", "Sub"})  # c - x is x times -1, plus c.
 _ARITHMETIC = _EITHER_SIDE | {"Div"}
 # A scale and a shift of each channel, which axis 1 holds.
 _NORM = "BatchNormalization"
+AFFINE = _ARITHMETIC | {_NORM}  # Scales and shifts.
 # What DQ moves past.
 _SCALED = frozenset({"Relu", "Clip"})
 # Of what follows, what OpenVINO's MoveEltwiseUpThroughDataMov does not take for element-wise.
@@ -43,7 +44,7 @@ class Follower:
     @property
     def is_affine(self) -> bool:
         """Whether it is a scale or a shift."""
-        return self.kind in _ARITHMETIC or self.kind == _NORM
+        return self.kind in AFFINE
 
 
 def followers(candidate: LayerCandidate) -> Iterator[Follower]:

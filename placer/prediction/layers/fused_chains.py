@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from placer.graph import Graph, Node
-from placer.prediction.layers.followers import Follower, followers, last_mover
+from placer.graph import Edge, Graph, Node
+from placer.prediction.layers.followers import AFFINE, Follower, followers, last_mover
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.motion import NormalForm, Scale
 
+_PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
 _SHIFTS = frozenset({"Add", "Sub"})
 _IN_Q = frozenset({"Relu", "Clip", "Add", "Sub", "Mul", "Div"})  # FakeQuantize takes them along.
 
@@ -48,9 +49,8 @@ def find_fused_chains(
             if not all(map(_is_free, others)):
                 break
             taken.append(follower)
-        # The engine moves scales and shifts on, as it does with those of a pair.
         last = candidates[taken[-1].nodes[-1].index] if taken else candidate
-        if _disagree(last, form):
+        if _disagree(last, form) and _moves_on(candidate, taken, last, form):
             while taken and taken[-1].is_affine:
                 taken.pop()
         if taken:
@@ -97,6 +97,35 @@ def _is_free(candidate: LayerCandidate | None) -> bool:
 def _disagree(candidate: LayerCandidate, form: NormalForm) -> bool:
     """Whether what reads the layer wants it in more than one scale, or in one and in float."""
     return len({form.scales.get(edge) for edge in candidate.readers}) > 1
+
+
+def _moves_on(
+    candidate: LayerCandidate, taken: Sequence[Follower], last: LayerCandidate, form: NormalForm
+) -> bool:
+    """Whether the engine moves scales and shifts on that end a layer, as those of a pair.
+
+    Those of products move past sums that are read in float. Those of a Conv become part of its
+    weights, unless an activation is before them; those of a linear layer are scaled with the
+    integers, unless one is (plans of OpenVINO 2026.4.1 of small graphs).
+    """
+    product = next((node.op for node in candidate.nodes if node.op in _PRODUCTS), None)
+    if product is None:
+        return True
+    if not any(e not in form.scales and _is_sum(e, candidate.graph) for e in last.readers):
+        return False
+    own = (node.op in _PRODUCTS or node.op in AFFINE for node in candidate.nodes)
+    is_activated = not all(own) or not all(follower.is_affine for follower in taken)
+    if product == "Conv":
+        return is_activated
+    return not is_activated and candidate.claim is not None and bool(candidate.claim.demanded)
+
+
+def _is_sum(edge: Edge, graph: Graph) -> bool:
+    """Whether ``edge`` leads to a sum of two activations."""
+    node = graph.by_name.get(edge.node or "")
+    return (
+        node is not None and node.op == "Add" and graph.initializers.keys().isdisjoint(node.inputs)
+    )
 
 
 def merges(candidate: LayerCandidate) -> bool:
