@@ -1,6 +1,6 @@
 """How many random candidates of the tensorrt pack NVIDIA's builder accepts (TensorRT-RTX, no GPU).
 
-Nine models, float remainder in FP32 and in FP16, random layouts at every group of sites. For
+Nine models, base precision FP32 and FP16, random layouts at every group of sites. For
 comparison, what ONNX Runtime's quantize_static makes of the same models: with its defaults, and
 with the options that suit TensorRT (symmetric int8, per channel, float bias).
 

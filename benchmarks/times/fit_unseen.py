@@ -64,7 +64,7 @@ from placer.fitting.leave_out import (
     network_errors,
     pairs_of,
 )
-from placer.fitting.measure import Bench, model_paths
+from placer.fitting.measure import Measurer, model_paths
 from placer.fitting.networks import ARCHITECTURE, network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, in_steadier_times, predict
 from placer.fitting.records import NetworkRecord, Records
@@ -100,9 +100,9 @@ def measured(arguments: argparse.Namespace, chosen: Makers, folder: Path) -> lis
     engine, pack, _ = select_engine(
         arguments.engine, threads=1, pack=None, gpu=None, base=None, shapes={}
     )
-    bench = Bench(engine, pack, "float", arguments.rounds, arguments.placements)
+    measurer = Measurer(engine, pack, "float", arguments.rounds, arguments.placements)
     options = {"engine": engine.name, "version": engine.version, "device": engine.device}
-    effort = {"rounds": bench.rounds, "placements": bench.placements, "timing": TIMING}
+    effort = {"rounds": measurer.rounds, "placements": measurer.placements, "timing": TIMING}
     known = measured_options(arguments.builds) if arguments.only_fit else {**options, **effort}
     records = Records(arguments.builds, known)
     found = []
@@ -123,7 +123,7 @@ def measured(arguments: argparse.Namespace, chosen: Makers, folder: Path) -> lis
         if record is None:
             print(f"measuring {name}", flush=True)
             try:
-                record = bench.measure(name, model)
+                record = measurer.measure(name, model)
             except PlacerError as error:
                 print(f"{name} is left out: {error}", flush=True)
                 continue

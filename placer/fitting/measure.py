@@ -34,7 +34,7 @@ _ATTEMPTS = 3  # Random placements drawn for each that is wanted: some are like 
 
 
 @dataclass(frozen=True)
-class Bench:
+class Measurer:
     """An engine to measure on. ``base``: of what is not quantized, where the engine takes one."""
 
     engine: Engine

@@ -21,7 +21,7 @@ from placer.errors import InputError, PlacerError
 from placer.fitting.costs import fit_costs
 from placer.fitting.evidence import GIVEN, evidence
 from placer.fitting.leave_out import conformal_quantile, leave_out
-from placer.fitting.measure import Bench, model_paths
+from placer.fitting.measure import Measurer, model_paths
 from placer.fitting.networks import ARCHITECTURE, network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, counts_moves, in_steadier_times, predict
 from placer.fitting.progress import Progress
@@ -101,8 +101,8 @@ def fit(
     _check(options)
     if Path(output).is_dir():  # Else that is noticed when all is measured.
         raise InputError(f"{output} is a folder; give the file to write")
-    with _bench(options) as bench, tempfile.TemporaryDirectory() as folder:
-        run = _Run(options, bench, Path(f"{output}.builds"), on_network)
+    with _measurer(options) as measurer, tempfile.TemporaryDirectory() as folder:
+        run = _Run(options, measurer, Path(f"{output}.builds"), on_network)
         fitted = run.fitted(Path(folder))
     write_text(Path(output), fitted.to_text())
     return fitted
@@ -123,7 +123,7 @@ def _check(options: FitOptions) -> None:
 
 
 @contextmanager
-def _bench(options: FitOptions) -> Iterator[Bench]:
+def _measurer(options: FitOptions) -> Iterator[Measurer]:
     engine, pack, _ = select_engine(
         options.engine,
         threads=options.threads,
@@ -137,7 +137,7 @@ def _bench(options: FitOptions) -> Iterator[Bench]:
     )
     try:
         base = _base(engine, options.base)
-        yield Bench(engine, pack, base, options.rounds, options.placements)
+        yield Measurer(engine, pack, base, options.rounds, options.placements)
     finally:
         if isinstance(engine, IsolatedEngine):
             engine.close()
@@ -168,12 +168,12 @@ class _Run:
     """One run of ``fit``."""
 
     def __init__(
-        self, options: FitOptions, bench: Bench, folder: Path, tell: Callable[[str], None]
+        self, options: FitOptions, measurer: Measurer, folder: Path, tell: Callable[[str], None]
     ) -> None:
         self._options = options
-        self._bench = bench
+        self._measurer = measurer
         self._tell = tell
-        engine = bench.engine
+        engine = measurer.engine
         self._records = Records(
             folder,
             {
@@ -183,14 +183,14 @@ class _Run:
                 "clock": engine.clock,
                 "timing": TIMING,
                 "layers": _LAYERS,
-                "base": bench.base,
+                "base": measurer.base,
                 "engine options": dict(options.engine_options),
-                "placements": bench.placements,
-                "rounds": bench.rounds,
+                "placements": measurer.placements,
+                "rounds": measurer.rounds,
             },
         )
         self._remarks: list[str] = []
-        self._moves = counts_moves(bench.pack, options.engine_options)
+        self._moves = counts_moves(measurer.pack, options.engine_options)
 
     def fitted(self, folder: Path) -> Fit:
         """Measure what was not measured yet, and fit; ``folder`` is for generated networks."""
@@ -223,7 +223,7 @@ class _Run:
 
     def _network(self, name: str, path: Path, progress: Progress) -> list[PredictedNetwork]:
         """The builds of one network, measured now or before; none if the engine refuses it."""
-        bench = self._bench
+        measurer = self._measurer
         progress.begin()
         try:
             model = load_model(path)
@@ -237,7 +237,7 @@ class _Run:
             progress.tell(f"{name}: {len(record.builds)} builds were measured before")
         else:
             try:
-                record = bench.measure(name, model)
+                record = measurer.measure(name, model)
             except PlacerError as error:
                 sentence = f"{name}: {_without_advice(error)}"
                 self._remark("a network that cannot be built is left out", sentence=sentence)
@@ -249,7 +249,9 @@ class _Run:
                 "some builds that the engine refused are left out",
                 sentence=f"{name}: the engine refused {len(record.refused)}: {record.refused[0]}",
             )
-        predictor = make_predictor(model.graph, bench.pack, target_of(bench.engine), bench.base)
+        predictor = make_predictor(
+            model.graph, measurer.pack, target_of(measurer.engine), measurer.base
+        )
         return [predict(record, model.graph, predictor, self._moves, network_weight(name))]
 
     def _remark(self, remark: str, sentence: str = "") -> None:
@@ -270,7 +272,7 @@ class _Run:
         if not any(build.built.layers for network in networks for build in network.builds):
             self._remark("the engine tells no layers; costs rest on whole builds alone")
         machine = diagnose()
-        engine = self._bench.engine
+        engine = self._measurer.engine
         fit = Fit(
             format=FORMAT,
             name=f"{engine.name} on {engine.device}",
@@ -288,14 +290,14 @@ class _Run:
         return fit.signed()
 
     def _engine(self) -> FittedEngine:
-        engine, pack = self._bench.engine, self._bench.pack
+        engine, pack = self._measurer.engine, self._measurer.pack
         target = target_of(engine)
         return FittedEngine(
             name=engine.name,
             version=engine.version,
             device=engine.device,
             clock=engine.clock,
-            base=self._bench.base,
+            base=self._measurer.base,
             pack=pack.manifest.name,
             pack_version=pack.name_and_version,
             pack_fingerprint=pack.fingerprint,

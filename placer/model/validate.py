@@ -52,7 +52,7 @@ def read_model(path: Path) -> ModelProto:
     """
     limits = Limits.from_environment()
     proto = parse_model(path)
-    _Door(path, limits).check(proto)
+    _FileCheck(path, limits).check(proto)
     return proto
 
 
@@ -90,7 +90,7 @@ def check_sizes(types: Mapping[str, TensorType], path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _Door:
+class _FileCheck:
     """The checks of one file."""
 
     path: Path

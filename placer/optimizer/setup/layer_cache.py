@@ -1,7 +1,7 @@
 """Layer times that earlier runs measured, kept for other runs and other models.
 
 A SQLite file in the user's cache folder: microseconds by engine and layer signature. Engines are
-told apart by name, version, device and type of the remainder, so nothing outlives its truth.
+told apart by name, version, device and base precision, so nothing outlives its truth.
 """
 
 from __future__ import annotations
