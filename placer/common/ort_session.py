@@ -51,6 +51,10 @@ LOADING_RUNS = 4
 Use: TypeAlias = Callable[[ort.SessionOptions], Sequence[str | tuple[str, dict[str, str]]]]
 
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
+# Where large constants of an optimized model are written, so that to read it takes no copies.
+_DATA_OF_OPTIMIZED = "session.optimized_model_external_initializers_file_name"
+_LEAST_OF_OPTIMIZED = "session.optimized_model_external_initializers_min_size_in_bytes"
+_LARGE = 1 << 20
 
 
 class Session:
@@ -84,6 +88,8 @@ def create_session(
     options = _options(threads, level, {_EXTERNAL_FOLDER: str(base_dir), **(entries or {})})
     if optimized_path is not None:
         options.optimized_model_filepath = str(optimized_path)
+        options.add_session_config_entry(_DATA_OF_OPTIMIZED, f"{optimized_path.name}.data")
+        options.add_session_config_entry(_LEAST_OF_OPTIMIZED, str(_LARGE))
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)
@@ -100,9 +106,10 @@ def create_session(
             enable_fallback=0,
         )
         if use is not None:  # Providers that build engines take minutes.
-            return Session(load())
+            return Session(_without_message(load()))
         runner = Runner()
-        return Session(runner.run(load, seconds, partial(_cancel, options)), runner)
+        own = runner.run(load, seconds, partial(_cancel, options))
+        return Session(_without_message(own), runner)
     except ORT_ERRORS as error:
         text = one_line(error)
         if "Could not find an implementation" in text:
@@ -113,6 +120,12 @@ def create_session(
         raise LimitError(
             f"ONNX Runtime took more than {seconds} s to load the model; {lift}"
         ) from error
+
+
+def _without_message(own: ort.InferenceSession) -> ort.InferenceSession:
+    """``own`` without the serialized model, which its Python class would hold as long as it is."""
+    own._model_bytes = None
+    return own
 
 
 def _options(

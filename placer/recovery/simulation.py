@@ -37,17 +37,19 @@ class Simulation:
     def __init__(self, inserter: Inserter, placement: Placement, ranges: Ranges) -> None:
         self._inserter = inserter
         self._placement = placement
-        candidate = inserter.insert(placement, ranges)
         self._scales = inserter.scales(placement, ranges)
-        self._outputs = [output.name for output in candidate.graph.output]
-        model = _with_scales_as_inputs(candidate, self._scales)
         self._session = create_session(
-            model.SerializeToString(),
+            self._serialized(ranges),  # Of a large model there is no other copy while it loads.
             inserter.model.base_dir,
             threads=_THREADS,
             level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL,  # Weights are dequantized once.
             entries=FLOAT_KERNELS,
         )
+        self._outputs = [output.name for output in self._session.own.get_outputs()]
+
+    def _serialized(self, ranges: Ranges) -> bytes:
+        candidate = self._inserter.insert(self._placement, ranges)
+        return _with_scales_as_inputs(candidate, self._scales).SerializeToString()
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:

@@ -536,3 +536,18 @@ def test_nodes_without_a_name_have_the_times_of_the_profile(save: Save):
     layers = compiled.plan(next(iter(synthetic_dataset(model, 1, 0))).inputs).layers
     assert [layer.nodes for layer in layers if "swish2" in layer.nodes] == [("swish2",)]
     assert all(layer.time_us is not None for layer in layers)
+
+
+def test_a_plan_leaves_large_constants_where_they_are(tmp_path: Path):
+    """And a session holds no copy of the message that it was made of."""
+    weight = onnx.numpy_helper.from_array(np.ones((600, 600), np.float32), "w")  # 1.4 MB.
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (float[1,600] x) => (float[1,600] y) {
+          [product] m = MatMul(x, w) [act] y = Relu(m) }"""
+    )
+    proto.graph.initializer.append(weight)
+    model = OnnxRuntimeEngine().compile(proto, tmp_path)
+    assert model._session.own._model_bytes is None
+    (layer, _) = model.plan({"x": np.ones((1, 600), np.float32)}).layers
+    assert (layer.nodes, layer.inputs[0].tensor) == (("product",), "x")
+    assert list(tmp_path.iterdir()) == []
