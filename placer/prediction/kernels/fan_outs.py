@@ -40,16 +40,17 @@ def fan_outs(graph: Graph) -> dict[str, FanOut]:
     """By name of the product: joint queries, keys and values, taken apart behind it."""
     fan_out_of = {}
     for node in graph.nodes:
-        if node.op == "MatMul" and weight_input(graph, node) and not _is_row(graph, node):
+        if node.op == "MatMul" and weight_input(graph, node) is not None:
             fan_out = _fan_out(graph, node)
-            if fan_out is not None:
+            if fan_out is not None and not _is_row(graph, node, fan_out):
                 fan_out_of[node.name] = fan_out
     return fan_out_of
 
 
-def _is_row(graph: Graph, product: Node) -> bool:
-    """Whether it makes a single row, which is no matrix: see ``Waiting``."""
-    return math.prod(product_shape(graph, product)[:-1]) == 1
+def _is_row(graph: Graph, product: Node, fan: FanOut) -> bool:
+    """Whether columns of a single row are taken apart, which is no matrix: see ``Waiting``."""
+    row = math.prod(product_shape(graph, product)[:-1]) == 1
+    return row and not any(node.op in _VIEWS for node in fan.chain)
 
 
 def _fan_out(graph: Graph, product: Node) -> FanOut | None:
