@@ -6,15 +6,13 @@ A group may be split: its layout is then ``PER_SITE`` and each of its sites has 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from threading import Lock
 
 from placer.graph import Edge, Graph
 from placer.graph.weights import weight_input
 from placer.quantization import Format, Placement
-from placer.rules.incremental_placement import IncrementalPlacer
-from placer.rules.sites import Site
+from placer.rules.sites import Site, place
 
 # Layout by group name, and by ``site_key`` for split groups; the base precision by ``BASE``.
 Choices = Mapping[str, str]
@@ -83,7 +81,6 @@ class Space:
     groups: tuple[Group, ...]
     per_tensor: frozenset[Edge] = frozenset()
     bases: tuple[str, ...] = ()
-    _placing: Lock = field(default_factory=Lock, init=False, repr=False)
 
     def placement(self, choices: Choices) -> Placement:
         """The placement of ``choices``; what is left out takes its default."""
@@ -95,22 +92,8 @@ class Space:
         return lru_cache(maxsize=KEPT_PLACEMENTS)(lambda items: self._place(dict(items)))
 
     def _place(self, choices: Choices) -> Placement:
-        layout_of = self.layouts(choices)
-        with self._placing:
-            numbers = zip(self.sites, self._numbers, strict=True)
-            layouts = tuple([of[layout_of.get(site.name, site.default)] for site, of in numbers])
-            placed = self._placer.place(layouts).with_weights(self.per_tensor)
+        placed = place(self.sites, self.layouts(choices)).with_weights(self.per_tensor)
         return placed.computed_in(self.base_of(choices))
-
-    @cached_property
-    def _placer(self) -> IncrementalPlacer:
-        """What is asked for one after the other mostly differs at few sites."""
-        return IncrementalPlacer(self.sites)
-
-    @cached_property
-    def _numbers(self) -> tuple[Mapping[str, int], ...]:
-        """By site the number of each of its layouts."""
-        return tuple({name: i for i, name in enumerate(site.layouts)} for site in self.sites)
 
     def base_of(self, choices: Choices) -> str | None:
         """What placements of ``choices`` say of the base precision; see ``Placement.base``."""
