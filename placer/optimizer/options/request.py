@@ -179,7 +179,11 @@ class Request:
     ] = ()
     engine: Annotated[
         str,
-        Option("Engine", "auto, onnxruntime, openvino, fusion-model; placer doctor lists all."),
+        Option(
+            "Engine",
+            "auto, tensorrt, tensorrt-rtx, onnxruntime, openvino or fusion-model, which estimates; "
+            "placer doctor lists all.",
+        ),
     ] = AUTO
     gpu: Annotated[
         str | None,
