@@ -52,7 +52,7 @@ def placement_file(tmp_path: Path) -> Path:
 def test_a_second_process_in_the_output_folder_is_refused(placer: Run, placement_file: Path):
     Path("out").mkdir()
     with locked(Path("out")):
-        data = ("--data", DIGITS / "calibration.npz", "--no-cache")
+        data = ("--data", DIGITS / "calibration.npz", "--calibration", "minmax", "--no-cache")
         finished = placer("apply", placement_file, SEED0, *data, "-o", "out")
         assert [path.name for path in Path("out").iterdir()] == [LOCK_FILE]
     assert finished.code == 2

@@ -96,7 +96,7 @@ def test_a_gate_is_missed_only_outside_the_noise(ratios: list[float]):
 
 @pytest.mark.slow
 def test_beating_float_is_a_gate_of_trials_and_result(placer: Placer, save: Callable[..., Path]):
-    flags = (*PREDICT, "--preset", "quick", "--budget", 4, "--gate", "sqnr>=1")
+    flags = (*PREDICT, "--preset", "quick", "--budget", 3, "--gate", "sqnr>=1")
     finished = placer("optimize", save(LARGE), *flags, "--beat", "float", "--no-cache")
     assert finished.code == 0, finished.err
     found = Result.model_validate_json(Path("model.placer/result.json").read_text())

@@ -50,7 +50,8 @@ def options(tmp_path: Path) -> tuple[object, ...]:
     arrays = np.load(DIGITS / "evaluation.npz")
     np.savez(tmp_path / "few.npz", **{name: arrays[name][:IMAGES] for name in arrays.files})
     data = ("--data", DIGITS / "calibration.npz", "--eval-data", tmp_path / "few.npz")
-    return (*data, "--preset", "quick", "--no-cache", "--front", 3, "--budget", 10)
+    method = ("--calibration", "minmax", "--preset", "quick", "--no-cache")
+    return (*data, *method, "--front", 3, "--budget", 10)
 
 
 def run(path: Path, engine: str = "onnxruntime") -> np.ndarray:

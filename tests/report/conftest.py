@@ -22,7 +22,7 @@ def digits(output: Path, **changes: object) -> Request:
         "engine": "onnxruntime",
         "calibration": "minmax",
         "preset": "quick",
-        "budget": 4,
+        "budget": 3,
         "output": output,
     }
     return Request(**{**settings, **changes})
@@ -40,7 +40,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on the fusion model, which is the same everywhere."""
     folder = tmp_path_factory.mktemp("estimated") / "digits.placer"
-    optimize(digits(folder, engine="fusion-model", gpu="a100"), QuietObserver())
+    optimize(digits(folder, engine="fusion-model", gpu="a100", budget=4), QuietObserver())
     return folder
 
 
@@ -50,7 +50,7 @@ def missed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("missed") / "digits.placer"
     with pytest.raises(GateError):
         optimize(
-            digits(folder, engine="fusion-model", gpu="a100", gates=("sqnr>=90",), budget=3),
+            digits(folder, engine="fusion-model", gpu="a100", gates=("sqnr>=90",)),
             QuietObserver(),
         )
     return folder
