@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import onnxruntime as ort
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from placer.accuracy.evaluation import Run
-from placer.common.ort_session import create_session, run_once
+from placer.common.ort_session import Session, create_session, run_once
 from placer.graph.edit import subgraphs, without_initializers
 from placer.graph.operators import PAIR_OPS
 from placer.qdq import Inserter
@@ -30,25 +30,29 @@ class Simulation:
     nodes compute in float between them. That is what an engine's integer kernels compute, but for
     their rounding of sums. What no range changes is as it is first: constants, groups with a
     constant in them, int32 biases, whose scale is fine enough for any range, and FP8 pairs but for
-    their scale. ``ranges``: of all tensors that ``placement`` quantizes. Raises RunError if ONNX
-    Runtime refuses the candidate.
+    their scale. ``ranges``: of all tensors that ``placement`` quantizes. The session, which holds
+    all weights as floats, is made for the first run, which raises RunError if ONNX Runtime refuses
+    the candidate.
     """
 
     def __init__(self, inserter: Inserter, placement: Placement, ranges: Ranges) -> None:
         self._inserter = inserter
         self._placement = placement
+        self._ranges = ranges
         self._scales = inserter.scales(placement, ranges)
-        self._session = create_session(
-            self._serialized(ranges),  # Of a large model there is no other copy while it loads.
-            inserter.model.base_dir,
+
+    @cached_property
+    def _session(self) -> Session:
+        return create_session(
+            self._serialized(),  # Of a large model there is no other copy while it loads.
+            self._inserter.model.base_dir,
             threads=_THREADS,
             level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL,  # Weights are dequantized once.
             entries=FLOAT_KERNELS,
         )
-        self._outputs = [output.name for output in self._session.own.get_outputs()]
 
-    def _serialized(self, ranges: Ranges) -> bytes:
-        candidate = self._inserter.insert(self._placement, ranges)
+    def _serialized(self) -> bytes:
+        candidate = self._inserter.insert(self._placement, self._ranges)
         return _with_scales_as_inputs(candidate, self._scales).SerializeToString()
 
     @property
@@ -88,9 +92,10 @@ class Simulation:
     def _run(
         self, scales: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        given = {**inputs, **scales}
-        values = run_once(self._session, self._outputs, given, "the simulated candidate")
-        return dict(zip(self._outputs, values, strict=True))
+        given, session = {**inputs, **scales}, self._session
+        names = [output.name for output in session.own.get_outputs()]
+        values = run_once(session, names, given, "the simulated candidate")
+        return dict(zip(names, values, strict=True))
 
 
 def _with_scales_as_inputs(candidate: ModelProto, scales: Collection[ScaleNames]) -> ModelProto:

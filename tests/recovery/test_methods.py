@@ -85,6 +85,7 @@ def test_a_simulation_computes_what_the_candidate_does(tmp_path: Path, scheme: S
     model = network(tmp_path)
     inserter, placement = Inserter(model, scheme), everything(model)
     simulation = Simulation(inserter, placement, {"a": Range(-9, 9), "b": Range(-9, 9)})
+    assert "_session" not in vars(simulation)  # It holds all weights: not before it runs.
     ranges = {"a": Range(-1.5, 2.0), "b": Range(0.0, 0.7)}
     (sample,) = data_of(model, tmp_path, 1)
     candidate = inserter.insert(placement, ranges)
