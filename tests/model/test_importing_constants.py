@@ -125,6 +125,7 @@ def test_weights_in_blocks_lose_their_scales_with_a_note(tmp_path: Path):
     assert model.array(weight).tolist() == [[1, 20], [3, 40], [10, 120], [14, 160]]
     expected = f"scale of constant '{weight}' dropped: it has one per block of 2 values"
     assert expected in notes_of(model)
+    assert model.imported.source == "QDQ, int8 weights in blocks"
 
 
 def test_a_constant_that_rounding_takes_beyond_all_numbers_is_the_largest(save: Save):

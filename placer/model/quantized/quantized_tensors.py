@@ -123,7 +123,7 @@ class Records:
 
         ``values``: the float ones. A bias (int32) has no scale of its own.
         """
-        self.seen[_weight_text(dtype, scale)] += 1
+        self.seen[_weight_text(dtype, scale, block)] += 1
         dropped = f"scale of constant '{tensor.name}' dropped:"
         if dtype == TensorProto.INT32:
             return
@@ -169,9 +169,11 @@ def _same(left: np.ndarray, right: np.ndarray) -> bool:
     return bool(np.array_equal(left, right))
 
 
-def _weight_text(dtype: int, scale: np.ndarray) -> str:
+def _weight_text(dtype: int, scale: np.ndarray, block: int) -> str:
     if dtype == TensorProto.INT32:
         return "int32 biases"
+    if block:
+        return f"{type_name(dtype)} weights in blocks"
     return f"{type_name(dtype)} {'per-channel' if scale.size > 1 else 'per-tensor'} weights"
 
 
