@@ -264,6 +264,11 @@ class Predicate(Strict):
         description="A constant factor writes the tensor, of which Slices or a Split take parts; "
         "a single number with views between.",
     )
+    norm_statistic: TensorName | None = Field(
+        default=None,
+        description="The tensor is a mean of a normalization that is written out: it is taken from "
+        "what it is the mean of, or a root is taken of it, or something is divided by it.",
+    )
     one_piece: TensorName | None = Field(
         default=None,
         description="A Slice along one axis writes the tensor, whose elements lie side by side in "

@@ -29,6 +29,7 @@ from placer.rules.memory import (
     is_one_piece,
     is_sliced_apart,
 )
+from placer.rules.norm_statistics import is_norm_statistic
 from placer.rules.predicate_schema import (
     AttributeIs,
     PadsOnly,
@@ -155,6 +156,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "batched_product": batched_product,
     "sliced_apart": of_each(is_sliced_apart),
     "moved_factor": of_each(is_moved_factor),
+    "norm_statistic": of_each(is_norm_statistic),
     "one_piece": of_each(is_one_piece),
     "blocked": of_each(is_blocked),
     "channels_last": of_each(is_channels_last),

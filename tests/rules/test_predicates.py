@@ -219,6 +219,32 @@ def test_a_constant_factor_moves_to_the_parts_that_are_taken_behind_it(factor: s
     assert bool(match_rules(graph_of_text(text), [rule(pattern, "moved_factor: y")])) is holds
 
 
+@pytest.mark.parametrize(
+    ("behind", "holds"),
+    [
+        ("[n1] out = Sub(x, y)", True),
+        ("[n1] out = Sub(other, y)", False),
+        ("[n1] d = Sub(x, other) [n2] out = Mul(d, y)", False),
+        ("[n1] e = Add(y, c) [n2] s = Sqrt(e) [n3] out = Div(x, s)", True),
+        ("[n1] m = Mul(other, other) [n2] v = Sub(y, m) [n3] out = Pow(v, root)", True),
+        ("[n1] out = Pow(y, two)", False),
+        ("[n1] e = Mul(y, c) [n2] out = Div(x, e)", True),
+        ("[n1] out = Div(y, c)", False),
+        ("[n1] s = Sigmoid(y) [n2] out = Mul(x, s)", False),  # A gate.
+        ("[n1] w = Add(x, y) [n2] out = Sqrt(w)", False),  # No statistic, but a map.
+    ],
+)
+def test_a_mean_is_a_statistic_of_a_norm_if_it_shifts_or_scales(behind: str, holds: bool):
+    text = f"""
+        {HEAD} g (float[1,4,8,8] x, float[1,4,1,1] other) => (float[1,4,?,?] out)
+        <float c = {{0.1}}, float two = {{2}}, float root = {{-0.5}}> {{
+          [mean] y = GlobalAveragePool(x) {behind}
+        }}
+    """
+    pattern = "\n  op: {op: GlobalAveragePool, inputs: [x], output: y}"
+    assert bool(match_rules(graph_of_text(text), [rule(pattern, "norm_statistic: y")])) is holds
+
+
 @pytest.mark.parametrize(("types", "holds"), [("[bool]", True), ("[float, int64]", False)])
 def test_a_tensor_is_told_by_its_element_type(types: str, holds: bool):
     text = f"{HEAD} g (float[2] x) => (bool[2] y) {{ [op] y = Less(x, x) }}"
