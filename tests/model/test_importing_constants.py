@@ -175,6 +175,32 @@ def test_rows_of_a_quantized_table_are_rows_of_a_float_one(save: Save):
     assert np.array_equal(expected, found)
 
 
+def test_integers_of_a_table_stay_for_readers_other_than_dq(save: Save):
+    path = save(
+        """
+        <ir_version: 8, opset_import: ["": 17]>
+        g (int64[3] ids) => (float[3,2] y, float[3,2] y2, float[3,2] clipped, bool[3,2] pads,
+                             int8[3,2] q)
+        <int8[4,2] table = {-128, 1, 2, 3, 4, 5, 6, 127}, float s = {0.5}, int8 z = {1},
+         int8 low = {-4}, int8 high = {4}> {
+          [pick] q = Gather(table, ids)
+          [dq] y = DequantizeLinear(q, s, z)
+          [pick2] r = Gather(table, ids)
+          [dq2] y2 = DequantizeLinear(r, s, z)
+          [clip] c = Clip(q, low, high)
+          [dq3] clipped = DequantizeLinear(c, s, z)
+          [equal] pads = Equal(q, low)
+        }"""
+    )
+    model = load_model(path)
+    ids = np.array([0, 3, 2])
+    pairs = zip(outputs(onnx.load(path), ids=ids), outputs(model.proto, ids=ids), strict=True)
+    assert all(np.array_equal(expected, found) for expected, found in pairs)
+    # Both Gathers take rows of one float table.
+    tables = [t for t in model.proto.graph.initializer if list(t.dims) == [4, 2]]
+    assert [t.data_type for t in tables] == [onnx.TensorProto.INT8, onnx.TensorProto.FLOAT]
+
+
 def test_an_output_is_declared_as_what_it_is(save: Save):
     """Scales of half precision make DequantizeLinear write it (Model-Optimizer issue 118)."""
     path = save(

@@ -137,3 +137,24 @@ def test_rows_of_a_quantized_embedding_are_multiplied_as_they_are(
     ids = rng.integers(0, 50, (1, 6))
     (expected,), (found,) = outputs(onnx.load(path), ids=ids), outputs(model.proto, ids=ids)
     assert sqnr(expected, found) > 60
+
+
+@pytest.mark.parametrize("zero_point", [0, 7])
+def test_a_quantized_constant_may_be_the_left_operand_of_a_product(save: Save, zero_point: int):
+    path = save(
+        f"""
+        {HEAD} g (float[4,6] x) => (float[3,6] y)
+        <uint8[3,4] w_quantized = {{1, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 255}},
+         uint8 wz = {{{zero_point}}}, float w_scale = {{0.02}}> {{
+          q, s, z = DynamicQuantizeLinear(x)
+          [mm] r = MatMulInteger(w_quantized, q, wz, z)
+          f = Cast<to = 1>(r)
+          e = Mul(w_scale, s)
+          y = Mul(f, e)
+        }}"""
+    )
+    model = load_model(path)
+    assert [node.op for node in model.graph.nodes] == ["MatMul"]
+    x = np.random.default_rng(3).standard_normal((4, 6)).astype(np.float32)
+    (expected,), (found,) = outputs(onnx.load(path), x=x), outputs(model.proto, x=x)
+    assert sqnr(expected, found) > 35

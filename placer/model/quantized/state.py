@@ -44,6 +44,8 @@ class ImportState:
         self.pairs: dict[str, Quantized] = {}  # by what a DequantizeLinear writes
         self.alias: dict[str, str] = {}  # float tensor by its name in the quantized model
         self.dequantized: dict[tuple[str, ...], str] = {}
+        # Float rows of quantized tables by tensor, scale and zero point.
+        self.rows: dict[tuple[str, ...], Quantized] = {}
         self.factors: dict[str, Factor] = {}  # products with a scale computed at run time
         self.products: dict[str, Product] = {}  # int32 results that lack their scales
         self.biases: dict[str, Bias] = {}  # divided by scales computed at run time
