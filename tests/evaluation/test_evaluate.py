@@ -16,7 +16,11 @@ from placer.accuracy.channel_groups import ChannelGroup
 from placer.accuracy.gates import Gate
 from placer.accuracy.intervals import measures
 from placer.accuracy.metrics import Comparison
-from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.base import Engine
+from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
+from placer.engines.registry import EngineOptions
+from placer.engines.select import BUILT_IN
+from placer.errors import RunError
 from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.qdq import Inserter
@@ -206,6 +210,32 @@ def test_a_model_of_other_outputs_is_refused(net: Path):
     onnx.save(parse_model(other), net / "other.onnx")
     with pytest.raises(placer.InputError, match="has no output 'y'"):
         placer.evaluate(net / "float.onnx", [net / "other.onnx"], data=net / "data.npz")
+
+
+def test_what_a_plug_in_refuses_is_not_run_on_another_engine(
+    net: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Though ``verified`` is False of it: nothing else computes its outputs either."""
+
+    class Refusing(OnnxRuntimeEngine):
+        name = "refusing"
+
+        def compile(self, model: onnx.ModelProto, base_dir: Path) -> OnnxRuntimeModel:
+            raise RunError("the plug-in takes no such model")
+
+    class Factory:
+        rules = "onnxruntime"
+
+        def unavailable(self) -> str | None:
+            return None
+
+        def create(self, options: EngineOptions) -> Engine:
+            return Refusing(options.threads)
+
+    monkeypatch.setattr("placer.engines.select.BUILT_IN", {**BUILT_IN, "refusing": Factory()})
+    files = (net / "float.onnx", quantized(net, 4))
+    with pytest.raises(RunError, match="the plug-in takes no such model"):
+        placer.evaluate(*files, data=net / "data.npz", engine="refusing")
 
 
 def test_the_command_prints_tables_and_json(net: Path, placer: Callable[..., Finished]):
