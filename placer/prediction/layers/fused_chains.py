@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.graph import Edge, Graph, Node
@@ -31,8 +31,7 @@ def find_fused_chains(
     """The layers of ``candidates`` that take others along, each with these.
 
     Past a pair without a zero point, too, since its Q and DQ are one FakeQuantize, unless what
-    follows becomes part of DQ: a scale does, and a shift that no Q takes along (plans of OpenVINO
-    2026.4.1).
+    follows becomes part of DQ (plans of OpenVINO 2026.4.1 of small graphs).
     """
     groups = []
     for candidate in candidates.values():
@@ -42,13 +41,15 @@ def find_fused_chains(
             inside = [form.scales[edge] for edge in follower.bare if edge in form.scales]
             if any(map(has_zero_point, inside)) and _keeps_zero_point(follower, form, graph):
                 break
-            if inside and (len(follower.nodes) > 1 or _is_part_of_dq(follower, form, graph)):
+            if inside and not _takes_pair(candidate, taken, follower, form):
                 break
             if follower.movers and _is_implied(follower, form, graph):
                 break
             if not all(map(_is_free, others)):
                 break
             taken.append(follower)
+        if _has_product(candidate, ("Conv",)):
+            _leave_to_dq(taken, form, graph)
         last = candidates[taken[-1].nodes[-1].index] if taken else candidate
         if _disagree(last, form) and _moves_on(candidate, taken, last, form):
             while taken and taken[-1].is_affine:
@@ -69,10 +70,47 @@ def _keeps_zero_point(follower: Follower, form: NormalForm, graph: Graph) -> boo
     return follower.kind != "Clip" or _is_quantized(follower, form, graph)
 
 
-def _is_part_of_dq(follower: Follower, form: NormalForm, graph: Graph) -> bool:
-    """Whether DQ in front of it takes it along."""
+def _takes_pair(
+    candidate: LayerCandidate, taken: Sequence[Follower], follower: Follower, form: NormalForm
+) -> bool:
+    """Whether a layer takes ``follower`` along with the pair in front of it.
+
+    Of a product all that reads the pair as a whole; but a linear layer with an activation leaves
+    the shift to DQ. Of others DQ takes scales along, and shifts that no Q does.
+    """
+    graph = candidate.graph
+    if _has_product(candidate, _PRODUCTS):
+        if follower.kind in _SHIFTS and not _has_product(candidate, ("Conv",)):
+            nodes = [*candidate.nodes, *(node for one in taken for node in one.nodes)]
+            return all(node.op in _PRODUCTS or node.op in AFFINE for node in nodes)
+        return _reads_as_one(follower, form)
     is_shift = follower.kind in _SHIFTS and _is_quantized(follower, form, graph)
-    return follower.is_affine and not is_shift
+    return len(follower.nodes) == 1 and (not follower.is_affine or is_shift)
+
+
+def _has_product(candidate: LayerCandidate, products: Container[str]) -> bool:
+    return any(node.op in products for node in candidate.nodes)
+
+
+def _reads_as_one(follower: Follower, form: NormalForm) -> bool:
+    """Whether all edges into an activation carry one pair, and none inside it."""
+    inside = {tensor for node in follower.nodes for tensor in node.outputs}
+    scales = {form.scales.get(e) for e in follower.bare if e.tensor not in inside}
+    is_bare = all(e not in form.scales for e in follower.bare if e.tensor in inside)
+    return len(follower.nodes) == 1 or (is_bare and len(scales) == 1)
+
+
+def _leave_to_dq(taken: list[Follower], form: NormalForm, graph: Graph) -> None:
+    """Take off the scales and shifts that end a Conv's layer behind a pair, unless Q has them."""
+    if not taken or _is_quantized(taken[-1], form, graph):
+        return
+    first = len(taken)
+    while first and taken[first - 1].is_affine:
+        first -= 1
+    for place in range(first, len(taken)):
+        if any(edge in form.scales for edge in taken[place].bare):
+            del taken[place:]
+            return
 
 
 def _is_implied(follower: Follower, form: NormalForm, graph: Graph) -> bool:

@@ -41,10 +41,15 @@ class IntegerReader:
 
     def takes(self, form: NormalForm, refuses: Refuses) -> bool:
         """Whether it does; ``refuses``: see ``BuildTarget``."""
+        return self._fits(form) and (self.claim is None or not refuses(self.claim, form))
+
+    def declines(self, form: NormalForm, refuses: Refuses) -> bool:
+        """Whether only ``refuses`` keeps it from doing so."""
+        return self._fits(form) and self.claim is not None and refuses(self.claim, form)
+
+    def _fits(self, form: NormalForm) -> bool:
         scales = form.scales
-        if any(e not in scales for e in self.paired) or any(e in scales for e in self.bare):
-            return False
-        return self.claim is None or not refuses(self.claim, form)
+        return all(e in scales for e in self.paired) and all(e not in scales for e in self.bare)
 
 
 IntegerReaders = Mapping[Edge, tuple[IntegerReader, ...]]
@@ -93,6 +98,13 @@ class ReadEdges:
             return False
         return any(one.takes(self.form, self.refuses) for one in self.readers.get(edge, ()))
 
+    def are_declined(self, edges: Iterable[Edge]) -> bool:
+        """Whether what reads ``edges`` would take their integers but for their zero point."""
+        return all(
+            any(one.declines(self.form, self.refuses) for one in self.readers.get(edge, ()))
+            for edge in edges
+        )
+
 
 def rounded(
     candidate: LayerCandidate, read: ReadEdges, has_zero_point: Callable[[Scale], bool]
@@ -101,8 +113,9 @@ def rounded(
 
     Where all that reads a tensor through a pair reads floats and the zero point is 0, OpenVINO
     makes Q and DQ one FakeQuantize (LPT's FuseMultiplyToFakeQuantizeTransformation), which the
-    layer before takes along. A kernel of element-wise nodes takes both along in any case, and
-    writes floats for those who read floats. Plans of OpenVINO 2026.4.1.
+    layer before takes along. So it does with int8 where all are kernels that refuse its zero
+    point. A kernel of element-wise nodes takes both along in any case, and writes floats for those
+    who read floats. Plans of OpenVINO 2026.4.1.
     """
     claim, form = candidate.claim, read.form
     fusion = None if claim is None else claim.fusion
@@ -122,6 +135,7 @@ def rounded(
         floats = [edge for edge in edges if not read.are_integers(edge)]
         rounds = is_pointwise or not is_kernel or not has_zero_point(key[1])
         if len(floats) == len(edges):
+            rounds = rounds or read.are_declined(edges)
             if rounds or all(read.verdicts.get(edge) is False for edge in edges):
                 alone.add(key)
         elif floats and is_pointwise:
