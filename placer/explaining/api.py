@@ -18,6 +18,7 @@ from placer.engines.estimated.fusion_model import BASES
 from placer.errors import InputError
 from placer.explaining.float8 import float8_sentences
 from placer.explaining.placed_model import PlacedModel, placed_model
+from placer.explaining.weights_only import weights_only
 from placer.model import is_quantized_file
 from placer.model.validate import parse_model
 from placer.plan import Plan
@@ -108,7 +109,9 @@ class ModelExplanation:
         """Sentences on nodes whose layers the engine's predicted plan cannot tell."""
         sentences = unpredicted(self._placed.graph, self.pack.manifest)
         float8 = float8_sentences(self._placed, self.pack, self.target, self.gpu)
-        said = (self._placed.refused, *float8, *sentences)
+        refused = self._placed.refused
+        bare = weights_only(self._placed.graph, self._placed.placement)
+        said = (refused or bare, *float8, *sentences)
         return tuple(text for text in said if text)
 
     @property

@@ -562,5 +562,41 @@ def test_a_weight_without_a_pair_is_named(
     assert "'x' is read in float by 'conv0', whose operand 'w' has no pair" in flat(said)
 
 
+ONE_OPERAND = """
+    <ir_version: 8, opset_import: ["": 13]>
+    g (float[8,64,64] x, float[8,64,64] k) => (float[8,64,64] y)
+    <float[64,64] w = {0.1}, float s = {0.5}, int8 zero = {0}> {
+      [q0] q0 = QuantizeLinear(x, s, zero)
+      [d0] d0 = DequantizeLinear(q0, s, zero)
+      [wq] wq = QuantizeLinear(w, s, zero)
+      [wd] wd = DequantizeLinear(wq, s, zero)
+      [linear] v = MatMul(d0, wd)
+      [q1] q1 = QuantizeLinear(v, s, zero)
+      [d1] d1 = DequantizeLinear(q1, s, zero)
+      [act] a = Softmax(k)
+      [product] y = MatMul(a, d1)
+    }"""
+
+
+def test_a_missing_pair_is_named_before_the_advice_to_take_the_other_out(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    """Model-Optimizer issue 1289: pairs on all operands of attention but behind its Softmax."""
+    said = flat(placer("explain", save(ONE_OPERAND)).out)
+    assert "'v' is read in float by 'product', whose operand 'a' has no pair" in said
+    assert "remove it: quantize a -> product[0], which " in said
+    assert " estimated to be faster: take out 'q1' and 'd1' (v -> product[1]); saves est. " in said
+
+
+def test_pairs_on_the_weights_of_convs_alone_gain_nothing(save: Callable[..., Path]):
+    """TensorRT issue 2131: float input, weights stored as INT8."""
+    one_pair = OWN_PAIRS.format(weight="wd").replace("Conv(d0, wd)", "Conv(x, wd)")
+    (said,) = explain_file(save(one_pair)).unpredicted
+    assert said == (
+        "pairs on weights alone leave 'conv0' in float and gain no speed: quantize what these "
+        "Convs read, too"
+    )
+
+
 def flat(printed: str) -> str:
     return " ".join(printed.split())

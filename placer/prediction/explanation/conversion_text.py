@@ -26,10 +26,19 @@ def conversion_text(
     cost = f"est. {conversion.us:.1f} us; " if timed else ""
     remedy = ""
     if conversion.remedy is not None:
-        remedy = f"remove it: {_remedy(conversion.remedy, pairs or {})}"
+        remedy = f"remove it: {_missing(conversion)}{_remedy(conversion.remedy, pairs or {})}"
     elif conversion.goes_with_others:
         remedy = "it goes with the remedies of the others"
     return f"{conversion.name}: {cost}{conversion.because}", remedy
+
+
+def _missing(conversion: StandaloneConversion) -> str:
+    """The pair that is missing, before the advice to take the others out instead."""
+    if conversion.missing is None:
+        return ""
+    what, saves = " and ".join(_quantized(conversion.missing.change)), conversion.missing.saves_us
+    told = f"saves est. {saves:.1f} us" if saves > 0 else f"costs est. {-saves:.1f} us more"
+    return f"{what}, which {told}; estimated to be faster: "
 
 
 def _remedy(remedy: Remedy, pairs: Pairs) -> str:

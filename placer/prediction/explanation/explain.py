@@ -10,7 +10,12 @@ from placer.graph.weights import WEIGHTED_OPS
 from placer.plan import Plan
 from placer.prediction.defaults_by_estimates import are_left_float, with_defaults
 from placer.prediction.explanation.default_gains import Decision, decide, default_gains
-from placer.prediction.explanation.remedies import MAX_REMEDIES, Remedies, Remedy
+from placer.prediction.explanation.remedies import (
+    MAX_REMEDIES,
+    Remedies,
+    Remedy,
+    with_edges,
+)
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.prediction import Prediction
 from placer.prediction.select import AnyPredictor
@@ -28,7 +33,8 @@ class StandaloneConversion:
     """A quantize, dequantize, requantize or reformat layer, what it costs and why it is there.
 
     ``remedy`` is None if no change that was tried removes it and makes the engine faster;
-    ``goes_with_others`` says that the remedies of others remove it.
+    ``goes_with_others`` says that the remedies of others remove it. ``missing``: where the remedy
+    takes pairs out, the change that gives the operands beside them pairs instead.
     """
 
     name: str
@@ -38,6 +44,7 @@ class StandaloneConversion:
     because: str
     remedy: Remedy | None
     goes_with_others: bool = False
+    missing: Remedy | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,7 @@ class Explainer:
         prediction = self._predictor.predict(placement)
         remedies = Remedies(self._graph, self.sites, self._predictor, self._estimator, prediction)
         remedy_of = remedies.find()
+        missing = dict(_missing_pairs(prediction, remedies, remedy_of, self._graph))
         default = place(self.sites, {})
         decisions = tuple(decide(self.sites, placement, default))
         gains = default_gains(remedies, decisions, default)
@@ -131,7 +139,7 @@ class Explainer:
             gains=gains,
             overlaps=self._overlaps,
             plan=plan,
-            conversions=tuple(self._conversions(prediction, plan, remedy_of, left)),
+            conversions=tuple(self._conversions(prediction, plan, remedy_of, missing, left)),
             total_us=self._estimator.total_us(prediction),
             float_us=self._estimator.total_us(self._predictor.predict(EMPTY, prediction)),
             default_us=self._estimator.total_us(self._predictor.predict(default, prediction)),
@@ -147,6 +155,7 @@ class Explainer:
         prediction: Prediction,
         plan: Plan,
         remedies: Mapping[tuple[str, int], Remedy],
+        missing: Mapping[tuple[str, int], Remedy],
         left: Set[str],
     ) -> Iterator[StandaloneConversion]:
         """Those of ``prediction``, the costliest first; ``left``: layers that no remedy removes."""
@@ -168,6 +177,7 @@ class Explainer:
                 because=reason(predicted, prediction, self._graph),
                 remedy=remedy,
                 goes_with_others=remedy is None and name not in left,
+                missing=missing.get((name, predicted.ordinal)),
             )
 
 
@@ -216,12 +226,35 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> s
 
 def _without_pair(edges: Sequence[Edge], prediction: Prediction, graph: Graph) -> str:
     """The operands that keep products in float, if these read ``edges`` through pairs."""
-    scales = prediction.form.scales
-    paired = {edge.node for edge in edges if edge in scales}
-    products = [graph.by_name[n] for n in paired if n and graph.by_name[n].op in WEIGHTED_OPS]
-    operands = (edge for node in products for edge in graph.edges_into(node)[:2])
-    bare = dict.fromkeys(f"'{edge.tensor}'" for edge in operands if edge not in scales)
+    operands = _operands(edges, prediction, graph)
+    bare = {f"'{edge.tensor}'" for edge in operands if edge not in prediction.form.scales}
     return f", whose operand {' and '.join(sorted(bare))} has no pair" if bare else ""
+
+
+def _operands(edges: Sequence[Edge], prediction: Prediction, graph: Graph) -> list[Edge]:
+    """Both operands of the products that read ``edges`` through pairs."""
+    paired = dict.fromkeys(edge.node for edge in edges if edge in prediction.form.scales)
+    products = [graph.by_name[n] for n in paired if n and graph.by_name[n].op in WEIGHTED_OPS]
+    return [edge for node in products for edge in graph.edges_into(node)[:2]]
+
+
+def _missing_pairs(
+    prediction: Prediction,
+    remedies: Remedies,
+    remedy_of: Mapping[tuple[str, int], Remedy],
+    graph: Graph,
+) -> Iterator[tuple[tuple[str, int], Remedy]]:
+    """Where a remedy takes pairs out of products that lack another, the change that adds it."""
+    for predicted in prediction.layers:
+        key = predicted.layer.name, predicted.ordinal
+        remedy = remedy_of.get(key)
+        if predicted.layer.kind != "dequantize" or remedy is None or remedy.change.added:
+            continue
+        operands = _operands(predicted.edges, prediction, graph)
+        if any(edge not in prediction.form.scales for edge in operands):
+            around = remedies.around({edge.tensor for edge in operands})
+            change = around.change_to(with_edges(around, operands))
+            yield key, Remedy(prediction.placement, change, remedies.saving(change))
 
 
 def _names(edges: Sequence[Edge]) -> str:

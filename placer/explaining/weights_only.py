@@ -1,0 +1,32 @@
+"""What an explanation says of Convs whose weights alone are quantized."""
+
+from __future__ import annotations
+
+from placer.graph import Graph
+from placer.quantization import Placement
+
+_CONVS = frozenset({"Conv", "ConvTranspose"})
+_SHOWN = 3
+
+
+def weights_only(graph: Graph, placement: Placement | None) -> str:
+    """A sentence on Convs that ``placement`` leaves in float; empty if there are none.
+
+    TensorRT issue 2131: weights behind DequantizeLinear alone are no INT8 Conv, and TensorRT 8
+    refused them. Of MatMuls nothing is said: engines may keep their weights in integers.
+    """
+    edges = frozenset() if placement is None else placement.edges
+    found = []
+    for node in graph.nodes:
+        if node.op in _CONVS and len(node.inputs) > 1:
+            data, weight = graph.edges_into(node)[:2]
+            if weight in edges and data not in edges and weight.tensor in graph.initializers:
+                found.append(node.name)
+    if not found:
+        return ""
+    shown = ", ".join(f"'{name}'" for name in found[:_SHOWN])
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return (
+        f"pairs on weights alone leave {shown}{more} in float and gain no speed: quantize what "
+        "these Convs read, too"
+    )
