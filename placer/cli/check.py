@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from placer.errors import RunError
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.tensorrt.build import BuildReport
+    from placer.engines.tensorrt.check import CheckReport
     from placer.model.quantized import Finding
     from placer.plan import Plan
 
@@ -61,7 +61,7 @@ def check_command(
         if report.placed_for is not None:
             typer.echo(_placed_for(model, report.placed_for))
         if report.findings:
-            _print_findings(report.findings, report.not_imported)
+            _print_findings(report)
         elif static:
             typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
         if report.build is not None:
@@ -79,9 +79,9 @@ def _placed_for(model: Path, engine: str) -> str:
     )
 
 
-def _print_findings(findings: Sequence[Finding], not_imported: str | None) -> None:
+def _print_findings(report: CheckReport) -> None:
     """A line for each fix, with the first node that needs it: what is refused comes first."""
-    console = Console()
+    console, findings = Console(), report.findings
     by_fix: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in sorted(findings, key=lambda finding: finding.verdict != "refused"):
         by_fix.setdefault((finding.verdict, finding.op, finding.fix), []).append(finding)
@@ -93,19 +93,22 @@ def _print_findings(findings: Sequence[Finding], not_imported: str | None) -> No
         )
     if len(by_fix) < len(findings):
         console.print("--json lists every node")
-    verdict = f"placer import, and placer optimize, {_by_import(findings, not_imported)}"
-    console.print(verdict, highlight=False, soft_wrap=True, markup=False)
+    console.print(_by_import(report), highlight=False, soft_wrap=True, markup=False)
 
 
-def _by_import(findings: Sequence[Finding], refusal: str | None) -> str:
-    left = list(dict.fromkeys(f.node for f in findings if not f.imported))
-    if refusal is not None:
-        return f"refuse the file: {with_flags(refusal)}"
+def _by_import(report: CheckReport) -> str:
+    if report.is_float:
+        return (
+            "placer import refuses the file, which has no pairs; placer optimize takes it as it is"
+        )
+    both = "placer import, and placer optimize,"
+    if report.not_imported is not None:
+        return f"{both} refuse the file: {with_flags(report.not_imported)}"
+    left = list(dict.fromkeys(f.node for f in report.findings if not f.imported))
     if not left:
-        return "make all these fixes"
-    return (
-        f"leave '{left[0]}'{f' and {len(left) - 1} more' if len(left) > 1 else ''} as in the file"
-    )
+        return f"{both} take all of these out of the file"
+    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    return f"{both} leave '{left[0]}'{more} as in the file"
 
 
 def _print(report: BuildReport, plan: Plan | None) -> None:

@@ -280,10 +280,10 @@ def load_quantized(path: Path) -> ModelProto:
     return proto
 
 
-def load_unquantized(path: Path) -> tuple[ModelProto, Path]:
+def load_unquantized(path: Path) -> tuple[ModelProto, Path] | None:
     """The float model that ``load_model`` makes of a file, and the folder of its external data.
 
-    Needs no shapes. Raises InputError as ``load_model``.
+    None if the file is float itself. Needs no shapes. Raises InputError as ``load_model``.
     """
     proto, tensors, base_dir = _read(path)
     check_tensors(tensors, base_dir, path)
@@ -292,7 +292,8 @@ def load_unquantized(path: Path) -> tuple[ModelProto, Path]:
     tidy(proto)
     set_apart(proto)
     check_float_model(proto, path, plugins=False)
-    return normalize(proto, base_dir, path).proto, base_dir
+    normal = normalize(proto, base_dir, path)
+    return None if imported is None else (normal.proto, base_dir)
 
 
 def load_as_is(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:

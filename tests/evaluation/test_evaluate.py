@@ -221,6 +221,7 @@ def test_what_a_plug_in_refuses_is_not_run_on_another_engine(
         name = "refusing"
 
         def compile(self, model: onnx.ModelProto, base_dir: Path) -> OnnxRuntimeModel:
+            del model, base_dir
             raise RunError("the plug-in takes no such model")
 
     class Factory:

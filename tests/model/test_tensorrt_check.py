@@ -20,6 +20,7 @@ Save = Callable[..., Path]
 ARTEFACTS = Path(__file__).parent.parent / "artefacts"
 
 DOMAINS = '"com.microsoft": 1, "qonnx.custom_op.general": 1'
+BOTH = "placer import, and placer optimize,"
 ONES = ", ".join(["1"] * 16)
 # Constants that every model below may use.
 CONSTANTS = f"""
@@ -51,6 +52,11 @@ REFUSED = {
         "[q] q = QuantizeLinear(x, n, z) [dq] d = DequantizeLinear(q, n, z) " + CONV,
         "float n = {0}",
         ("q", "its scale is 0, TensorRT takes positive ones only"),
+    ),
+    "a scale that is not finite": (
+        "[q] q = QuantizeLinear(x, n, z) [dq] d = DequantizeLinear(q, n, z) " + CONV,
+        "float n = {nan}",
+        ("q", "its scale is nan, TensorRT takes positive ones only"),
     ),
     "a scale of zero of a dead channel": (  # TensorRT issue 2267, onnx-tensorrt issue 764.
         "[v] v = DequantizeLinear<axis = 0>(wq, ws0, wz) [conv] y = Conv(x, v)",
@@ -324,15 +330,39 @@ def test_fp8(save: Save, builder: Any, dtype: int, is_taken: bool):
     assert (finding.verdict == "undocumented", "opset 19" in finding.fix) == (is_taken, is_taken)
 
 
-def test_blocks_need_opset_21(save: Save):
-    body = "[v] v = DequantizeLinear<axis = 1, block_size = 2>(wq, wb) [conv] y = Conv(x, v)"
-    constants = "float[4,2,1,1] wb = {1, 1, 1, 1, 1, 1, 1, 1}"
-    path = save(text_of(body, constants).replace('"": 17', '"": 21').replace(": 8,", ": 10,"))
-    proto = onnx.load(path)
-    proto.opset_import[0].version = 17
-    onnx.save(proto, path)
-    reasons = [finding.reason for finding in findings_of(path)]
-    assert "it has scales of blocks, which ONNX has from opset 21 on" in reasons
+@pytest.mark.parametrize(
+    ("dtype", "block", "gpu", "what"),
+    [
+        ("INT8", 16, "sm89", "scales of blocks, which ONNX has from opset 21"),
+        ("INT4", 0, "sm89", "int4, which ONNX has from opset 21"),
+        ("INT4", 16, "sm89", "int4, which ONNX has from opset 21"),
+        ("FLOAT4E2M1", 16, "sm120", "float4_e2m1fn, which ONNX has from opset 23"),
+        ("UINT4", 0, "sm89", None),  # The builder does not read it at any opset.
+    ],
+)
+def test_weights_of_4_bits_and_in_blocks(
+    builder: Any, dtype: str, block: int, gpu: str, what: str | None
+):
+    rows, per_row = 64, 64 // block if block else 1
+    proto = onnx.parser.parse_model(f"""
+        <ir_version: 11, opset_import: ["": 17]> g (float[8,{rows}] x) => (float[8,{rows}] y) {{
+          [v] v = DequantizeLinear<axis = {int(block > 0)}, block_size = {block}>(wq, ws)
+          t = Transpose<perm = [1, 0]>(v)
+          y = MatMul(x, t)
+        }}""")
+    shape = [rows, per_row] if block else [rows]
+    of_type = TensorProto.DataType.Value(dtype)
+    proto.graph.initializer.extend(
+        [
+            onnx.helper.make_tensor("wq", of_type, [rows, 64], [1] * rows * 64),
+            onnx.helper.make_tensor("ws", TensorProto.FLOAT, shape, [0.5] * rows * per_row),
+        ]
+    )
+    assert check_model(builder, proto, gpu).accepted == (what is not None)
+    (finding,) = check_pairs(proto, Path(), Path("model.onnx"))
+    told = "TensorRT does not read uint4" if what is None else f"it has {what} on"
+    verdict = "refused" if what is None else "undocumented"
+    assert (finding.verdict, finding.reason) == (verdict, told)
 
 
 def test_plugins_may_read_quantized_constants(save: Save):
@@ -361,11 +391,18 @@ def test_check_names_the_pairs_before_it_builds(
 @pytest.mark.parametrize(
     ("name", "told", "code"),
     [
-        ("int32 bias", "make all these fixes", 0),
+        ("int32 bias", f"{BOTH} take all of these out of the file", 0),
+        # Its range is lost, and optimize calibrates it.
+        ("a negative scale", f"{BOTH} take all of these out of the file", 0),
         # Integers along an axis that does not fit stand for nothing.
-        ("scales along another axis", "refuse the file: ", 2),
-        # Not quantized: `placer optimize` takes the file as it is.
-        ("a table of int8 that is read at run time", "leave 'pick' as in the file", 2),
+        ("scales along another axis", f"{BOTH} refuse the file: ", 2),
+        # So does a scale that is NaN after calibration (TensorRT issue 2628).
+        ("a scale that is not finite", f"{BOTH} refuse the file: ", 2),
+        (
+            "a table of int8 that is read at run time",
+            "placer import refuses the file, which has no pairs; placer optimize takes it as it is",
+            2,
+        ),
     ],
 )
 def test_check_promises_what_import_does(
@@ -373,7 +410,7 @@ def test_check_promises_what_import_does(
 ):
     body, constants, _ = REFUSED[name]
     path = save(text_of(body, constants))
-    assert f"placer import, and placer optimize, {told}" in placer("check", path, "--static").out
+    assert told in placer("check", path, "--static").out
     assert placer("import", path, "-o", path.with_suffix(".float.onnx")).code == code
 
 

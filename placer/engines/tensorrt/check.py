@@ -36,12 +36,14 @@ class CheckReport:
     ``build``: None where only the pairs were looked at. ``placed_for``: the engine that placer
     placed the pairs for, where that is another one; None also if placer did not write the file.
     ``not_imported``: why ``placer import`` refuses the file, where findings ask for it.
+    ``is_float``: it does because nothing quantizes; ``placer optimize`` takes the file as it is.
     """
 
     findings: tuple[Finding, ...]
     build: BuildReport | None
     placed_for: str | None = None
     not_imported: str | None = None
+    is_float: bool = False
 
     @property
     def refusal(self) -> str | None:
@@ -106,12 +108,11 @@ def check(
     architecture = architecture_of(gpu)
     proto = load_quantized(path)
     placed_for = _placed_for(proto)
-    findings, not_imported = _imported(_findings(proto, path), path)
-    report = None
-    if not static:
-        ranges = with_named_dimensions(path, given_ranges(shapes))
-        report = check_file(import_builder(), path, architecture, ranges)
-    return CheckReport(findings, report, placed_for, not_imported)
+    found = _imported(CheckReport(_findings(proto, path), None, placed_for), path)
+    if static:
+        return found
+    ranges = with_named_dimensions(path, given_ranges(shapes))
+    return replace(found, build=check_file(import_builder(), path, architecture, ranges))
 
 
 def _placed_for(proto: ModelProto) -> str | None:
@@ -130,16 +131,23 @@ def _findings(proto: ModelProto, model: Path) -> tuple[Finding, ...]:
     return check_pairs(proto, folder, model)
 
 
-def _imported(findings: tuple[Finding, ...], model: Path) -> tuple[tuple[Finding, ...], str | None]:
-    """``findings`` with what import leaves, and why it refuses ``model``: seen by importing it."""
+def _imported(report: CheckReport, model: Path) -> CheckReport:
+    """``report`` with what import leaves, or why it refuses ``model``: seen by importing it."""
+    findings = report.findings
     if not findings:
-        return findings, None
+        return report
+    taken, refusal = None, f"{model} is not quantized; give it to placer optimize as it is"
     try:
-        taken = load_unquantized(model)
+        taken, is_float = load_unquantized(model), True
     except InputError as error:
-        return tuple(replace(finding, imported=False) for finding in findings), str(error)
+        refusal, is_float = str(error), False
+    if taken is None:
+        kept = tuple(replace(finding, imported=False) for finding in findings)
+        return replace(report, findings=kept, not_imported=refusal, is_float=is_float)
     left = {finding.node for finding in check_pairs(*taken, model)}
-    return tuple(replace(f, imported=f.node not in left) for f in findings), None
+    return replace(
+        report, findings=tuple(replace(f, imported=f.node not in left) for f in findings)
+    )
 
 
 def _document(report: BuildReport) -> dict[str, object]:

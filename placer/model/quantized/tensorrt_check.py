@@ -32,17 +32,17 @@ Verdict = Literal["refused", "altered", "undocumented", "float"]
 _UNKNOWN_OPERATORS = re.compile(
     r"QLinear\w+|QGemm|DynamicQuantize(Linear|MatMul)|(MatMul|Conv)Integer|MatMulIntegerToFloat"
 )
-# Quantized types that the parser reads, beside those of 4 bits, which only weights have.
+# Quantized types that the parser reads, beside those of 4 bits, which only weights have. It reads
+# no uint4.
 _TYPES = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.FLOAT8E4M3FN})
 _INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8})
 # What Q reads and its scale, which the builder takes for INT8 and not for FP8.
 _MIXED = {(TensorProto.FLOAT, half) for half in (TensorProto.FLOAT16, TensorProto.BFLOAT16)}
-_SMALL_TYPES = frozenset({TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1})
+_SMALL_TYPES = frozenset({TensorProto.INT4, TensorProto.FLOAT4E2M1})
 # The opset from which QuantizeLinear and DequantizeLinear have a type.
 _FIRST_OPSETS: Mapping[int, int] = {
     TensorProto.FLOAT8E4M3FN: 19,
     TensorProto.INT4: 21,
-    TensorProto.UINT4: 21,
     TensorProto.FLOAT4E2M1: 23,
 }
 _FIRST_WITH_BLOCKS = 21
@@ -55,7 +55,7 @@ class Finding:
     ``verdict``: ``refused``: no engine is built; ``altered``: an engine is built that computes
     something else; ``undocumented``: TensorRT's documentation rules it out, the builder seen does
     not refuse it; ``float``: no pair, so that an engine computes it in float. ``fix``: what to do.
-    ``imported``: whether ``placer import`` does it.
+    ``imported``: whether ``placer import`` takes it out of the file.
     """
 
     node: str
