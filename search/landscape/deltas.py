@@ -46,6 +46,10 @@ class Deltas:
         counts: Counter[int] = Counter()
         for change in changes:
             counts[change.signature] += change.sign
+        return self.number_of(counts)
+
+    def number_of(self, counts: Mapping[int, int]) -> int:
+        """The number of changes of the number of layers by signature number."""
         return self._number(tuple(sorted((n, count) for n, count in counts.items() if count)))
 
     def opposite(self, number: int) -> int:

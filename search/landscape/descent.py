@@ -42,7 +42,7 @@ def descend(
         chosen = near.improving() or ([] if roughly else near.improving(everywhere=True))
         if not chosen and pairs:
             both = pair_moves(landscape, end, objective)
-            chosen = _improving(landscape.gains(end, objective, both)[0], both)
+            chosen = _improving(landscape.additive_gains(end, objective, both), both)
         if not chosen:
             break
         end = apply(end, chosen)

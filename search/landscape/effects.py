@@ -2,7 +2,8 @@
 
 What is not known of a piece of a change is worked out region by region where it touches few. Else
 pieces that are far from each other are predicted together in the whole model: looking at all
-changes costs little more in a large one.
+changes costs little more in a large one. What the first pair of all does to layers that ask for it
+is told by ``placer.search.landscape.first_pair``.
 """
 
 from __future__ import annotations
@@ -44,14 +45,16 @@ class Effects:
         fixed: Sequence[int],
         predict: Callable[[State], PredictedLayers],
         go_on: Callable[[], None],
+        deltas: Deltas,
     ) -> None:
         """``fixed``: layouts of the sites of ``placer`` that are not decided, the last ones.
 
-        ``predict``: the layers of a state. ``go_on``: raises what ends the work.
+        ``predict``: the layers that a state has if some activation carries a pair. ``go_on``:
+        raises what ends the work.
         """
         self._layers, self._placer, self._fixed = layers, placer, tuple(fixed)
         self._predict, self._go_on = predict, go_on
-        self.deltas = Deltas()
+        self.deltas = deltas
         regional = layers.regional
         self.regions = None if regional is None else BuiltRegions(regional, placer, self._fixed)
         self._wide = frozenset[int]()

@@ -23,6 +23,7 @@ from placer.search.landscape.alike import Alike
 from placer.search.landscape.answers import Answers
 from placer.search.landscape.deltas import Deltas, Objective
 from placer.search.landscape.effects import Effects
+from placer.search.landscape.first_pair import FirstPair
 from placer.search.landscape.guesses import Guesses
 from placer.search.landscape.layer_signatures import LayerModel, PredictedLayers
 from placer.search.landscape.moves import Move, Moves, State, apply
@@ -70,14 +71,18 @@ class Landscape:
         self._fixed = tuple(tuple(site.layouts).index(site.default) for site in fixed)
         every = [*self.sites, *fixed]
         self._placer = IncrementalPlacer(every)
-        self.effects = Effects(layers, self._placer, self._fixed, self.predict, self._go_on)
+        self._deltas = Deltas()
+        self._first_pair = FirstPair(layers, self._placer, self._fixed, self.predict, self._deltas)
+        with_pairs = self._first_pair.with_pairs
+        self.effects = Effects(
+            layers, self._placer, self._fixed, with_pairs, self._go_on, self._deltas
+        )
         # The states predicted last, the latest at the end, and where each is in ``_layouts``.
         self._predicted: OrderedDict[State, tuple[int, PredictedLayers]] = OrderedDict()
         self._layouts = np.zeros((KEPT_PREDICTIONS, len(self.sites)), dtype=np.int16)
         self._state = lru_cache(maxsize=KEPT_SUMS)(self._make_state)
         self._counts = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).counts())
         self._form = lru_cache(maxsize=KEPT_SUMS)(lambda state: self.predict(state).form)
-        self._deltas = self.effects.deltas
         properties = layers.fixed_properties
         alike = (
             None if properties is None else Alike(space.graph, every, len(self.sites), properties)
@@ -223,12 +228,13 @@ class Landscape:
 
     def deltas(self, state: State, moves: Moves) -> dict[Move, dict[int, int]]:
         """What each of ``moves`` that changes ``state`` does to the counts of layers."""
-        known = self._answers.of(state, moves)
+        known, first = self._answers.of(state, moves), self._first_pair.numbers(state, moves)
         delta_of = {}
         for index, move in enumerate(moves.moves):
             if any(state[site] != layout for site, layout in move):
                 counts: dict[int, int] = {}
-                for number in known[moves.parts_of(index)].tolist():
+                besides = [] if first is None else [int(first[index])]
+                for number in (*known[moves.parts_of(index)].tolist(), *besides):
                     for signature, count in self._deltas[number]:
                         counts[signature] = counts.get(signature, 0) + count
                 delta_of[move] = counts
@@ -240,8 +246,15 @@ class Landscape:
         """Change of the objective by each move, and whether the move changes ``state`` at all."""
         if not len(moves):
             return np.zeros(0), np.zeros(0, dtype=bool)
-        gains = self.gains_of(self.pieces(state, moves), state, objective, moves)
+        gains = self.additive_gains(state, objective, moves)
+        first = self._first_pair.numbers(state, moves)
+        if first is not None:
+            gains = np.round(gains + self._deltas.costs(objective, first), DIGITS)
         return gains, moves.changing(state)
+
+    def additive_gains(self, state: State, objective: Objective, moves: Moves) -> np.ndarray:
+        """``gains`` that add up: without what the first pair of a placement does anywhere in it."""
+        return self.gains_of(self.pieces(state, moves), state, objective, moves)
 
     def pieces(self, state: State, moves: Moves) -> np.ndarray:
         """The number of what each piece of ``moves`` does to layers in ``state``, a new array."""
@@ -268,7 +281,7 @@ class Landscape:
     def gains_of(
         self, pieces: np.ndarray, state: State, objective: Objective, moves: Moves
     ) -> np.ndarray:
-        """Change of the objective by each move; ``pieces``: the numbers of what its pieces do."""
+        """See ``additive_gains``; ``pieces``: the numbers of what the moves' pieces do."""
         if not len(moves):
             return np.zeros(0)
         costs = self._deltas.costs(objective, pieces)
@@ -278,7 +291,9 @@ class Landscape:
 
     def alters(self, state: State, moves: Moves) -> np.ndarray:
         """Whether each move does something to layers; many do not, for want of a pair near them."""
-        return moves.any_part(self._answers.of(state, moves) != Deltas.NOTHING)
+        alters = moves.any_part(self._answers.of(state, moves) != Deltas.NOTHING)
+        first = self._first_pair.numbers(state, moves)
+        return alters if first is None else alters | (first != Deltas.NOTHING)
 
 
 def _members(space: Space) -> tuple[tuple[int, ...], ...]:

@@ -101,6 +101,7 @@ class LayerModel:
         self.graph = graph
         self.signatures: list[Signature] = []
         self._predictor = predictor
+        self._with_pairs = predictor.with_pairs if isinstance(predictor, Predictor) else predictor
         self._numbers: dict[str, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
         self._numbering = Lock()
@@ -118,8 +119,19 @@ class LayerModel:
 
     @property
     def regional(self) -> Predictor | None:
-        """The predictor, if it decides region by region; None if it looks at the whole model."""
-        return self._predictor if isinstance(self._predictor, Predictor) else None
+        """The predictor, if it decides region by region; None if it looks at the whole model.
+
+        It predicts as if some activation carried a pair.
+        """
+        return self._with_pairs if isinstance(self._with_pairs, Predictor) else None
+
+    @property
+    def asking(self) -> Predictor | None:
+        """The predictor, if layers hang on whether any activation carries a pair."""
+        predictor = self._predictor
+        if isinstance(predictor, Predictor) and predictor.asks_for_pairs:
+            return predictor
+        return None
 
     @property
     def fixed_properties(self) -> FixedProperties | None:
@@ -131,8 +143,20 @@ class LayerModel:
 
         ``near``: the layers of a similar placement, from which it takes less time to get there.
         """
+        return self._predict(self._predictor, placement, near)
+
+    def with_pairs(self, predicted: PredictedLayers) -> PredictedLayers:
+        """The layers that the placement of ``predicted`` had if some activation carried a pair."""
+        placement, asking = predicted.prediction.placement, self.asking
+        if asking is None or asking.has_pairs(placement):
+            return predicted
+        return self._predict(self._with_pairs, placement, None)
+
+    def _predict(
+        self, predictor: AnyPredictor, placement: Placement, near: PredictedLayers | None
+    ) -> PredictedLayers:
         before = near.prediction if near else None
-        prediction = self._predictor.predict(placement, before)
+        prediction = predictor.predict(placement, before)
         changed = {i: prediction.steps.get(i) for i in prediction.changed}
         counts = near.counts() if near else Counter()
         for signature, _, sign in self._changes(before.steps if before else {}, changed):
@@ -142,8 +166,11 @@ class LayerModel:
         return PredictedLayers(prediction, sums)
 
     def changes(self, change: PlacementChange, near: PredictedLayers) -> list[Change]:
-        """What ``change`` of the placement of ``near`` does to its layers, without their counts."""
-        return self.differences(near, self._predictor.vary(near.prediction, change))
+        """What ``change`` of the placement of ``near`` does to its layers, without their counts.
+
+        ``near``: see ``with_pairs``, as if some activation carried a pair after it, too.
+        """
+        return self.differences(near, self._with_pairs.vary(near.prediction, change))
 
     def differences(self, near: PredictedLayers, steps: Mapping[int, Step | None]) -> list[Change]:
         """What layers ``steps``, by position, add to those that ``near`` has instead, or take."""

@@ -167,7 +167,7 @@ def _program(
     pairs = _pairs(landscape, objective, state)
     if pairs is None:
         return None
-    gains, _ = landscape.gains(state, objective, moves)
+    gains = landscape.additive_gains(state, objective, moves)
     group = _groups(landscape, moves)
     shape = len(landscape.members), len(gains) + len(pairs)
     equal = csr_array((np.ones(len(group)), (group, np.arange(len(group)))), shape=shape)
@@ -188,12 +188,12 @@ def _program(
 def _pairs(landscape: Landscape, objective: Objective, state: State) -> list[Pair] | None:
     """What pairs of near changes do together; None if there are too many."""
     moves = landscape.group_moves
-    gains, changes = landscape.gains(state, objective, moves)
-    near = _near_pairs(landscape, changes)
+    gains = landscape.additive_gains(state, objective, moves)
+    near = _near_pairs(landscape, moves.changing(state))
     if len(near) > MOST_PAIRS:
         return None
     both = landscape.moves([moves.moves[i] + moves.moves[j] for i, j in near])
-    together = landscape.gains(state, objective, both)[0]
+    together = landscape.additive_gains(state, objective, both)
     costly = [
         (i, j, float(gain - gains[i] - gains[j]))
         for (i, j), gain in zip(near, together, strict=True)

@@ -18,6 +18,7 @@ from placer.search.landscape.answers import Answers
 from placer.search.landscape.descent import descend
 from placer.search.landscape.landscape import Landscape, Moves, Objective, apply
 from placer.search.landscape.layer_signatures import LayerModel
+from placer.search.models.latency_model import LatencyModel
 from placer.search.space import build_space
 from tests.search.test_space import NET
 
@@ -183,6 +184,50 @@ def test_what_is_kept_of_a_change_holds_wherever_it_is_used(text: str, pack: str
     for _ in range(40):
         state = tuple(int(rng.integers(len(names))) for names in land.names)
         check_changes(land, state)
+
+
+# OpenVINO builds this norm otherwise once any activation of the model carries a pair.
+NORM = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,64,32] x) => (float[1,64,32] out)
+<float[32,32] w = {1}, float tiny = {0.00001}, float[32] gain = {0.5}> {
+  [fc0] a = MatMul(x, w)
+  [square] b = Mul(a, a) [mean] c = ReduceMean<axes = [-1]>(b) [add] d = Add(c, tiny)
+  [root] e = Sqrt(d) [inverse] f = Reciprocal(e) [norm] h = Mul(a, f) [gain1] i = Mul(h, gain)
+  [fc1] j = MatMul(i, w) [fc2] k = MatMul(j, w) [fc3] out = MatMul(k, w)
+}
+"""
+
+# And this product with the factors of a rotary embedding.
+ROTARY = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,24,4,16] x) => (float[1,4,24,16] out)
+<float[1,1,24,16] cos = {0.5}, float[1,1,24,16] sin = {0.25}, float[16,16] w = {0.1},
+ float half = {0.5}, int64[2] halves = {8, 8}> {
+  [fc0] a = MatMul(x, w) [act] b = Relu(a) [fc1] c = MatMul(b, w) [scale] d = Mul(c, half)
+  [heads] e = Transpose<perm = [0, 2, 1, 3]>(d) [even] f = Mul(e, cos)
+  [split] g0, g1 = Split<axis = 3>(e, halves) [neg] h = Neg(g1)
+  [turned] i = Concat<axis = -1>(h, g0) [odd] j = Mul(i, sin) [add] k = Add(f, j)
+  [fc2] l = MatMul(k, w) [softmax] out = Softmax(l)
+}
+"""
+
+
+@pytest.mark.parametrize("text", [NORM, ROTARY])
+def test_the_first_pair_of_all_changes_layers_anywhere(text: str):
+    graph, pack = graph_of_text(text), load_pack("openvino")
+    space = build_space(graph, find_sites(graph, pack.rules))
+    predictor = make_predictor(graph, pack, ANY_TARGET, "float")
+    land, rng = Landscape(space, LayerModel(graph, predictor)), np.random.default_rng(0)
+    floats, model = land.state(space.floats), LatencyModel(land, [], {})
+    quantized = [apply(floats, [move]) for move in land.all_moves.moves]
+    drawn = [tuple(int(rng.integers(len(names))) for names in land.names) for _ in range(5)]
+    for state in (floats, *quantized, *drawn):
+        check_changes(land, state)
+        latencies = [model.predict(apply(state, [move]))[0] for move in land.all_moves.moves]
+        changed = [mean for mean, _ in model.predict_changes(state, land.all_moves)]
+        assert changed == pytest.approx(latencies)
+    assert predictor.asks_for_pairs
 
 
 # TensorRT-RTX prepares weights in a kernel of their own, which is on no edge.

@@ -8,6 +8,7 @@ looking only at what changed, and at what follows from that.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
@@ -57,7 +58,8 @@ class Predictor:
     ``BuildTarget``. ``equal``: by node one that computes the same, of which one is run; only where
     not all no-ops are kept. ``requantizes``: whether a pair that stands before a node and
     behind it, too, is a layer there; None: it never is. ``exceeds``, ``alike``: see
-    ``BuildTarget``. ``outlasts``: whether a clamp stays before Q of a scale.
+    ``BuildTarget``. ``outlasts``: whether a clamp stays before Q of a scale. ``asks_for_pairs``:
+    whether what is built hangs on whether any activation carries a pair, wherever that is.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class Predictor:
         read = passages if self._target.rounds_alone else None
         self._regions = find_regions(matches, rules, target, read, stored or ())
         self._index = RegionIndex(graph, self._regions)
-        self._asks_for_pairs = any(region.asks_for_pairs for region in self._regions)
+        self.asks_for_pairs = any(region.asks_for_pairs for region in self._regions)
         self._decisions = Decisions(self._target, by_edge)
         # Not of a method: a predictor that refers to itself is freed late.
         self._step = lru_cache(maxsize=KEPT_STEPS)(partial(make_step, self._target))
@@ -153,8 +155,8 @@ class Predictor:
         draft = PredictionDraft(near or BLANK)
         edges = self._move(draft, self._left.change(draft.near.placement, placement))
         draft.form = NormalForm(draft.scales.merged(), draft.second.merged())
-        has_pairs = self._has_pairs(placement)
-        if near is None or has_pairs != self._has_pairs(near.placement):
+        has_pairs = self.has_pairs(placement)
+        if near is None or has_pairs != self.has_pairs(near.placement):
             regions: Iterable[Region] = self._regions
         else:
             regions = self._index.concerned(edges)
@@ -178,24 +180,42 @@ class Predictor:
         model is; ``near``: a prediction of this predictor.
         """
         draft = PredictionDraft(near)
-        has_pairs = self._has_pairs_after(near.placement, change)
+        has_pairs = self.has_pairs_after(near.placement, change)
         if self._left.touches(change):
             change = self._left.change(near.placement, near.placement.changed(change))
         regions: Iterable[Region] = self._index.concerned(self._move(draft, change))
-        if has_pairs != self._has_pairs(near.placement):
+        if has_pairs != self.has_pairs(near.placement):
             regions = self._regions
         decisions = [self._decisions.of(region, draft.form, has_pairs) for region in regions]
         return self.rebuilt(near, decisions)
 
-    def _has_pairs(self, placement: Placement) -> bool:
-        """Whether any activation carries a pair; True where that decides nothing."""
-        return not self._asks_for_pairs or self._on_activations(placement.groups)
+    @property
+    def with_pairs(self) -> Predictor:
+        """One that predicts every placement as if some activation carried a pair.
 
-    def _has_pairs_after(self, placement: Placement, change: Change) -> bool:
-        if not self._asks_for_pairs or self._on_activations(change.come):
+        This one where that decides nothing.
+        """
+        if not self.asks_for_pairs:
+            return self
+        other = copy.copy(self)
+        other.asks_for_pairs = False
+        return other
+
+    def has_pairs(self, placement: Placement) -> bool:
+        """Whether any activation carries a pair; True where that decides nothing."""
+        return not self.asks_for_pairs or self._on_activations(placement.groups)
+
+    def has_pairs_after(self, placement: Placement, change: Change) -> bool:
+        """``has_pairs`` of ``placement`` once ``change`` is made."""
+        if not self.asks_for_pairs or self._on_activations(change.come):
             return True
         left = placement.groups - change.gone if change.gone else placement.groups
         return self._on_activations(left)
+
+    def paired(self, placement: Placement) -> frozenset[str]:
+        """The activations that carry a pair."""
+        tensors = {edge.tensor for group in placement.groups for edge in group.edges}
+        return frozenset(tensors - self._target.graph.initializers.keys())
 
     def _on_activations(self, groups: Iterable[ScaleGroup]) -> bool:
         constants = self._target.graph.initializers
@@ -221,7 +241,7 @@ class Predictor:
 
     def decided(self, region: Region, groups: frozenset[ScaleGroup]) -> Decided:
         """What is built in ``region``; ``groups``: all of a placement on the tensors ``deciding``
-        it. Equal ones are one object. Where it matters, other activations carry pairs.
+        it. Equal ones are one object. Activations carry pairs: see ``with_pairs``.
         """
         placement = self._left.placed(Placement(groups))
         given = self._scales(placement.groups)
