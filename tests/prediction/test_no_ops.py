@@ -241,6 +241,23 @@ g (float[1,8,8,16] x) => (float[1,16,8,8] y)
 """
 RELU = TURNED.replace("(e, t, z)", "(i, t, z)").replace("[q2]", "[relu1] i = Relu(e)\n  [q2]")
 
+# Of which the third has nothing left to undo.
+THREE = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,24,16] x) => (float[1,16,24] y)
+<float s = {0.05}, int8 z = {0}> {
+  [softmax1] a = Softmax(x)
+  [turn1] b = Transpose<perm = [0, 2, 1]>(a)
+  [q1] c = QuantizeLinear(b, s, z)
+  [dq1] d = DequantizeLinear(c, s, z)
+  [turn2] e = Transpose<perm = [0, 2, 1]>(d)
+  [q2] f = QuantizeLinear(e, s, z)
+  [dq2] g = DequantizeLinear(f, s, z)
+  [turn3] h = Transpose<perm = [0, 2, 1]>(g)
+  [softmax2] y = Softmax(h)
+}
+"""
+
 
 def turned(plan: Plan) -> set[str]:
     """The Transposes and Convs that are in layers."""
@@ -259,6 +276,16 @@ def test_transposes_that_undo_each_other_around_a_pair_are_no_layers(
         predicted = explain(path, pack=pack).explanation.plan
         built = check_model(builder, onnx.load(path), "sm89").plan
         assert turned(predicted) == turned(built) == {"conv1", "conv2"} | left
+
+
+@pytest.mark.builder
+@pytest.mark.parametrize("pack", ["tensorrt", "tensorrt-rtx"])
+def test_of_three_transposes_in_a_row_one_is_left(pack: str, tmp_path: Path, builder: ModuleType):
+    path = tmp_path / "model.onnx"
+    onnx.save(parse_model(THREE), path)
+    assert turned(explain(path, pack=pack).explanation.plan) == {"turn3"}
+    built = check_model(builder, onnx.load(path), "sm89").plan
+    assert [layer.name.count("Tran") for layer in built.of_kind("compute")] == [0, 1]
 
 
 @pytest.mark.parametrize("pack", ["tensorrt", "tensorrt-rtx"])

@@ -131,7 +131,9 @@ def undone_transposes(graph: Graph) -> Mapping[str, str]:
     undone: dict[str, str] = {}
     for node in graph.nodes:
         before = graph.producer.get(node.inputs[0]) if _order(node) else None
-        if before is not None and _undoes(node, before) and _may_go(graph, node):
+        if before is None or before.name in undone:
+            continue  # Of three in a row one stays.
+        if _undoes(node, before) and _may_go(graph, node):
             undone[node.name] = before.inputs[0]
     for node in graph.nodes:
         edges = graph.edges_of(node.outputs[0]) if _order(node) else ()
