@@ -136,6 +136,12 @@ class Behaviour(Strict):
         "kernels as for float (`quantized`), or they are `kept`, since no integer kernel reads or "
         "writes half precision; placer says so before a search.",
     )
+    half_kernels: tuple[str, ...] = Field(
+        default=(),
+        description="The operators with kernels for float16. Of others, and of these where they "
+        "are alone among others, the engine casts what they read to float and back; empty: all "
+        "have some.",
+    )
     memory_layouts: Literal["ignored", "followed", "integers"] = Field(
         default="ignored",
         description="Whether it is `followed` where each tensor's channels are in memory, as ONNX "

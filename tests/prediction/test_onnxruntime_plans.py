@@ -18,6 +18,7 @@ from placer.model import load_model
 from placer.plan import Plan
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
+from placer.qdq.precision import convert
 from placer.quantization import EMPTY, Placement, Range
 from placer.quantization.placement import ScaleGroup
 from placer.rules.packaging.load import load_pack
@@ -430,3 +431,35 @@ def test_scales_of_one_tensor_are_not_those_of_its_whole_range():
     predictor = make_predictor(graph, PACK, Target(), "float", ranges=ranges)
     scales = predictor.predict(placement).form.scales
     assert len({scales[edge] for edge in edges}) == 3
+
+
+# FusedConv: float16 has no kernel of Conv; that of Clip would be alone. A constant is cast in every
+# run where two nodes read it, as w and k are. Concat and Transpose, two in a row, stay float16.
+HALF = """
+g (float[1,8,8,8] x) => (float[1,16,8,8] y)
+<float[8,8,1,1] w = {1}, float low = {0}, float high = {6}, float k = {2}, float j = {3}> {
+  [conv] c = Conv(x, w)
+  [clip] p = Clip(c, low, high)
+  [conv2] d = Conv(p, w)
+  [mul1] m = Mul(d, k)
+  [mul2] n = Mul(m, k)
+  [mul3] o = Mul(n, j)
+  [both] b = Concat<axis = 1>(d, o)
+  [turn] s = Transpose<perm = [0, 1, 3, 2]>(b)
+  [last] y = Sigmoid(s)
+}
+"""
+
+
+def test_casts_surround_what_has_no_kernel_for_float16(tmp_path: Path):
+    onnx.save(varied(parse_model(HEAD + HALF)), tmp_path / "float.onnx")
+    half = convert(load_model(tmp_path / "float.onnx"), "float16", "convert").proto
+    onnx.save(half, tmp_path / "half.onnx")
+    model, engine = load_model(tmp_path / "half.onnx"), OnnxRuntimeEngine()
+    predictor = make_predictor(model.graph, PACK, target_of(engine), "float")
+    predicted = layers(predictor.predict(EMPTY).plan)
+    assert predicted == layers(engine.compile(model.proto, tmp_path).plan())
+    assert predicted[frozenset({"both"}), ("float16",)] == 1
+    assert predicted[frozenset({"conv", "clip"}), ("float",)] == 1
+    casts = {types: count for (nodes, types), count in predicted.items() if not nodes}
+    assert casts == {("float",): 4, ("float16",): 3}

@@ -18,6 +18,10 @@ _GEMM_RESHAPE = re.compile(r"^gemm_(in|out)put_reshape(_token_\d+)?$")
 # Around a pair that the optimizer put behind a tensor, or before it: qdq_propagation.cc.
 _MOVED_PAIR = re.compile(r"(_pre_q|_q_to_dq|_post_dq)(_token_\d+)?$")
 
+# How what the optimizer converted between float16 and float begins: insert_cast_transformer.cc,
+# fuse_initializers_transformer.cc.
+CONVERTED = re.compile(r"^(InsertedPrecisionFreeCast_|FusedBack_)+")
+
 
 class Aliases:
     """One name for all tensors that hold the same data: a union-find structure."""
@@ -82,17 +86,21 @@ def _join_pairs_of(fused: onnx.GraphProto, model: onnx.GraphProto, alias: Aliase
 
 
 def _join_moved_pairs(fused: onnx.GraphProto, model: onnx.GraphProto, alias: Aliases) -> None:
-    """Tensors that the optimizer named after one of the model's where it moved a pair."""
+    """Tensors that the optimizer named after one of the model's: it moved a pair, or converted."""
     tensors = {tensor for node in model.node for tensor in (*node.input, *node.output)}
     for tensor in {t for node in fused.node for t in (*node.input, *node.output)} - tensors:
-        base = _MOVED_PAIR.sub("", tensor)
+        base = CONVERTED.sub("", _MOVED_PAIR.sub("", tensor))
         if base != tensor and base in tensors:
             alias.join(base, tensor)
 
 
 def is_invented(node: onnx.NodeProto, known: Container[str]) -> bool:
-    """Whether the optimizer put the node around a Gemm; a file that it wrote has such ones, too."""
-    return _GEMM_RESHAPE.search(node.name) is not None and node.name not in known
+    """Whether the optimizer put the node around a Gemm or inserted a Cast.
+
+    A file that it wrote has such ones, too.
+    """
+    added = _GEMM_RESHAPE.search(node.name) or CONVERTED.search(node.name)
+    return added is not None and node.name not in known
 
 
 def without_effect(

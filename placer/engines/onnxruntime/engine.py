@@ -30,6 +30,9 @@ from placer.model.body_types import BodyTypes
 from placer.plan import Plan
 from placer.rules.target import Target
 
+_DISABLED = "optimization.disable_specified_optimizers"
+_LAYOUT_OPTIMIZERS = ("NchwcTransformer", "NhwcTransformer", "ConvAddActivationFusion")
+
 
 class OnnxRuntimeEngine:
     """Compiles and measures on the CPU with a fixed number of threads.
@@ -125,7 +128,11 @@ class OnnxRuntimeModel:
         model, base_dir, threads = self._model, self._base_dir, self._threads
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "optimized.onnx"
-            _session(model, base_dir, threads, level.ORT_ENABLE_EXTENDED, path)
+            if _has_half(model):  # What it converts to float is fused last of all.
+                entries = {_DISABLED: ";".join(_LAYOUT_OPTIMIZERS)}
+                _session(model, base_dir, threads, level.ORT_ENABLE_ALL, path, entries=entries)
+            else:
+                _session(model, base_dir, threads, level.ORT_ENABLE_EXTENDED, path)
             fused = onnx.load(path, load_external_data=False)
             # Names of added layers differ from session to session: one tells both graph and times.
             prefix = None if inputs is None else Path(folder) / "profile"
@@ -151,6 +158,7 @@ def _session(
     level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
     optimized_path: Path | None = None,
     profile_prefix: Path | None = None,
+    entries: Mapping[str, str] | None = None,
 ) -> Session:
     return create_session(
         model.SerializeToString(),
@@ -159,6 +167,15 @@ def _session(
         level=level,
         optimized_path=optimized_path,
         profile_prefix=profile_prefix,
+        entries=entries,
+    )
+
+
+def _has_half(model: onnx.ModelProto) -> bool:
+    """Whether constants or inputs are float16."""
+    half = onnx.TensorProto.FLOAT16
+    return any(tensor.data_type == half for tensor in model.graph.initializer) or any(
+        value.type.tensor_type.elem_type == half for value in model.graph.input
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import onnx
 
+from placer.engines.onnxruntime.aliases import CONVERTED
 from placer.engines.onnxruntime.coverage import Coverage
 from placer.engines.onnxruntime.transposes import merged_transposes
 from placer.graph.edit import subgraphs
@@ -28,7 +29,8 @@ _KINDS: Mapping[str, Kind] = {"QuantizeLinear": "quantize", "DequantizeLinear": 
 _MOVES = frozenset(
     ("ReorderInput", "ReorderOutput", "Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze")
 )
-_INLINED = "_inlfunc_"  # How tensors inside an operator that is defined by others begin.
+# How tensors inside an operator that is defined by others begin.
+_INLINED = re.compile(CONVERTED.pattern.replace(")+", ")*") + "_inlfunc_")
 _SUMMING = frozenset(("Conv", "FusedConv"))  # What adds its fourth input to its result.
 _SUM_INPUT = 3
 # A Conv of the blocked layout; such one applies a hard swish, which is a product with HardSigmoid.
@@ -152,7 +154,7 @@ def _whole_functions(layers: Iterable[Layer]) -> Iterator[Layer]:
     """
     parts: dict[str, Layer] = {}
     for layer in layers:
-        inner = [port.tensor for port in layer.outputs if port.tensor.startswith(_INLINED)]
+        inner = [port.tensor for port in layer.outputs if _INLINED.match(port.tensor)]
         if inner and not layer.nodes and layer.kind == "compute":
             parts[inner[0]] = layer
             continue
@@ -160,7 +162,7 @@ def _whole_functions(layers: Iterable[Layer]) -> Iterator[Layer]:
         if not parts_read:
             yield layer
             continue
-        ports = tuple(port for port in layer.inputs if not port.tensor.startswith(_INLINED))
+        ports = tuple(port for port in layer.inputs if not _INLINED.match(port.tensor))
         inputs = dict.fromkeys((*(port for part in parts_read for port in part.inputs), *ports))
         known = [x.time_us for x in (*parts_read, layer) if x.time_us is not None]
         yield replace(layer, inputs=tuple(inputs), time_us=sum(known) if known else None)

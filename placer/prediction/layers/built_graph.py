@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from placer.graph import Graph
 from placer.graph.depth_first import depth_first_from_outputs
+from placer.prediction.layers.half_casts import with_casts_of_half
 from placer.prediction.layers.joined import with_joined_concats
 from placer.prediction.layers.kept_axes import with_kept_axes
 from placer.prediction.layers.no_ops import (
@@ -48,6 +49,8 @@ def built_graph(
         left = with_joined_concats(left)
     if behaviour.reductions == "joined":
         left = with_kept_axes(left)
+    if behaviour.half_kernels:
+        left = with_casts_of_half(left, frozenset(behaviour.half_kernels))
     if behaviour.order == "depth-first":
         left = replace(left, graph=depth_first_from_outputs(left.graph))
     return left

@@ -97,6 +97,7 @@ class BuildTarget:
     scheme with int32 biases have them.
     ``has_zero_point``: whether a scale's zero point is not 0; None where that is not asked.
     ``twins``: by node the names of equal ones that are computed with it.
+    ``added``: names of nodes that the engine inserts, which are none of the model's.
     ``exceeds``: whether Q of a scale leaves a Relu or Clip before it, so that no kernel of
     integers applies it; None where all do.
     ``symmetric``: edges on which int8 is read only where it has no zero point.
@@ -114,6 +115,7 @@ class BuildTarget:
     has_zero_point: Callable[[Scale], bool] | None = None
     stores_biases: bool = False
     twins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    added: frozenset[str] = frozenset()
     exceeds: Exceeds | None = None
     alike: Callable[[Scale], Scale] | None = None
     symmetric: frozenset[Edge] = frozenset()
@@ -125,7 +127,8 @@ class BuildTarget:
 
     def names(self, nodes: Iterable[Node]) -> tuple[str, ...]:
         """Those of ``nodes`` and of what is computed with them."""
-        return tuple(n for node in nodes for n in (node.name, *self.twins.get(node.name, ())))
+        own = (node for node in nodes if node.name not in self.added)
+        return tuple(n for node in own for n in (node.name, *self.twins.get(node.name, ())))
 
     def scale_of(self, group: ScaleGroup) -> Scale:
         """The scale of a placement's group."""

@@ -50,7 +50,7 @@ class LayerTypes:
     def written(self, tensor: str, reads: Mapping[Edge, Port], scale: Scale | None) -> str:
         """The type of ``tensor`` where ``reads`` are read; ``scale``: None where it is a float."""
         claim = self.candidate.claim
-        if self._is_cast_that_leaves(tensor):
+        if self._is_cast_that_leaves(tensor) or (scale is None and self._stays_half(tensor)):
             return type_name(self.target.graph, tensor)
         if tensor not in self.formats:
             if claim is not None and claim.nodes[-1].op in _INTEGER_PRODUCTS:
@@ -76,6 +76,13 @@ class LayerTypes:
         """Whether a Cast alone makes ``tensor``, a float output: it writes the declared type."""
         kinds = [node.op for node in self.candidate.nodes]
         return kinds == ["Cast"] and _all_leave(self.target.graph.edges_of(tensor))
+
+    def _stays_half(self, tensor: str) -> bool:
+        """Whether the engine leaves ``tensor`` in the type of the file, or converts it to that."""
+        if not self.target.behaviour.half_kernels:
+            return False
+        kinds = [node.op for node in self.candidate.nodes]
+        return kinds == ["Cast"] or type_name(self.target.graph, tensor) == "float16"
 
     def _weak_type(self, tensor: str, claim: Claim, reads: Mapping[Edge, Port]) -> str:
         """The float type that the builder chooses where it may."""

@@ -27,12 +27,16 @@ class WithoutNoOps:
     """``graph`` without its no-ops, and where pairs around these are now.
 
     ``moved``: by edge of the graph as it was, the edges that a pair on it is on now, where these
-    are others. ``twins``: by name of a node those of the equal ones that were taken out.
+    are others. ``twins``: by name of a node those of the equal ones that were taken out. ``added``:
+    names of nodes that the engine inserts. ``cast``: of those around which it inserts Casts to
+    float.
     """
 
     graph: Graph
     moved: Mapping[Edge, tuple[Edge, ...]]
     twins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    added: frozenset[str] = frozenset()
+    cast: frozenset[str] = frozenset()
 
     def change(self, before: Placement, after: Placement) -> Change:
         """What turns one placement into another on the edges that are left."""

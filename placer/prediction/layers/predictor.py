@@ -102,6 +102,7 @@ class Predictor:
             requantizes,
             stores_biases,
             self._left.twins,
+            self._left.added,
             exceeds,
             alike,
             find_symmetric(matches, rules),
@@ -110,7 +111,7 @@ class Predictor:
         by_edge = {edge: link for link in links for edge in link.edges}
         self._motion = LinkedMotion(by_edge, requantizes, outlasts)
         read = passages if self._target.rounds_alone else None
-        self._regions = find_regions(matches, rules, target, read, stored or ())
+        self._regions = find_regions(matches, rules, target, read, stored or (), self._left.cast)
         self._index = RegionIndex(graph, self._regions)
         self.asks_for_pairs = any(region.asks_for_pairs for region in self._regions)
         self._decisions = Decisions(self._target, by_edge)

@@ -211,11 +211,13 @@ def find_regions(
     target: Target,
     passages: Sequence[Passage] | None = None,
     stored: Iterable[str] = (),
+    floats: frozenset[str] = frozenset(),
 ) -> tuple[Region, ...]:
     """All regions of a graph; ``rules`` must be those that hold for ``target``.
 
     ``passages``: of the graph, where it matters which edges are read as integers. ``stored``: graph
-    inputs and outputs that are integers outside.
+    inputs and outputs that are integers outside. ``floats``: names of nodes that no integer kernel
+    runs.
     """
     graph = matches.graph
     shared = find_shared(matches, rules)
@@ -223,6 +225,7 @@ def find_regions(
         _with_beside(claim, shared)
         for rule in rules
         for claim in find_claims(matches, rule, target)
+        if not claim.demanded or floats.isdisjoint(node.name for node in claim.nodes)
     ]
     operands = {} if passages is None else find_operands(graph, graph.nodes)
     integer_readers = (
