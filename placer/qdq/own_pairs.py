@@ -73,18 +73,18 @@ def _nodes(model: ExtractedModel) -> dict[Edge, tuple[str, ...]]:
 
 
 def _range(pair: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[tuple[int, Range]]:
-    """The type and the range of a pair with one scale; none where it is not known."""
+    """The type and the range of a pair, of scales by channel that of all; none if not known."""
     known = [constants.get(name) for name in pair.input[1:] if name]
     if any(tensor is None or is_external(tensor) for tensor in known):
         return
     scale, *zero_point = (numpy_helper.to_array(tensor) for tensor in known if tensor is not None)
     dtype = known[1].data_type if len(known) > 1 and known[1] is not None else TensorProto.UINT8
-    if dtype not in _LEVELS or scale.size != 1 or not np.isfinite(scale).all():
+    if dtype not in _LEVELS or not scale.size or not np.isfinite(scale).all():
         return
-    step, zero = float(scale.ravel()[0]), int(zero_point[0].ravel()[0]) if zero_point else 0
+    step, zero = scale.astype(float), zero_point[0].astype(int) if zero_point else 0
     low, high = (step * (level - zero) for level in _LEVELS[dtype])
-    if low <= high:
-        yield dtype, Range(low, high)
+    if (low <= high).all():
+        yield dtype, Range(float(low.min()), float(high.max()))
 
 
 def signed_apart(

@@ -197,3 +197,24 @@ def test_words_and_masks_are_narrower_than_in_the_file(tmp_path: Path):
     assert computed(predicted) == computed(plan)
     assert (frozenset({"gather"}), frozenset({"int8"})) in computed(plan)
     assert any({"both", "choice"} <= set(layer.nodes) for layer in plan.layers)
+
+
+# NNCF quantizes what depthwise Convs read with a scale for each channel.
+DEPTHWISE = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[1,2,8,8] x) => (float[1,2,8,8] y)
+<float[2] s = {0.05, 0.03}, int8[2] z = {0, 0}, int8[2,1,1,1] w = {3, 4}> {
+  [tanh] t = Tanh(x)
+  [q] i = QuantizeLinear<axis = 1>(t, s, z)
+  [dq] d = DequantizeLinear<axis = 1>(i, s, z)
+  [weight] f = DequantizeLinear<axis = 0>(w, s, z)
+  [conv] y = Conv<group = 2>(d, f)
+}
+"""
+
+
+def test_pairs_with_a_scale_for_each_channel_have_the_type_of_the_file(tmp_path: Path):
+    path = tmp_path / "depthwise.onnx"
+    onnx.save(onnx.parser.parse_model(DEPTHWISE), path)
+    assert computed(placer.explain(path, pack="openvino").explanation.plan) == computed(built(path))
+    assert (frozenset({"tanh"}), frozenset({"int8"})) in computed(built(path))
