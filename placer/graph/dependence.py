@@ -7,8 +7,6 @@ from placer.graph.index import Graph
 from placer.graph.operators import OF_SHAPES
 from placer.graph.randomness import RANDOM_OPS
 
-# Operators whose outputs depend on shapes and on no values.
-
 
 def data_tensors(graph: Graph) -> frozenset[str]:
     """The tensors that depend on values of the graph's inputs, of bodies' inputs, or on chance.
