@@ -95,13 +95,18 @@ class ChoosesRules(Protocol):
 
 @runtime_checkable
 class MeasuresThroughput(Protocol):
-    """A factory whose engines measure either, as ``EngineOptions.objective`` says.
+    """A factory whose engines measure any of ``objectives``, as ``EngineOptions.objective`` says.
 
-    Then the seconds of ``Engine.measure`` are wall time over the number of inferences that several
-    requests in flight made in it. Other factories are not asked for throughput.
+    For throughput the seconds of ``Engine.measure`` are wall time over the number of inferences
+    that several requests in flight made in it. Other factories are asked for latency only.
     """
 
     objectives: frozenset[Objective]
+
+
+def measures_throughput(factory: EngineFactory) -> bool:
+    """Whether ``throughput`` is among the objectives of ``factory``."""
+    return isinstance(factory, MeasuresThroughput) and "throughput" in factory.objectives
 
 
 @runtime_checkable

@@ -18,8 +18,8 @@ from placer.engines.registry import (
     ChoosesRules,
     EngineFactory,
     EngineOptions,
-    MeasuresThroughput,
     Registry,
+    measures_throughput,
 )
 from placer.engines.tensorrt.factory import TensorRtFactory
 from placer.errors import InputError
@@ -105,7 +105,7 @@ def select_engine(
         raise _estimates(name)
     registry = Registry.installed(BUILT_IN)
     chosen, factory, why = registry.resolve(name)
-    if objective == "throughput" and not isinstance(factory, MeasuresThroughput):
+    if objective == "throughput" and not measures_throughput(factory):
         raise InputError(
             f"engine {chosen} measures latency only; choose `engine` openvino for `objective` "
             "throughput, or leave out `objective`"

@@ -145,6 +145,13 @@ def test_a_plug_in_is_made_from_the_options(install: Install):
     )
 
 
+def test_a_plug_in_is_not_asked_for_an_objective_that_it_lacks(install: Install):
+    install("placer-echo", f"{ECHO}\nfactory.objectives = frozenset({{'latency'}})")
+    assert select("echo", objective="latency")[0].name == "echo"
+    with pytest.raises(InputError, match="engine echo measures latency only"):
+        select("echo", objective="throughput")
+
+
 def test_an_unknown_engine_lists_plug_ins_with_their_distributions(install: Install):
     install("placer-echo", ECHO)
     with pytest.raises(InputError) as caught:

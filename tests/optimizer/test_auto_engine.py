@@ -91,7 +91,9 @@ def test_only_what_is_left_open_is_compared():
 
 def test_an_engine_without_a_choice_of_the_base_refuses_auto():
     request = Request(DIGITS / "digits.onnx", engine="onnxruntime", base="auto")
-    with pytest.raises(InputError, match="`base` auto is for engine openvino"):
+    with pytest.raises(
+        InputError, match="`base` auto is for engines with a choice of it, such as openvino"
+    ):
         resolve_engine_and_base(request, QuietObserver())
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from placer.calibration.collect import METHODS, calibrate
 from placer.engines.base import Compiled
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel
-from placer.engines.registry import ComparesBases, MeasuresThroughput, Registry
+from placer.engines.registry import ComparesBases, Registry, measures_throughput
 from placer.engines.select import BUILT_IN
 from placer.errors import InputError, PlacerError, RunError
 from placer.optimizer.observer import Observer, QuietObserver
@@ -143,7 +143,8 @@ def _choices(request: Request) -> Iterator[Request]:
         else:
             able = " or ".join(n for n, f in BUILT_IN.items() if isinstance(f, ComparesBases))
             raise InputError(
-                f"`base` auto is for engine {able}; name the type that {engine} is to use"
+                f"`base` auto is for engines with a choice of it, such as {able}; name the type "
+                f"that {engine} is to use"
             )
 
 
@@ -158,7 +159,7 @@ def _bases_of(engine: str) -> tuple[Base, ...]:
 def _engines(request: Request) -> Sequence[str]:
     """The engines to compare; none are where another option is meant for one of them."""
     if request.engine == AUTO and request.objective == "throughput":
-        return [name for name, f in BUILT_IN.items() if isinstance(f, MeasuresThroughput)]
+        return [name for name, f in BUILT_IN.items() if measures_throughput(f)]
     if request.engine != AUTO or request.pack or request.engine_options or request.scheme:
         return [request.engine]
     registry = Registry.installed(BUILT_IN)
