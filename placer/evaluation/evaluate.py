@@ -179,8 +179,7 @@ def _run_of(engine: Engine, model: Model, threads: int) -> Run:
     try:
         return engine.compile(model.proto, model.base_dir).run
     except RunError:
-        # Its providers compute outputs themselves; plug-ins have other names.
-        if engine.name != OnnxRuntimeEngine.name or engine.verified:
+        if engine.name != OnnxRuntimeEngine.name or engine.verified:  # Its other providers are.
             raise
         # Its optimizer makes invalid graphs of some models with FP16 tensors.
         return HalfPrecisionModel(model.proto, model.base_dir, threads).run
