@@ -71,7 +71,7 @@ def test_what_cannot_be_loaded_leaves_no_folder(placer: Placer):
 @pytest.mark.parametrize(
     ("data", "budget"),
     [
-        pytest.param(FEW_BY_MINMAX, 3, id="few"),
+        pytest.param(FEW_BY_MINMAX, 4, id="few"),
         pytest.param(DATA, 6, id="all", marks=pytest.mark.slow),
     ],
 )
