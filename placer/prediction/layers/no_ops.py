@@ -129,8 +129,10 @@ def without_no_ops(
 def undone_transposes(graph: Graph) -> Mapping[str, str]:
     """By Transpose that undoes the one before it, the tensor that both make of it.
 
-    And by one that nothing else reads what that reads. Only pairs are between them: TensorRT-RTX
-    1.7.1 does not move a Transpose past an operator (eight small graphs).
+    And by one that nothing else reads what that reads. Only pairs are between them: TensorRT-RTX's
+    builder 1.7.1 does not move a Transpose past an operator (eight small graphs); of TensorRT no
+    list of a network with such Transposes is known. Where pairs around them have different scales,
+    that builder takes the Transposes out too and rounds twice; ``placed`` leaves one of the pairs.
     """
     undone: dict[str, str] = {}
     for node in graph.nodes:
