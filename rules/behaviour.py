@@ -153,6 +153,11 @@ class Behaviour(Strict):
         description="Operators of ONNX that the engine does not have: it refuses models with them, "
         "which is said where such a model is explained or optimized.",
     )
+    grouped_convs: Literal["integer", "half"] = Field(
+        default="integer",
+        description="How fast a Conv of several groups that is not depthwise is estimated to be in "
+        "INT8 on a GPU: as other `integer` ones are, or as in `half` precision.",
+    )
     foreign: Literal["refused", "plugins"] = Field(
         default="refused",
         description="What becomes of operators that ONNX does not have, where a model is only "

@@ -56,7 +56,7 @@ def shares(subject: Subject, gpus: Sequence[Gpu], batch: int, pack: Pack) -> Ite
     for gpu in gpus:
         target = target_on(gpu)
         predictor = make_predictor(model.graph, pack, target, "float16", matches)
-        estimator = make_estimator(model.graph, gpu)
+        estimator = make_estimator(model.graph, gpu, pack.manifest.behaviour)
         sites = find_sites(model.graph, pack.rules, target)
         default = place(with_defaults(matches, sites, pack.rules, None, predictor, estimator), {})
         by_rules, by_default, in_float = (

@@ -244,7 +244,7 @@ def _explainer(
     pairs = placed.own
     ranges, types = (None, None) if pairs is None else (pairs.ranges, pairs.types)
     predictor = make_predictor(graph, pack, target, base, matches, ranges, placed.stored, types)
-    estimator = make_estimator(graph, device)
+    estimator = make_estimator(graph, device, pack.manifest.behaviour)
     formats = _formats(placed.placement)
     gains = pack.manifest.behaviour.gains
     own = pack.target(target)

@@ -74,11 +74,12 @@ def with_defaults_on_device(
 
     ``base``: see ``make_predictor``.
     """
-    gains = pack.manifest.behaviour.gains
-    if gains is not None or device is None:
-        return defaults_by_gains(matches, sites, pack.rules, gains)
+    behaviour = pack.manifest.behaviour
+    if behaviour.gains is not None or device is None:
+        return defaults_by_gains(matches, sites, pack.rules, behaviour.gains)
     predictor = make_predictor(matches.graph, pack, target, base, matches)
-    return _by_estimates(matches, sites, predictor, make_estimator(matches.graph, device))
+    estimator = make_estimator(matches.graph, device, behaviour)
+    return _by_estimates(matches, sites, predictor, estimator)
 
 
 def _by_estimates(

@@ -13,6 +13,7 @@ from placer.graph.text import graph_of_text
 from placer.plan import Layer, Port
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.predictor import Predictor
+from placer.prediction.times.devices import make_estimator
 from placer.prediction.times.gpus import Gpu, gpu_names, load_gpu
 from placer.prediction.times.layer_classes import LayerClass, LayerClasses, load_layer_classes
 from placer.prediction.times.roofline import Roofline, gpu_work, least_memory_us
@@ -527,19 +528,25 @@ def test_int8_tensors_fill_up_groups_of_channels_and_those_of_images_do_not():
     assert more.ops == layer_work(conv, found).ops
 
 
-def test_a_conv_of_groups_gains_nothing_in_int8():
-    """TensorRT issue 4529; a dense Conv and a depthwise one are faster in INT8."""
+def test_a_conv_of_groups_gains_nothing_in_int8_where_the_pack_says_so():
+    """A dense Conv does gain; of TensorRT-RTX no pack says so."""
     a100 = load_gpu("a100-sxm-40gb")
+    packs = {name: load_pack(name).manifest.behaviour for name in ("tensorrt", "tensorrt-rtx")}
     for weight, group, gains in [("64,2,3,3", 32, False), ("64,64,3,3", 1, True)]:
         graph = graph_of(
             "(float[32,64,56,56] x) => (float[32,64,56,56] y)",
             f"[conv] y = Conv<pads = [1, 1, 1, 1], group = {group}>(x, w)",
             f"float[{weight}] w = {{1}}",
         )
-        roofline = Roofline(graph, a100, load_layer_classes())
-        half, int8 = (
-            roofline.layer_us(layer(graph, "conv", f"x:{dtype}", f"y:{dtype}"))
-            for dtype in ("float16", "int8")
-        )
-        assert (int8 < 0.9 * half) == gains
-        assert gains or int8 == pytest.approx(half, rel=0.1)
+        by_types = {
+            (name, x, y): make_estimator(graph, a100, behaviour).layer_us(
+                layer(graph, "conv", f"x:{x}", f"y:{y}")
+            )
+            for name, behaviour in packs.items()
+            for x, y in [("float16", "float16"), ("int8", "int8"), ("int8", "float16")]
+        }
+        half = by_types["tensorrt", "float16", "float16"]
+        for y in ("int8", "float16"):
+            assert (by_types["tensorrt", "int8", y] < half) == gains
+            assert gains or by_types["tensorrt", "int8", y] == half
+        assert by_types["tensorrt-rtx", "int8", "int8"] < 0.9 * half

@@ -14,6 +14,7 @@ from placer.prediction.times.fitted import Fit, FittedEstimator, parse_fit
 from placer.prediction.times.gpus import Gpu, known_gpu, load_gpu
 from placer.prediction.times.layer_classes import load_layer_classes
 from placer.prediction.times.roofline import Roofline
+from placer.rules.behaviour import DEFAULT_BEHAVIOUR, Behaviour
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
@@ -66,13 +67,19 @@ def device_like(name: str, target: Target, pack: Pack) -> Device | None:
     return known_gpu(name) or known_gpu(architecture) or load_gpu(_DEFAULT)
 
 
-def make_estimator(graph: Graph, device: Device | None) -> Estimator:
-    """What estimates the layers of ``graph`` on ``device``; None gives no times."""
+def make_estimator(
+    graph: Graph, device: Device | None, behaviour: Behaviour = DEFAULT_BEHAVIOUR
+) -> Estimator:
+    """What estimates the layers of ``graph`` on ``device``; None gives no times.
+
+    ``behaviour``: that of the engine's pack.
+    """
     if device is None:
         return NoTimes()
     if isinstance(device, Fit):
         return FittedEstimator(graph, device)
-    return Roofline(graph, device, load_layer_classes())
+    half_groups = behaviour.grouped_convs == "half"
+    return Roofline(graph, device, load_layer_classes(), half_groups=half_groups)
 
 
 def target_on(

@@ -77,19 +77,27 @@ KEPT_CLASSES = 256
 
 
 class Roofline(Estimator):
-    """Estimates the layers of one model on one GPU."""
+    """Estimates the layers of one model on one GPU.
 
-    def __init__(self, graph: Graph, gpu: Gpu, classes: LayerClasses) -> None:
+    ``half_groups``: whether Convs of several groups are no faster in INT8 than in FP16.
+    """
+
+    def __init__(
+        self, graph: Graph, gpu: Gpu, classes: LayerClasses, *, half_groups: bool = False
+    ) -> None:
         source = f"predicted from rules, estimated for {gpu.name}"
         super().__init__(source, classes.latency_error, classes.ratio_error)
         self._graph = graph
         self._gpu = gpu
+        self._half_groups = half_groups
         self._launch_us = classes.launch_us(gpu)
         self._find = lru_cache(maxsize=KEPT_CLASSES)(classes.find)
         self._rate = lru_cache(maxsize=KEPT_CLASSES)(partial(operation_rate, gpu=gpu))
 
     def layer_us(self, predicted: PredictedLayer) -> float:
         """Estimated time of one layer in microseconds; 0 for a no-op."""
+        if self._half_groups and _is_grouped(predicted, self._graph):
+            predicted = _as_half(predicted)
         work = gpu_work(predicted, self._graph)
         if work is None:
             return 0.0
@@ -140,22 +148,25 @@ def gpu_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     if work.dtype == "float":
         return work
     ops = work.ops * _image_share(predicted, work, graph)
-    work = replace(work, ops=ops, bytes=work.bytes - _skipped_bytes(predicted, graph))
-    return _as_half(work) if work.dtype == "int8" and _is_grouped(predicted, work) else work
+    return replace(work, ops=ops, bytes=work.bytes - _skipped_bytes(predicted, graph))
 
 
-def _is_grouped(predicted: PredictedLayer, work: Work) -> bool:
+def _is_grouped(predicted: PredictedLayer, graph: Graph) -> bool:
     """Whether a layer is a Conv of several groups that is not depthwise."""
     conv = next((node for node in predicted.nodes if node.op == "Conv"), None)
-    grouped = conv is not None and conv.attributes.get("group", 1) != 1
-    return grouped and work.name.startswith("conv")
+    group = 1 if conv is None else conv.attributes.get("group", 1)
+    shape = None if conv is None else graph.type_of(conv.inputs[0]).shape
+    return group != 1 and shape is not None and group != shape[1]
 
 
-def _as_half(work: Work) -> Work:
-    """The same work in FP16, which INT8 Convs of groups do not beat (TensorRT issue 4529)."""
-    return replace(
-        work, name="conv", dtype="float16", bytes=2 * work.bytes, written=2 * work.written
+def _as_half(predicted: PredictedLayer) -> PredictedLayer:
+    """The layer with FP16 for its INT8 tensors; what is in float stays as it is."""
+    layer = predicted.layer
+    inputs, outputs = (
+        tuple(replace(p, dtype="float16") if p.dtype == "int8" else p for p in ports)
+        for ports in (layer.inputs, layer.outputs)
     )
+    return replace(predicted, layer=replace(layer, inputs=inputs, outputs=outputs))
 
 
 def _empty_bytes(ports: Iterable[Port], graph: Graph) -> float:
