@@ -154,6 +154,11 @@ class Fusion(Strict):
         "that the engine moves past the Slices or the Split that read it, else the layer does not "
         "exist.",
     )
+    undequantized: list[Reference] = Field(
+        default=[],
+        description="Edges on which no dequantization stands, of a pair or of an integer product, "
+        "also in front of sums and constant factors past which OpenVINO moves it.",
+    )
     blocked: Reference | None = Field(
         default=None,
         description="The edge of a tensor in ONNX Runtime's blocked layout: no pair is on it, "

@@ -307,7 +307,8 @@ class Rule(Strict):
                 raise ValueError(f"layout '{name}': fuses names unknown node '{node}'")
         like = [r for r in (fusion.float_like, fusion.later_input) if r]
         reads = [] if fusion.reads == "any" else fusion.reads or []
-        for reference in (*fusion.absorbs, *fusion.in_place, *fusion.bare, *reads, *like):
+        others = (*fusion.absorbs, *fusion.in_place, *fusion.bare, *fusion.undequantized)
+        for reference in (*others, *reads, *like):
             self._check_reference(f"layout '{name}': fuses", reference, tensors)
         for tensor in fusion.unscaled:
             if tensor not in tensors:

@@ -119,6 +119,37 @@ def test_a_norm_by_the_inverse_root_is_one_layer_past_casts_that_change_nothing(
     assert {nodes for nodes, _ in layers(actual)} == {frozenset({"fc"}), frozenset(norm)}
 
 
+@pytest.mark.parametrize(
+    ("body", "is_whole"),
+    [
+        ("[fc] a = MatMul(x, w) [act] b = Tanh(a)", True),
+        ("[fc] a = MatMul(x, w) [act] b = Add(a, x)", False),
+        ("[fc] a = MatMul(x, w) [other] o = MatMul(x, v) [act] b = Add(o, a)", True),
+    ],
+)
+def test_a_norm_of_a_product_is_apart_only_where_a_dequantization_reaches_it(
+    body, is_whole, tmp_path
+):
+    text = f"""
+    g (float[1,64,32] x) => (float[1,64,32] y)
+    <float[32,32] w = {{1}}, float[32,32] v = {{1}}, float tiny = {{0.00001}},
+     float[32] gain = {{0.5}}> {{
+      {body}
+      [square] c = Mul(b, b)
+      [mean] d = ReduceMean<axes = [-1]>(c)
+      [eps] e = Add(d, tiny)
+      [root] f = Sqrt(e)
+      [inverse] i = Reciprocal(f)
+      [mul] m = Mul(b, i)
+      [scale] y = Mul(m, gain)
+    }}
+    """
+    predicted, actual = plans(text, FC, tmp_path)
+    assert layers(predicted) == layers(actual)
+    norm = frozenset("square mean eps root inverse mul scale".split())
+    assert (norm in {nodes for nodes, _ in layers(actual)}) is is_whole
+
+
 @pytest.mark.parametrize("pairs", [[], FC])
 def test_a_linear_layer_takes_a_gelu_of_products_and_tanh(pairs, tmp_path):
     text = """

@@ -47,7 +47,7 @@ class Claim:
     past which the engine moves what follows the layer, each with the other operand's. ``formats``:
     those of its pairs for which it is built (None: the scheme's own), where not for all.
     ``with_pairs``: True if it is built only in a model of which an activation carries a pair, False
-    if only where none does.
+    if only where none does. ``undequantized``: edges on which no dequantization stands.
     """
 
     match: Match
@@ -68,6 +68,7 @@ class Claim:
     sums: tuple[tuple[Edge, Edge], ...] = ()
     formats: frozenset[str | None] | None = None
     with_pairs: bool | None = None
+    undequantized: tuple[Edge, ...] = ()
 
     @property
     def rank(self) -> tuple[bool, int, int, int, int, tuple[int, ...], bool]:
@@ -190,6 +191,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         with_pairs=False
         if any(is_moved_factor(tensor, graph) for tensor in scaled)
         else _WITH_PAIRS[fusion.pairs],
+        undequantized=_edges(match, fusion.undequantized, graph),
     )
 
 

@@ -9,6 +9,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.weights import bias_input
 from placer.prediction.layers.claims import FLOAT, NO_TYPES, Claim
 from placer.prediction.layers.clamps import CLAMPS, Bounds, bounds_of
+from placer.prediction.layers.dequantized import is_dequantized
 from placer.prediction.layers.integer_operators import is_integer_operator
 from placer.prediction.layers.motion import NormalForm, Scale
 from placer.quantization import Format
@@ -140,6 +141,8 @@ class LayerCandidate:
             is_given = edge.tensor in scales[edge].tensors
             if is_given and all(scales.get(other) != scales[edge] for other in others):
                 return False
+        if any(is_dequantized(edge, scales, self.graph) for edge in claim.undequantized):
+            return False
         return self._fits_bare(claim, form) and self._fits_formats(claim, form)
 
     def _fits_bare(self, claim: Claim, form: NormalForm) -> bool:

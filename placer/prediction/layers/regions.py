@@ -11,6 +11,7 @@ from operator import attrgetter
 from placer.graph import Edge, Node
 from placer.prediction.layers.claims import FLOAT, Claim, find_claims
 from placer.prediction.layers.clamps import Exceeds, edges_behind_clamps, is_held_back
+from placer.prediction.layers.dequantized import edges_behind
 from placer.prediction.layers.followers import followers
 from placer.prediction.layers.fused_chains import find_fused_chains, merges
 from placer.prediction.layers.integer_readers import IntegerReaders, find_integer_readers
@@ -54,6 +55,9 @@ class Region:
         looked_at = [edge for claim in claims for edge in (*claim.absorbed, *claim.bare)]
         looked_at += [edge for claim in claims for _, others in claim.beside for edge in others]
         looked_at += [edge for claim in claims for edges in claim.sums for edge in edges]
+        for candidate in self.claimed:
+            read = () if candidate.claim is None else candidate.claim.undequantized
+            looked_at += [e for edge in read for e in edges_behind(edge, candidate.graph)]
         integer_readers = [
             one for integer_readers in self.integer_readers.values() for one in integer_readers
         ]

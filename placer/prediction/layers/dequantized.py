@@ -1,0 +1,60 @@
+"""Tensors behind which OpenVINO finds a dequantization: DQ, or the scale of an integer product.
+
+The scale moves past constant factors and past sums of which one operand alone has one, unless the
+other is a float product: then only a pair's does, and that of a product that comes first (LPT's
+AddTransformation; plans of OpenVINO 2026.4.1 of 46 small graphs of norms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from placer.graph import Edge, Graph, Node
+from placer.prediction.layers.motion import Scale
+
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
+
+
+def is_dequantized(edge: Edge, scales: Mapping[Edge, Scale], graph: Graph) -> bool:
+    """Whether what is read at ``edge`` has a dequantization; ``scales``: of all pairs."""
+    node = graph.producer.get(edge.tensor)
+    if edge in scales or node is None:
+        return edge in scales
+    read = _passed(node, graph)
+    if _is_product(node):
+        return all(one in scales for one in read)
+    found = [is_dequantized(one, scales, graph) for one in read]
+    if len(read) < 2 or found.count(True) != 1:
+        return len(read) < 2 and any(found)
+    at = found.index(True)
+    moved, other = (graph.producer.get(read[i].tensor) for i in (at, 1 - at))
+    if read[at] in scales or other is None or not _is_product(other):
+        return True
+    return at == 0 and moved is not None and _is_product(moved)
+
+
+def edges_behind(edge: Edge, graph: Graph) -> Iterator[Edge]:
+    """The edges on which ``is_dequantized`` depends."""
+    waiting, seen = [edge], set[Edge]()
+    while waiting:
+        one = waiting.pop()
+        if one not in seen:
+            seen.add(one)
+            yield one
+            node = graph.producer.get(one.tensor)
+            waiting += [] if node is None else _passed(node, graph)
+
+
+def _passed(node: Node, graph: Graph) -> list[Edge]:
+    """The edges on which it depends whether ``node`` writes what has a dequantization."""
+    edges = graph.edges_into(node)
+    computed = [edge for edge in edges if edge.tensor not in graph.initializers]
+    if _is_product(node):
+        return list(edges)
+    is_factor = node.op in ("Mul", "Div") and len(edges) == 2 and len(computed) == 1
+    is_sum = node.op == "Add" and len(computed) == 2
+    return computed if is_sum or (is_factor and node.inputs[0] == computed[0].tensor) else []
+
+
+def _is_product(node: Node) -> bool:
+    return node.op in _PRODUCTS and len(node.inputs) == 2
