@@ -12,7 +12,7 @@ _VIEWS = frozenset({"Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 def is_moved_factor(tensor: str, graph: Graph) -> bool:
     """Whether a constant factor writes ``tensor`` that moves past what takes parts of that.
 
-    A single number moves past views, too (low precision transformations of StridedSlice, Split,
+    Neg is the factor -1. A single number moves past views, too (low precision transformations of StridedSlice, Split,
     Transpose and Reshape; plans of OpenVINO 2026.4.1 of small graphs).
     """
     if not any(e.node and graph.by_name[e.node].op in _PARTS for e in graph.edges_of(tensor)):
@@ -21,6 +21,8 @@ def is_moved_factor(tensor: str, graph: Graph) -> bool:
     while node is not None and (node.op in _PARTS or _is_view(node, graph)):
         moves_single |= node.op in _VIEWS
         node = graph.producer.get(node.inputs[0])
+    if node is not None and node.op == "Neg":
+        return True
     factor = None if node is None else _factor(node, graph)
     return factor is not None and (not moves_single or is_single(graph.initializers[factor]))
 

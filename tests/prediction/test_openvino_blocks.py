@@ -73,10 +73,12 @@ g (float[1,24,4,16] i, float[1,8,32] x) => (float[1,4,24,16] out, float[1,8,32] 
 """
 
 
-def test_a_factor_keeps_a_rotary_embedding_apart_once_the_model_has_a_pair(tmp_path):
+@pytest.mark.parametrize("factor", ["Mul(h, half)", "Neg(h)"])
+def test_a_factor_keeps_a_rotary_embedding_apart_once_the_model_has_a_pair(factor, tmp_path):
+    text = FACTOR.replace("Mul(h, half)", factor)
     embedding = frozenset("even halve neg join odd sum".split())
     for pairs in ([], FC):
-        predicted, actual = plans(FACTOR, pairs, tmp_path)
+        predicted, actual = plans(text, pairs, tmp_path)
         assert layers(predicted) == layers(actual)
         assert (embedding in {nodes for nodes, _ in layers(actual)}) is (not pairs)
 
