@@ -12,8 +12,8 @@ _VIEWS = frozenset({"Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 def is_moved_factor(tensor: str, graph: Graph) -> bool:
     """Whether a constant factor writes ``tensor`` that moves past what takes parts of that.
 
-    Neg is the factor -1. A single number moves past views, too (low precision transformations of StridedSlice, Split,
-    Transpose and Reshape; plans of OpenVINO 2026.4.1 of small graphs).
+    Neg is the factor -1. A single number moves past views, too (low precision transformations of
+    StridedSlice, Split, Transpose and Reshape; plans of OpenVINO 2026.4.1 of small graphs).
     """
     if not any(e.node and graph.by_name[e.node].op in _PARTS for e in graph.edges_of(tensor)):
         return False
