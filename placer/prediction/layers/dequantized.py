@@ -17,13 +17,32 @@ _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
 
 def is_dequantized(edge: Edge, scales: Mapping[Edge, Scale], graph: Graph) -> bool:
     """Whether what is read at ``edge`` has a dequantization; ``scales``: of all pairs."""
+    known = dict[Edge, bool]()
+    # From the back, so that what a sum adds is known before it.
+    for one in reversed(_from_front(edge, graph)):
+        known[one] = one in scales or _is_passed_on(one, scales, known, graph)
+    return known[edge]
+
+
+def edges_behind(edge: Edge, graph: Graph) -> Iterator[Edge]:
+    """The edges on which ``is_dequantized`` depends."""
+    for one in _from_front(edge, graph):
+        yield one
+        node = graph.producer.get(one.tensor)
+        if node is not None and _is_product(node):
+            yield from graph.edges_into(node)
+
+
+def _is_passed_on(
+    edge: Edge, scales: Mapping[Edge, Scale], known: Mapping[Edge, bool], graph: Graph
+) -> bool:
     node = graph.producer.get(edge.tensor)
-    if edge in scales or node is None:
-        return edge in scales
-    read = _passed(node, graph)
+    if node is None:
+        return False
     if _is_product(node):
-        return all(one in scales for one in read)
-    found = [is_dequantized(one, scales, graph) for one in read]
+        return all(read in scales for read in graph.edges_into(node))
+    read = _passed(node, graph)
+    found = [known[one] for one in read]
     if len(read) < 2 or found.count(True) != 1:
         return len(read) < 2 and any(found)
     at = found.index(True)
@@ -33,24 +52,25 @@ def is_dequantized(edge: Edge, scales: Mapping[Edge, Scale], graph: Graph) -> bo
     return at == 0 and moved is not None and _is_product(moved)
 
 
-def edges_behind(edge: Edge, graph: Graph) -> Iterator[Edge]:
-    """The edges on which ``is_dequantized`` depends."""
-    waiting, seen = [edge], set[Edge]()
+def _from_front(edge: Edge, graph: Graph) -> list[Edge]:
+    """``edge`` and the edges behind factors and sums there, each before what is behind it."""
+    order, waiting, seen = list[Edge](), [(edge, False)], set[Edge]()
     while waiting:
-        one = waiting.pop()
-        if one not in seen:
+        one, is_done = waiting.pop()
+        if is_done:
+            order.append(one)
+        elif one not in seen:
             seen.add(one)
-            yield one
             node = graph.producer.get(one.tensor)
-            waiting += [] if node is None else _passed(node, graph)
+            behind = [] if node is None else _passed(node, graph)
+            waiting += [(one, True), *((read, False) for read in behind)]
+    return order[::-1]
 
 
 def _passed(node: Node, graph: Graph) -> list[Edge]:
-    """The edges on which it depends whether ``node`` writes what has a dequantization."""
+    """What ``node`` reads, if it is a factor or a sum that a dequantization may move past."""
     edges = graph.edges_into(node)
     computed = [edge for edge in edges if edge.tensor not in graph.initializers]
-    if _is_product(node):
-        return list(edges)
     is_factor = node.op in ("Mul", "Div") and len(edges) == 2 and len(computed) == 1
     is_sum = node.op == "Add" and len(computed) == 2
     return computed if is_sum or (is_factor and node.inputs[0] == computed[0].tensor) else []
