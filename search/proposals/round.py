@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import TypeGuard
 
 from placer.search.landscape.landscape import State
@@ -67,7 +66,6 @@ class Round:
         self._land.guesses.begin()
         self._target = target
         self._explores = explores
-        self._hopes = hopes
         own = knowledge.own(trials)
         draw = seed_for(knowledge, turn, NOISE) if explores else None
         self._gated = Gated(knowledge, trials, target, draw, expected=expected, hopes=hopes)
@@ -82,8 +80,9 @@ class Round:
 
     def propose(self, *, only_gains: bool) -> Proposal | None:
         """``only_gains``: None unless a gain is predicted, however few trials there are."""
-        if self._near_miss is not None:
-            return self._near_miss
+        near = self._near_misses()
+        if near is not None:
+            return near
         # With a front, a gain that is predicted at another limit comes first.
         goes_near = self._outlook.is_misfit and not (only_gains and self._knowledge.levels)
         # What one way of looking has nothing left of, the other may: only then has it ended.
@@ -164,15 +163,10 @@ class Round:
                 return self._proposal(NEAR, state)
             self._pass_over(skip)
 
-    @cached_property
-    def _near_miss(self) -> Proposal | None:
-        """What holds the gates near placements that miss them; nothing with a large model.
-
-        Looked for once for a trial: not again once others were passed over, nor where ``hopes``.
-        """
+    def _near_misses(self) -> Proposal | None:
+        """What holds the gates near fast placements that miss them; nothing with a large model."""
         noise, is_large = self._gated.noise, len(self._land.group_moves) > LARGE
-        is_other = self._explores or self._hopes or not math.isinf(self._target)
-        if noise is None or is_other or is_large:
+        if noise is None or self._explores or not math.isinf(self._target) or is_large:
             return None
         near = NearMisses(
             self._land,

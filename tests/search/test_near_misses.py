@@ -1,16 +1,11 @@
 """What holds a gate among changes of a fast placement that misses it, by its measured noise."""
 
-import pytest
-
 from placer.search.landscape.landscape import State
 from placer.search.models.agreement import Agreement
 from placer.search.models.latency_model import LatencyModel
 from placer.search.models.noise_model import NoiseModel, NoiseObservation
 from placer.search.proposals.near_misses import MEASUREMENTS, NearMisses
-from placer.search.records import TrialRecord
-from placer.search.space import Choices
 from tests.search.test_landscape import BRANCHES, landscape
-from tests.search.test_surrogate import Engine
 
 LAND = landscape(BRANCHES, "tensorrt", "float16")
 DEFAULTS, FLOATS = (LAND.state(c) for c in (LAND.space.defaults, LAND.space.floats))
@@ -54,22 +49,3 @@ def test_nothing_is_proposed_where_no_change_is_quieter():
 
 def test_nothing_is_measured_where_the_gate_is_missed_by_far():
     assert found(1e6 * LIMIT, LIMIT / 2) == (None, [])
-
-
-def test_a_proposal_looks_once_even_where_it_finds_nothing(monkeypatch: pytest.MonkeyPatch):
-    looks = list[State]()
-
-    def found_nothing(_near: NearMisses, starts: dict[State, float], _most: float) -> None:
-        looks.extend(starts)
-
-    def noise(choices: Choices) -> float:
-        return 1e-3 * sum(map(int.__ne__, LAND.state(choices), FLOATS))
-
-    monkeypatch.setattr(NearMisses, "best", found_nothing)
-    engine = Engine(LAND, noise=noise, limit=noise(LAND.space.defaults) / 2)
-    proposer, trials, counts = engine.proposer(), list[TrialRecord](), list[int]()
-    while (proposal := proposer.propose(trials)) is not None:
-        trials.append(engine.trial(len(trials), proposal))
-        counts.append(len(looks))
-        looks.clear()
-    assert max(*counts, len(looks)) == 1
