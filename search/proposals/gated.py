@@ -27,8 +27,7 @@ HOPE = 1.0
 class Gated:
     """The limit of noise of one proposal and the noise of sites.
 
-    ``limit``: of noise power, infinite while no gate was missed. ``noise``: None then. ``few``: how
-    noise on few samples relates to that of trials. ``base_noise``: what trials have besides.
+    ``limit``: of noise power, infinite while no gate was missed. ``noise``: None then.
     ``passed_over``: what this proposal skips.
     """
 
@@ -54,9 +53,9 @@ class Gated:
         self._own = knowledge.own(trials)
         self.limit = min(allowed_noise(trials, knowledge.noise_limit), target)
         # What the base precision adds to noise, about, whatever is quantized.
-        self.base_noise = self._noise_of_base()
-        self.limit -= self.base_noise
-        self.few = Agreement.of(self._compared(knowledge.own(trials[: self._count])))
+        self._base_noise = self._noise_of_base()
+        self.limit -= self._base_noise
+        self._few = Agreement.of(self._compared(knowledge.own(trials[: self._count])))
         self._skipped = [skip for trial in self._own for skip in trial.skipped]
         self._passed_over = [self._on_few(self._state(s.choices), s.noise) for s in self._skipped]
         self.passed_over: list[Skip] = []
@@ -64,8 +63,8 @@ class Gated:
 
     def ruled_out(self) -> list[Skip]:
         """What was skipped once, perhaps for a stricter target, and is to be skipped again."""
-        levels, limit = self._knowledge.levels, self.few.tolerance * self.limit
-        factor = self.few.factor
+        levels, limit = self._knowledge.levels, self._few.tolerance * self.limit
+        factor = self._few.factor
         return [skip for skip in self._skipped if not levels or factor * skip.noise > limit]
 
     def hopeless(self, state: State) -> Skip | None:
@@ -86,7 +85,7 @@ class Gated:
         Raises OutOfTime if no time is left to measure it.
         """
         noise = self._knowledge.noise(state)
-        is_noisy = self.few.factor * noise > self.few.tolerance * self.limit
+        is_noisy = self._few.factor * noise > self._few.tolerance * self.limit
         return Skip(self._knowledge.landscape.choices(state), noise) if is_noisy else None
 
     @property
@@ -100,7 +99,7 @@ class Gated:
             return 1.0
         mean = self.noise.predict(state)
         changed = self.noise.variance_of(state, before)
-        deviation = math.hypot(max(ADDITIVE, self.few.deviation) * mean, math.sqrt(changed))
+        deviation = math.hypot(max(ADDITIVE, self._few.deviation) * mean, math.sqrt(changed))
         if deviation == 0:
             return float(mean <= self.limit)
         return 0.5 * (1 + math.erf((self.limit - mean) / (math.sqrt(2) * deviation)))
@@ -108,7 +107,7 @@ class Gated:
     def holds(self, state: State) -> bool:
         """Whether the measured noise of ``state`` is within the limit; False if no time is left."""
         try:
-            return self.few.factor * self._knowledge.noise(state) <= self.limit
+            return self._few.factor * self._knowledge.noise(state) <= self.limit
         except OutOfTime:
             return False
 
@@ -133,7 +132,7 @@ class Gated:
         """
         if not 0 < self.limit < math.inf:
             return []
-        measured = [(t.noise - self.base_noise, t) for t in ended if t.noise is not None]
+        measured = [(t.noise - self._base_noise, t) for t in ended if t.noise is not None]
         noisy = [(noise, trial) for noise, trial in measured if noise > LEAST]
         noisy.sort(key=lambda entry: abs(math.log(entry[0] / self.limit)))
         pairs = []
@@ -144,7 +143,7 @@ class Gated:
 
     def _on_few(self, state: State, noise: float) -> NoiseObservation:
         """What noise on the few samples tells of that in a trial."""
-        return NoiseObservation(state, self.few.factor * noise, max(ADDITIVE, self.few.deviation))
+        return NoiseObservation(state, self._few.factor * noise, max(ADDITIVE, self._few.deviation))
 
     def _learn(self) -> NoiseModel | None:
         """The noise of sites, None while no gate was missed."""
@@ -158,7 +157,7 @@ class Gated:
     def _judged(self) -> list[NoiseObservation]:
         """What the trials tell of noise."""
         return [
-            NoiseObservation(self._state(trial.choices), max(0.0, trial.noise - self.base_noise))
+            NoiseObservation(self._state(trial.choices), max(0.0, trial.noise - self._base_noise))
             for trial in self._own
             if trial.noise is not None
         ]

@@ -38,7 +38,7 @@ def near_best(
     gains, changes = landscape.gains(state, latency.objective(), moves)
     alters = changes & landscape.alters(state, moves)
     order = [i for i in np.argsort(gains, kind="stable").tolist() if alters[i]]
-    single = predicted(landscape, latency, state, [moves.moves[i] for i in order[:SINGLE]])
+    single = _predicted(landscape, latency, state, [moves.moves[i] for i in order[:SINGLE]])
     paired = sorted(single, key=lambda move: single[move][0])[:PAIRED]
     pairs = sorted(
         (single[a][0] + single[b][0], tuple(sorted((*a, *b))))
@@ -47,7 +47,7 @@ def near_best(
     )
     # Else those that were tried would leave no place for others.
     untried = (pair for _, pair in pairs if likely(apply(state, [pair])))
-    double = predicted(landscape, latency, state, list(islice(untried, DOUBLE)))
+    double = _predicted(landscape, latency, state, list(islice(untried, DOUBLE)))
     promising = [
         (expected_gain(ratio - mean, deviation), apply(state, [move]))
         for move, (mean, deviation) in (double | single).items()
@@ -74,7 +74,7 @@ def _best_allowed(
     return next((own for own in sorted(promising, reverse=True) if allowed(own[1])), None)
 
 
-def predicted(
+def _predicted(
     landscape: Landscape, latency: LatencyModel, state: State, changes: Sequence[Move]
 ) -> dict[Move, tuple[float, float]]:
     """Expected latency and its standard deviation by change of ``state``."""

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TypeGuard
 
 from placer.search.landscape.landscape import State
-from placer.search.models.noise_model import NoiseModel
-from placer.search.out_of_time import OutOfTime
 from placer.search.pareto import FLOAT_MODEL
 from placer.search.proposals.around_best import AroundBest
 from placer.search.proposals.gated import Gated
 from placer.search.proposals.halves import halves
 from placer.search.proposals.knowledge import Knowledge
-from placer.search.proposals.near_misses import NearMisses
 from placer.search.proposals.outlook import CHECK, NOISE, Outlook, seed_for
-from placer.search.proposals.pool_search import LARGE
 from placer.search.proposals.pools import NO_PLAN, Plan, Pools
-from placer.search.proposals.progress import RESOLUTION, Progress
+from placer.search.proposals.progress import Progress
 from placer.search.proposals.repair import pruned, repaired
 from placer.search.proposals.tried import Tried
 from placer.search.records import Skip, TrialRecord
@@ -33,8 +28,6 @@ NEAR = "near the best"
 OPTIMUM = "model optimum"
 # What is left of a placement that misses the gates, without what makes it miss them.
 REPAIRED = "repaired"
-# What holds the gates near a fast placement that misses them.
-BESIDE = "near a miss"
 # After so many trials in vain changes of the best leave every other trial to what layers predict.
 NEAR_PATIENCE = 4
 
@@ -80,9 +73,6 @@ class Round:
 
     def propose(self, *, only_gains: bool) -> Proposal | None:
         """``only_gains``: None unless a gain is predicted, however few trials there are."""
-        near = self._near_misses()
-        if near is not None:
-            return near
         # With a front, a gain that is predicted at another limit comes first.
         goes_near = self._outlook.is_misfit and not (only_gains and self._knowledge.levels)
         # What one way of looking has nothing left of, the other may: only then has it ended.
@@ -162,32 +152,6 @@ class Round:
             if skip is None:
                 return self._proposal(NEAR, state)
             self._pass_over(skip)
-
-    def _near_misses(self) -> Proposal | None:
-        """What holds the gates near fast placements that miss them; nothing with a large model."""
-        noise, is_large = self._gated.noise, len(self._land.group_moves) > LARGE
-        if noise is None or self._explores or not math.isinf(self._target) or is_large:
-            return None
-        near = NearMisses(
-            self._land,
-            self._outlook.latency,
-            noise,
-            self._knowledge.noise,
-            self._tried.is_new,
-            self._gated.few,
-            self._gated.limit,
-        )
-        most = min(self._progress.best, FLOAT_MODEL.latency) - RESOLUTION
-        with suppress(OutOfTime):
-            state = near.best(self._unlike_sums(noise), most)
-            return None if state is None else self._proposal(BESIDE, state)
-        return None
-
-    def _unlike_sums(self, noise: NoiseModel) -> dict[State, float]:
-        """Noise of the fastest that misses the gates, and of the best if sums say that it does."""
-        limit, tried = self._gated.limit, self._tried
-        best = [(s, n) for s, n in tried.fastest_held() if noise.predict(s) > limit]
-        return {s: n - self._gated.base_noise for s, n in (*best, *tried.fastest_miss())}
 
     def _predicted(self, *, only_gains: bool) -> Proposal | None:
         """The best by the predictions; None if nothing was found that is worth a trial."""

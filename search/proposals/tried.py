@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from placer.search.landscape.landscape import Landscape, Objective, State
@@ -59,23 +59,6 @@ class Tried:
         """The state of the fastest trial that holds; nothing quantized if there is none."""
         held = self.held()
         return min(held)[1] if held else self._land.state(self._land.space.least)
-
-    def fastest_miss(self) -> list[tuple[State, float]]:
-        """The fastest that misses the gates, and its noise; nothing if none does."""
-        return self._fastest(lambda trial: trial.violation > 0)
-
-    def fastest_held(self) -> list[tuple[State, float]]:
-        """The fastest that holds the gates, and its noise; nothing if none does."""
-        return self._fastest(lambda trial: bool(self._progress.feasible([trial])))
-
-    def _fastest(self, counts: Callable[[TrialRecord], bool]) -> list[tuple[State, float]]:
-        """The fastest of the trials that count, and its noise."""
-        found = [
-            (trial.ratio, state, trial.noise)
-            for trial, state in zip(self.trials, self.states, strict=True)
-            if trial.ratio is not None and trial.noise is not None and counts(trial)
-        ]
-        return [(state, noise) for _, state, noise in sorted(found)[:1]]
 
     def near_misses(self, objective: Objective) -> list[State]:
         """The tried ones that are the least above what gates allow, and predicted to be faster."""
