@@ -42,3 +42,6 @@ class Condition(Strict):
         description="Whether the processor has products of two int8 operands (AMX-INT8 or "
         "AVX-VNNI-INT8).",
     )
+    avx512: bool | None = Field(
+        default=None, description="Whether the processor has vectors of 512 bits (AVX-512)."
+    )

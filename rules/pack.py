@@ -57,13 +57,14 @@ class Pack:
         return self.manifest.behaviour.memory_layouts != "ignored"
 
     @property
-    def asks_for_products(self) -> bool:
-        """Whether a rule, layout or fusion holds by the products that the processor has."""
+    def asks_for_processor(self) -> bool:
+        """Whether a rule, layout or fusion holds on some processors only."""
         layouts = [layout for rule in self.rules for layout in rule.layouts.values()]
         fusions = [fusion for layout in layouts for fusion in layout.fuses]
         conditions = [rule.when for rule in self.rules]
         conditions += [layout.when for layout in layouts] + [fusion.when for fusion in fusions]
-        return any(condition.signed_products is not None for condition in conditions)
+        asked = [(condition.signed_products, condition.avx512) for condition in conditions]
+        return any(one != (None, None) for one in asked)
 
     @property
     def content_hash(self) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from packaging.specifiers import SpecifierSet
 
+from placer.common.processor import UNKNOWN_PROCESSOR, Processor
+
 if TYPE_CHECKING:  # An engine's process has targets but no rules, which take long to import.
     from placer.rules.condition import Condition
 
@@ -22,13 +24,13 @@ class Target:
     ``base``: ONNX name of the type of what is not quantized, e.g. ``float16``.
     ``integer``: of what is quantized where a site has no format of its own, e.g. ``int8``; see
     ``Pack.target``.
-    ``signed_products``: whether the processor has products of two int8 operands.
+    ``processor``: of engines that run on a CPU.
     """
 
     engine_version: str | None = None
     compute_capability: str | None = None
     typing: Typing | None = None
-    signed_products: bool | None = None
+    processor: Processor = UNKNOWN_PROCESSOR
     base: str | None = None
     integer: str | None = None
 
@@ -44,14 +46,16 @@ class Target:
                 or self.base is None
                 or (condition.base == "float") == (self.base == "float")
             )
-            and (
-                condition.signed_products is None
-                or self.signed_products in (None, condition.signed_products)
-            )
+            and _fits(condition.signed_products, self.processor.signed_products)
+            and _fits(condition.avx512, self.processor.avx512)
         )
 
 
 ANY_TARGET = Target()
+
+
+def _fits(demanded: bool | None, known: bool | None) -> bool:
+    return demanded is None or known in (None, demanded)
 
 
 def _contains(versions: str | None, version: str | None) -> bool:

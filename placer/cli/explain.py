@@ -21,6 +21,7 @@ from placer.cli.options import (
     option,
     shapes_of,
 )
+from placer.common.processor import PROCESSORS
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.explaining.api import ModelExplanation
@@ -69,11 +70,11 @@ def explain_command(
             rich_help_panel="Engine",
         ),
     ] = False,
-    signed_products: Annotated[
-        bool | None,
+    processor: Annotated[
+        str | None,
         typer.Option(
-            help="Whether the CPU multiplies int8 by int8 (AMX-INT8, AVX-VNNI-INT8).",
-            show_default="the fit's, or as this machine's",
+            help=f"Kind of the CPU that will run the model: {', '.join(PROCESSORS)}.",
+            show_default="the fit's, or this machine's",
             rich_help_panel="Engine",
         ),
     ] = None,
@@ -131,7 +132,7 @@ def explain_command(
         fix=fixes_of(fix or []),
         actual=actual,
         profile=profile,
-        signed_products=signed_products,
+        processor=processor,
     )
     if plan_file is not None:
         explained.write_plan(plan_file)

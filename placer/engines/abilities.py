@@ -8,7 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import onnx
 
-from placer.common.processor import multiplies_signed
+from placer.common.processor import this_processor
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.graph.shapes import InputType, ShapeRange
 from placer.rules.target import Target
@@ -80,7 +80,7 @@ def target_of(engine: Engine) -> Target:
     """What ``engine`` builds for; one that does not say runs on this machine's processor."""
     if isinstance(engine, HasTarget):
         return engine.target
-    return Target(signed_products=multiplies_signed())
+    return Target(processor=this_processor())
 
 
 def range_note(engine: Engine, ranges: Mapping[str, ShapeRange]) -> str | None:

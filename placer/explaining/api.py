@@ -12,7 +12,7 @@ from typing import Any
 from placer.common.collector import without_collection
 from placer.common.files import write_text
 from placer.common.names import unknown
-from placer.common.processor import multiplies_signed
+from placer.common.processor import PROCESSORS, Processor, kind_of, this_processor
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.engines.estimated.fusion_model import BASES
 from placer.errors import InputError
@@ -78,12 +78,10 @@ class ModelExplanation:
     @property
     def processor(self) -> str:
         """What the processor is taken to have; empty where nothing depends on it."""
-        if self.target.compute_capability is not None or not self.pack.asks_for_products:
+        if self.target.compute_capability is not None or not self.pack.asks_for_processor:
             return ""
-        signed = self.target.signed_products
-        if signed is None:
-            return "a CPU of which it is not known whether it multiplies int8 by int8"
-        return f"a CPU with{'' if signed else 'out'} products of int8 by int8"
+        kind = kind_of(self.target.processor)
+        return "a CPU of an unknown kind" if kind is None else f"a CPU of the kind {kind}"
 
     @property
     def inside(self) -> str:
@@ -165,7 +163,7 @@ def explain(
     fix: Mapping[str, float] | None = None,
     actual: str | PathLike[str] | None = None,
     profile: str | PathLike[str] | None = None,
-    signed_products: bool | None = None,
+    processor: str | None = None,
 ) -> ModelExplanation:
     """Match rules, decide each site, predict the plan and find the conversions that stay layers.
 
@@ -178,9 +176,8 @@ def explain(
     ``fix``: values of inputs that become constants, as in ``optimize``.
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
-    ``signed_products``: whether the processor that will run the model has products of two int8
-    operands (AMX-INT8, AVX-VNNI-INT8), where the pack asks; by default as the fit says, or as this
-    machine's.
+    ``processor``: the kind of CPU that will run the model, one of ``PROCESSORS``, where what the
+    pack predicts depends on it; by default the fit's, or this machine's.
 
     Raises InputError for wrong input.
     """
@@ -195,15 +192,7 @@ def explain(
     base = base or base_of(device)
     if base not in BASES:
         raise InputError(unknown("base", base, BASES))
-    asks = rules.asks_for_products and not isinstance(device, Gpu)
-    if signed_products is not None and not asks:
-        raise InputError(
-            f"what pack {rules.name_and_version} predicts does not depend on the products that a "
-            "CPU has; leave out `signed_products`, or give `pack` openvino without a GPU"
-        )
-    if device is None and signed_products is None:
-        signed_products = multiplies_signed()
-    target = target_on(device, weak, signed_products)
+    target = target_on(device, weak, _processor(processor, device, rules))
     given = optima(given_ranges(shapes))
     with without_collection():
         placed = placed_model(path, source, given, fix, rules)
@@ -224,6 +213,20 @@ def explain(
     return ModelExplanation(
         placed.source, explanation, device, base, rules, built, tuple(outcomes), target, placed
     )
+
+
+def _processor(kind: str | None, device: Device | None, rules: Pack) -> Processor | None:
+    """That of ``kind``; else this machine's, or None where that of ``device`` counts."""
+    if kind is None:
+        return this_processor() if device is None else None
+    if kind not in PROCESSORS:
+        raise InputError(unknown("processor", kind, PROCESSORS))
+    if isinstance(device, Gpu) or not rules.asks_for_processor:
+        raise InputError(
+            f"what pack {rules.name_and_version} predicts does not depend on the CPU; leave out "
+            "`processor`, or give `pack` openvino without a GPU"
+        )
+    return PROCESSORS[kind]
 
 
 def _built_in_pack(model: Path, placement: Path | None) -> str | None:

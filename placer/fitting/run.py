@@ -304,6 +304,6 @@ class _Run:
             engine_version=target.engine_version,
             compute_capability=target.compute_capability,
             typing=target.typing,
-            signed_products=target.signed_products,
+            processor=target.processor,
             moves=self._moves,
         )

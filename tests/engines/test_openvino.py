@@ -18,7 +18,7 @@ import pytest
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
-from placer.common.processor import multiplies_signed
+from placer.common.processor import this_processor
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.engines.openvino.factory import OpenVinoFactory
@@ -173,7 +173,7 @@ def test_the_layers_that_a_rule_promises_are_executed(save: Save, rule: Rule):
 
 def unexecuted(model: Model, rule: Rule, unseen: list[Fusion], scheme: Scheme) -> list[Fusion]:
     """Those of the fusions that no prediction for ``model`` rests on; others are executed."""
-    target = Target(signed_products=multiplies_signed())
+    target = Target(processor=this_processor())
     predictor = Predictor(model.graph, PACK.rules, target, "float", scheme.activation)
     tried = {p.id: p for p in placements(model, rule)}.values()
     ranges = ranges_of(model, *tried, scheme=scheme)

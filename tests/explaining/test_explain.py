@@ -75,18 +75,18 @@ def test_a_gpu_is_asked_for_with_tensorrts_pack(model: Path):
     assert pack_of(model, placement, gpu="l4") == "tensorrt"
 
 
-def test_products_of_a_cpu_are_named_and_refused_where_nothing_asks_for_them(
+def test_the_kind_of_cpu_is_named_and_refused_where_nothing_depends_on_it(
     model: Path, placer: Callable[..., Finished]
 ):
-    found = placer("explain", model, "--pack", "openvino", "--no-signed-products")
+    found = placer("explain", model, "--pack", "openvino", "--processor", "avx512")
     pack = load_pack("openvino").name_and_version
-    assert f"pack {pack}, for a CPU without products of int8 by int8\n" in found.out
+    assert f"pack {pack}, for a CPU of the kind avx512\n" in found.out
     found = placer("explain", model, "--pack", "onnxruntime")
     assert "CPU" not in found.out.partition("\n")[0]
     for words in (("--gpu", "a100"), ("--pack", "onnxruntime")):
-        refused = placer("explain", model, *words, "--signed-products")
+        refused = placer("explain", model, *words, "--processor", "amx")
         assert refused.code == 2
-        assert "does not depend on the products that a CPU has; leave out" in refused.err
+        assert "does not depend on the CPU; leave out" in refused.err
 
 
 def test_what_names_no_built_in_pack_is_explained_by_tensorrts(model: Path):

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from placer.common.processor import multiplies_signed
+from placer.common.processor import this_processor
 from placer.engines.abilities import target_of
 from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
@@ -54,12 +54,12 @@ def test_rules_that_do_not_hold_on_the_gpu_are_left_out(save: Callable[..., Path
 
 def test_the_target_of_an_engine_that_says_none_is_this_machines_processor():
     says_none = cast(Engine, object())
-    assert target_of(says_none) == Target(signed_products=multiplies_signed())
+    assert target_of(says_none) == Target(processor=this_processor())
 
 
 def test_the_target_of_onnx_runtime_has_its_version_besides():
     engine = OnnxRuntimeEngine()
-    assert target_of(engine) == Target(engine.version, signed_products=multiplies_signed())
+    assert target_of(engine) == Target(engine.version, processor=this_processor())
 
 
 def test_the_targets_of_tensorrt_and_tensorrt_rtx(library: Library):

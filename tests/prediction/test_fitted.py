@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import placer
+from placer.common.processor import PROCESSORS, UNKNOWN_PROCESSOR, Processor
 from placer.errors import InputError
 from placer.graph.text import graph_of_text, parse_model
 from placer.model import save_model
@@ -77,7 +78,7 @@ def left_out(
 
 
 def fit_of(
-    *costs: Cost, many_weights_mb: float | None = None, signed_products: bool | None = None
+    *costs: Cost, many_weights_mb: float | None = None, processor: Processor = UNKNOWN_PROCESSOR
 ) -> Fit:
     engine = FittedEngine(
         name="openvino",
@@ -88,7 +89,7 @@ def fit_of(
         pack="openvino",
         pack_version=PACK.name_and_version,
         pack_fingerprint=PACK.fingerprint,
-        signed_products=signed_products,
+        processor=processor,
     )
     errors = FitErrors(
         networks=5,
@@ -103,7 +104,7 @@ def fit_of(
         training_ratio=0.02,
     )
     found = Fit(
-        format="placer-fit/10",
+        format="placer-fit/11",
         name="a CPU",
         engine=engine,
         versions={},
@@ -362,23 +363,21 @@ g (float[1,4,8,8] x) => (float[1,4,8,8] y)
 """
 
 
-@pytest.mark.parametrize(("signed_products", "read"), [(True, "float"), (False, "uint8")])
+@pytest.mark.parametrize(
+    ("measured", "other", "read"), [("amx", "avx512", "float"), ("avx512", "amx", "uint8")]
+)
 def test_explain_predicts_for_the_processor_that_was_measured(
-    tmp_path: Path, signed_products: bool, read: str
+    tmp_path: Path, measured: str, other: str, read: str
 ):
     """Products of two int8 operands have no zero point on OpenVINO."""
     save_model(parse_model(INT8_PAIR), tmp_path, tmp_path / "model.onnx")
-    fit = fit_of(cost("", "", fixed_us=1), signed_products=signed_products)
+    fit = fit_of(cost("", "", fixed_us=1), processor=PROCESSORS[measured])
     (tmp_path / "fit.json").write_text(fit.to_text())
-    assert fit.target.signed_products is signed_products
+    assert fit.target.processor == PROCESSORS[measured]
     found = placer.explain(tmp_path / "model.onnx", gpu=str(tmp_path / "fit.json"))
     (conv,) = (one for one in found.explanation.plan.layers if "conv" in one.nodes)
     assert conv.input_types[0] == read
-    asked = placer.explain(
-        tmp_path / "model.onnx",
-        gpu=str(tmp_path / "fit.json"),
-        signed_products=not signed_products,
-    )
+    asked = placer.explain(tmp_path / "model.onnx", gpu=str(tmp_path / "fit.json"), processor=other)
     assert asked.explanation.plan != found.explanation.plan
 
 
@@ -416,7 +415,7 @@ def test_an_edited_file_is_refused(fit_file: Path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("placer-fit/10", "placer-fit/7", "format 'placer-fit/7' is not placer-fit/10"),
+        ("placer-fit/11", "placer-fit/7", "format 'placer-fit/7' is not placer-fit/11"),
         ('"fixed_us": 2.0', '"fixed_us": -2.0', "field 'costs.1.fixed_us'"),
         ('"noise"', '"nois"', "field 'noise': Field required"),
         ("}", "", "not valid JSON"),

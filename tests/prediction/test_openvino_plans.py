@@ -10,7 +10,7 @@ import pytest
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
-from placer.common.processor import multiplies_signed
+from placer.common.processor import this_processor
 from placer.graph import Edge
 from placer.graph.text import graph_of_text, parse_model
 from placer.model import load_model
@@ -151,7 +151,7 @@ def plans(text: str, pairs: list[tuple[Edge, ...]], folder: Path) -> tuple[Plan,
     """Predicted and built, of the groups of ``pairs``."""
     engine = pytest.importorskip("placer.engines.openvino.engine", exc_type=ImportError)
     onnx.save(varied(parse_model(HEAD + text)), folder / "model.onnx")
-    model, target = load_model(folder / "model.onnx"), Target(signed_products=multiplies_signed())
+    model, target = load_model(folder / "model.onnx"), Target(processor=this_processor())
     placement, scheme = Placement.of_groups(pairs), PACK.manifest.scheme
     tensors = {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()
     ranges = calibrate(model, tensors, synthetic_dataset(model, 1, 0)).ranges("minmax", scheme)

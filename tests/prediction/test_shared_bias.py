@@ -9,7 +9,7 @@ import pytest
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
-from placer.common.processor import multiplies_signed
+from placer.common.processor import this_processor
 from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.plan import Plan
@@ -70,7 +70,7 @@ def plans(text: str, folder: Path, quantized: bool) -> tuple[Plan, Plan]:
     """Predicted and built, of the default placement or of the float model."""
     engine = pytest.importorskip("placer.engines.openvino.engine", exc_type=ImportError)
     onnx.save(varied(parse_model(text)), folder / "model.onnx")
-    model, target = load_model(folder / "model.onnx"), Target(signed_products=multiplies_signed())
+    model, target = load_model(folder / "model.onnx"), Target(processor=this_processor())
     sites, scheme = find_sites(model.graph, PACK.rules, target), PACK.manifest.scheme
     placement = place(sites, {}) if quantized else EMPTY
     tensors = {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()

@@ -5,7 +5,7 @@ import pytest
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
-from placer.common.processor import multiplies_signed
+from placer.common.processor import Processor, this_processor
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.graph import Edge
 from placer.graph.text import graph_of_text, parse_model
@@ -46,9 +46,9 @@ def quantized(plan: Plan) -> dict[str, str]:
     return {port.tensor: port.dtype for port in ports}
 
 
-def predicted(signed_products: bool | None, ranges: Ranges | None) -> Plan:
+def predicted(signed_products: bool, ranges: Ranges | None) -> Plan:
     graph = graph_of_text(TEXT)
-    target = Target(signed_products=signed_products)
+    target = Target(processor=Processor(signed_products))
     predictor = make_predictor(graph, PACK, target, "float", ranges=ranges)
     return predictor.predict(place(find_sites(graph, PACK.rules, target), {})).plan
 
@@ -70,7 +70,7 @@ def test_behind_a_node_that_does_nothing_its_own_range_counts():
         "w3 = {0.1},", "w3 = {0.1}, float zero = {0},"
     )
     graph = graph_of_text(text.replace("[reshape1]", "[bias1] u = Add(t, zero)\n  [reshape1]"))
-    target = Target(signed_products=True)
+    target = Target(processor=Processor(signed_products=True))
     placement = Placement.of([Edge("u", "reshape1", 0), Edge("w3", "fc1", 1)])
     found = [
         make_predictor(graph, PACK, target, "float", ranges={"u": Range(low, 1.0)})
@@ -91,7 +91,7 @@ def test_openvino_writes_these_types(tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(parse_model(TEXT), path)
     model: Model = load_model(path)
-    target = Target(signed_products=multiplies_signed())
+    target = Target(processor=this_processor())
     placement = place(find_sites(model.graph, PACK.rules, target), {})
     tensors = {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()
     scheme = PACK.manifest.scheme

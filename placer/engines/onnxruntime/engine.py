@@ -17,7 +17,7 @@ import onnx.shape_inference
 import onnxruntime as ort
 
 from placer.common.ort_session import Session, create_session, run_once
-from placer.common.processor import multiplies_signed
+from placer.common.processor import this_processor
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.execution_paths import ExecutionPaths, mean_seconds
 from placer.engines.onnxruntime.layers import layers_plan
@@ -56,7 +56,7 @@ class OnnxRuntimeEngine:
     @property
     def target(self) -> Target:
         """Its version and this machine's processor."""
-        return Target(self.version, signed_products=multiplies_signed())
+        return Target(self.version, processor=this_processor())
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> OnnxRuntimeModel:
         """Create a session; raises RunError with ONNX Runtime's reason if it refuses the model."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from placer.common.files import read_text
 from placer.common.names import engine_title
+from placer.common.processor import UNKNOWN_PROCESSOR, Processor
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.prediction.times.estimator import Estimator, NoTimes
@@ -83,18 +84,17 @@ def make_estimator(
 
 
 def target_on(
-    device: Device | None, weak: bool = False, signed_products: bool | None = None
+    device: Device | None, weak: bool = False, processor: Processor | None = None
 ) -> Target:
     """What is predicted for: types are strong unless ``weak``, or as the fit's builds had them.
 
-    ``signed_products``: of the processor, where ``device`` is no GPU; None: as the fit's.
+    ``processor``: where ``device`` is no GPU; None: the fit's, or one of which nothing is known.
     """
     if device is None:
-        return Target(typing="weak" if weak else "strong", signed_products=signed_products)
+        known = UNKNOWN_PROCESSOR if processor is None else processor
+        return Target(typing="weak" if weak else "strong", processor=known)
     if isinstance(device, Fit):
-        if signed_products is None:
-            return device.target
-        return replace(device.target, signed_products=signed_products)
+        return device.target if processor is None else replace(device.target, processor=processor)
     return Target(compute_capability=device.compute_capability, typing="weak" if weak else "strong")
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from placer.common.processor import UNKNOWN_PROCESSOR, Processor
 from placer.errors import InputError
 from placer.graph import Graph
 from placer.prediction.layers.conversions import PredictedLayer
@@ -27,15 +28,14 @@ from placer.prediction.times.work import float_weight_bytes
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
-FORMAT = "placer-fit/10"
+FORMAT = "placer-fit/11"
 
 
 class FittedEngine(Document):
     """What was measured: the engine as it names itself, and what its rules were predicted with.
 
-    ``signed_products``: whether its processor has products of two int8 operands; None: none was
-    asked. ``moves``: whether the costs are of ``plan_parts`` with what is moved between memory
-    layouts.
+    ``processor``: what was known of it. ``moves``: whether the costs are of ``plan_parts`` with
+    what is moved between memory layouts.
     """
 
     name: str
@@ -49,7 +49,7 @@ class FittedEngine(Document):
     engine_version: str | None = None
     compute_capability: str | None = None
     typing: Literal["strong", "weak"] | None = None
-    signed_products: bool | None = None
+    processor: Processor = UNKNOWN_PROCESSOR
     moves: bool = False
 
 
@@ -148,7 +148,7 @@ class Fit(Document):
             engine.engine_version,
             engine.compute_capability,
             engine.typing,
-            signed_products=engine.signed_products,
+            processor=engine.processor,
         )
 
     @cached_property
