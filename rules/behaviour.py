@@ -148,6 +148,13 @@ class Behaviour(Strict):
         "Runtime has them on a CPU, since moving them takes time; else layers have them as they "
         "come. `integers`: followed where only integer kernels have a layout of their own.",
     )
+    products: Literal["exact", "saturating"] = Field(
+        default="exact",
+        description="What becomes of sums of products of uint8 by int8 on processors that add them "
+        "in pairs in 16 bits (x86 without VNNI): kernels keep them `exact`, or they are "
+        "`saturating`, so that weights take a reduced range there; see the scheme's "
+        "`weight_range`.",
+    )
     lacks: tuple[str, ...] = Field(
         default=(),
         description="Operators of ONNX that the engine does not have: it refuses models with them, "

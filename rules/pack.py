@@ -10,6 +10,7 @@ from pathlib import Path
 
 from placer.common.names import unknown
 from placer.errors import InputError
+from placer.quantization import WeightRangeOption
 from placer.rules.pack_manifest import Manifest
 from placer.rules.schema import Rule
 from placer.rules.target import ANY_TARGET, Target
@@ -104,6 +105,29 @@ class Pack:
                 f"{target.compute_capability}, engine version {target.engine_version}"
             )
         return replace(self, manifest=self.manifest.model_copy(update={"scheme": chosen.scheme}))
+
+    def with_weight_range(self, asked: WeightRangeOption, target: Target) -> Pack:
+        """The pack with weights in the range ``asked`` for.
+
+        ``auto``: reduced where sums of products would saturate on the processor of ``target``, else
+        the scheme's own. Raises InputError if weights in FP8 are to have a reduced range.
+        """
+        scheme, inexact = self.manifest.scheme, target.processor.exact_products is False
+        if scheme.weight != "int8":
+            if asked == "reduced":
+                raise InputError(
+                    "`weight_range` reduced is for weights in int8, and those of this scheme are "
+                    f"{scheme.weight}; leave it out"
+                )
+            return self
+        chosen = asked
+        if chosen == "auto":
+            saturates = inexact and self.manifest.behaviour.products == "saturating"
+            chosen = "reduced" if saturates else scheme.weight_range
+        if chosen == scheme.weight_range:
+            return self
+        fields = {"scheme": scheme.model_copy(update={"weight_range": chosen})}
+        return replace(self, manifest=self.manifest.model_copy(update=fields))
 
     def target(self, target: Target) -> Target:
         """``target`` with the integers of the pack's scheme, as sites are to be found for it."""

@@ -50,6 +50,9 @@ LOADING_RUNS = 4
 # if the options hold their devices already.
 Use: TypeAlias = Callable[[ort.SessionOptions], Sequence[str | tuple[str, dict[str, str]]]]
 
+# kOrtSessionOptionsAvx2PrecisionMode: on x86 without VNNI, int8 weights become uint8, whose kernels
+# do not add pairs of products in 16 bits.
+_EXACT_PRODUCTS = "session.x64quantprecision"
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 # Where large constants of an optimized model are written, so that to read it takes no copies.
 _DATA_OF_OPTIMIZED = "session.optimized_model_external_initializers_file_name"
@@ -76,16 +79,20 @@ def create_session(
     profile_prefix: Path | None = None,
     use: Use | None = None,
     entries: Mapping[str, str] | None = None,
+    exact: bool = True,
 ) -> Session:
     """Return a session of a serialized model whose external data is relative to ``base_dir``.
 
     ``optimized_path``: where to write the optimized model. ``profile_prefix``: how the name of the
     file begins that ONNX Runtime writes its profile to. ``use``: the execution providers, the CPU's
-    alone if None. ``entries``: of the session's configuration. Custom operators are those of
+    alone if None. ``entries``: of the session's configuration. ``exact``: no sums of products of
+    integers saturate, whatever the processor, which takes time on some; else they do as they do in
+    a session of ONNX Runtime's defaults. Custom operators are those of
     ``placer.common.custom_ops``. Raises RunError with ONNX Runtime's reason if it refuses the model
     or a library, LimitError if the CPU's provider takes too long, as it may to compute constants.
     """
-    options = _options(threads, level, {_EXTERNAL_FOLDER: str(base_dir), **(entries or {})})
+    own_entries = {_EXTERNAL_FOLDER: str(base_dir), **({_EXACT_PRODUCTS: "1"} if exact else {})}
+    options = _options(threads, level, {**own_entries, **(entries or {})})
     if optimized_path is not None:
         options.optimized_model_filepath = str(optimized_path)
         options.add_session_config_entry(_DATA_OF_OPTIMIZED, f"{optimized_path.name}.data")

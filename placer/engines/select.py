@@ -27,6 +27,7 @@ from placer.graph.shapes import ShapeRange
 from placer.prediction.times.devices import load_device, pack_of, target_on
 from placer.prediction.times.gpus import architecture_of
 from placer.qdq.base_property import EACH_ITS_OWN, named_base
+from placer.quantization import WeightRangeOption
 from placer.results.objective import Objective
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
@@ -75,6 +76,7 @@ BUILT_IN: Mapping[str, EngineFactory] = MappingProxyType(
         BUILT_PLAN: BuiltPlanFactory(),
     }
 )
+_REDUCED = "weights take a reduced range, since sums of products saturate on this processor"
 ESTIMATING = ("fusion-model", BUILT_PLAN)
 
 
@@ -90,16 +92,17 @@ def select_engine(
     device: str | None = None,
     extra: Mapping[str, str] | None = None,
     scheme: str | None = None,
+    weight_range: WeightRangeOption = "auto",
     shape_ranges: Mapping[str, ShapeRange] | None = None,
     objective: Objective = "latency",
     measures: bool = False,
 ) -> tuple[Engine, Pack, str]:
     """Return the engine called ``name`` (``auto`` chooses), its pack and what to say of the choice.
 
-    ``pack`` None takes the engine's own, ``scheme`` None the pack's own; ``measures`` asks for one
-    that does not estimate. The others: see EngineOptions. Raises InputError for an unknown name,
-    for options that the engine does not take and for one that estimates where it must measure,
-    RunError if it cannot run here.
+    ``pack`` None takes the engine's own, ``scheme`` None the pack's own; ``weight_range``: see
+    ``Pack.with_weight_range``; ``measures`` asks for an engine that does not estimate. The others:
+    see EngineOptions. Raises InputError for an unknown name, for options that the engine does not
+    take and for one that estimates where it must measure, RunError if it cannot run here.
     """
     if measures and name in ESTIMATING:
         raise _estimates(name)
@@ -133,8 +136,13 @@ def select_engine(
         raise _estimates(chosen)
     if scheme is not None:  # Some engines know their GPU only now.
         load_pack(pack or default_pack).with_scheme(scheme, target_of(engine))
-    notes = (why, "every latency is an estimate" if engine.estimated else "")
-    return engine, rules, "; ".join(filter(None, notes))
+    ranged = rules.with_weight_range(weight_range, target_of(engine))
+    notes = (
+        why,
+        "every latency is an estimate" if engine.estimated else "",
+        _REDUCED if weight_range == "auto" and ranged is not rules else "",
+    )
+    return engine, ranged, "; ".join(filter(None, notes))
 
 
 def base_of_files(name: str, base: str | None, files: Iterable[onnx.ModelProto]) -> str | None:

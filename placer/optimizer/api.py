@@ -36,6 +36,7 @@ from placer.optimizer.options.request import (
     Recover,
     Request,
     Sampler,
+    WeightRangeOption,
 )
 from placer.optimizer.run import optimize as run
 from placer.optimizer.setup.study_settings import apart_from_others
@@ -73,6 +74,7 @@ def optimize(
     io_type: InputOutputTypes = Request.io_type,
     pack: str | None = Request.pack,
     scheme: str | None = Request.scheme,
+    weight_range: WeightRangeOption = Request.weight_range,
     calibration: Calibration = Request.calibration,
     recover: Recover | Sequence[Recover] = Request.recover,
     ranges: Ranges = Request.ranges,
@@ -130,6 +132,7 @@ def optimize(
         engine_options=dict(engine_options or {}),
         pack=pack,
         scheme=scheme,
+        weight_range=weight_range,
         calibration=calibration,
         recover=_several(recover, "recover"),
         ranges=ranges,

@@ -15,7 +15,14 @@ from placer.errors import InputError
 from placer.graph.port_arithmetic import numeric_outputs
 from placer.optimizer.api import Overrides, overrides_of
 from placer.optimizer.observer import Observer, observer_of
-from placer.optimizer.options.request import BaseOption, Calibration, Preset, Ranges, Request
+from placer.optimizer.options.request import (
+    BaseOption,
+    Calibration,
+    Preset,
+    Ranges,
+    Request,
+    WeightRangeOption,
+)
 from placer.optimizer.setup.auto_scheme import resolve_schemes
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.task import Task
@@ -47,6 +54,7 @@ def sensitivity(
     gpu: str | None = Request.gpu,
     pack: str | None = Request.pack,
     scheme: str | None = Request.scheme,
+    weight_range: WeightRangeOption = Request.weight_range,
     base: BaseOption | None = Request.base,
     calibration: Calibration = Request.calibration,
     ranges: Ranges = Request.ranges,
@@ -84,6 +92,7 @@ def sensitivity(
         gpu=gpu,
         pack=pack,
         scheme=scheme,
+        weight_range=weight_range,
         base=base,
         calibration=calibration,
         ranges=ranges,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from placer.graph.weights import WeightInput, added_bias, bias_input, weight_inp
 from placer.model import Model
 from placer.qdq.parts import PairName, claim, naming, new_tensor, pair_node
 from placer.quantization import Scheme
+from placer.quantization.neighbours import added_in_pairs, weight_magnitudes
 from placer.quantization.numerics import (
     bias_scale,
     in_type,
@@ -48,9 +50,10 @@ class WeightQuantizer:
     """Quantizes weights of one model under one scheme, and the biases that are added to them.
 
     Weights are int8 or FP8 with scales of their own, an imported model's where the scheme can have
-    them. With ``scheme.bias`` int32, the bias of a node whose input and weight are quantized is
-    stored with scale input scale * weight scale; where it would overflow, that channel of the
-    weight takes a larger scale.
+    them. With ``scheme.weight_range`` reduced, a scale holds the sums of neighbours as well, where
+    kernels may add them. With ``scheme.bias`` int32, the bias of a node whose input and weight are
+    quantized is stored with scale input scale * weight scale; where it would overflow, that channel
+    of the weight takes a larger scale.
     """
 
     def __init__(self, model: Model, scheme: Scheme, reads: Counter[str], taken: set[PairName]):
@@ -65,6 +68,7 @@ class WeightQuantizer:
         self._weight_names = self._name_weights()
         nodes = [self._graph.by_name[name] for name in self._weight_inputs]
         self._biases = {n.name: edge for n in nodes if (edge := self._int32_bias(n)) is not None}
+        self._in_pairs = self._added_in_pairs(nodes)
         added = {n.name: edge for n in nodes if (edge := self._added_bias(n)) is not None}
         self._products = {edge: name for name, edge in added.items()}
         self._added = added
@@ -196,16 +200,26 @@ class WeightQuantizer:
         return self._weights[key]
 
     def _weight_scale(self, values: np.ndarray, tensor: str, axis: int | None) -> np.ndarray:
-        """The scale that an imported model had, where the scheme can have it, else amax / 127.
+        """The scale that an imported model had, where the scheme can have it, else placer's own.
 
         In the type of ``values``; raises ScaleError if that cannot hold it.
         """
         imported, known = self._model.imported, None
         if imported is not None and not self._scheme.is_float8:
             known = imported.weight_scale(tensor, axis, values.shape)
-        if known is None:
-            return weight_scale(values, axis, self._scheme.weight)
-        return in_type(known, values.dtype)
+        if known is not None:
+            return in_type(known, values.dtype)
+        reader = self._in_pairs.get(tensor)
+        if reader is not None:
+            values = weight_magnitudes(values, reader, self._weight_inputs[reader.name])
+        return weight_scale(values, axis, self._scheme.weight)
+
+    def _added_in_pairs(self, nodes: Sequence[Node]) -> dict[str, Node]:
+        """By weight a node that may add products of neighbours, if their sums are to be held."""
+        if self._scheme.weight_range == "full":
+            return {}
+        weights = ((added_in_pairs(self._graph, node), node) for node in nodes)
+        return {weight.tensor: node for weight, node in weights if weight is not None}
 
     def _name_weights(self) -> dict[tuple[str, int | None], PairName]:
         """Name each weight in node order, so that no name depends on earlier insertions."""

@@ -2,7 +2,7 @@
 
 from placer.quantization.placement import EMPTY, FLOAT_IDS, Placement
 from placer.quantization.ranges import Range, Ranges, union
-from placer.quantization.scheme import FLOAT8, Format, Scheme
+from placer.quantization.scheme import FLOAT8, Format, Scheme, WeightRangeOption
 
 __all__ = [
     "EMPTY",
@@ -13,5 +13,6 @@ __all__ = [
     "Range",
     "Ranges",
     "Scheme",
+    "WeightRangeOption",
     "union",
 ]

@@ -22,6 +22,8 @@ MOVED_FORMATS: Final = frozenset({"int4", "uint4", "int16", "uint16"})
 Format = Literal["float8e4m3fn"]
 # Zero point 0 everywhere: uint8 where nothing is negative, which has twice the steps there.
 INT8_OR_UINT8 = "int8-or-uint8"
+WeightRange = Literal["full", "reduced"]
+WeightRangeOption = Literal["auto", "full", "reduced"]
 
 
 def foreign_format(dtype: str) -> Format:
@@ -54,6 +56,12 @@ class Scheme(BaseModel):
     )
     per_channel: bool = Field(
         default=True, description="Weights have one scale per output channel."
+    )
+    weight_range: WeightRange = Field(
+        default="full",
+        description="`full`: the largest weight of a scale becomes 127. `reduced`: so does the "
+        "largest sum of two neighbours, if that is larger, so that products do not saturate on "
+        "processors that add them in pairs in 16 bits (x86 without VNNI).",
     )
     bias: Literal["float", "int32"] = Field(
         description="`float` leaves biases as they are; `int32` stores them behind a "
@@ -125,6 +133,12 @@ class Scheme(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _check_range(self) -> Scheme:
+        if self.weight_range == "reduced" and self.weight != "int8":
+            raise ValueError("weight_range: reduced is for weights in int8")
+        return self
+
+    @model_validator(mode="after")
     def _check_formats(self) -> Scheme:
         fits = self.symmetric and self.bias == "float" and self.activation == "int8"
         if self.formats and not fits:
@@ -132,7 +146,8 @@ class Scheme(BaseModel):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_no_formats(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Schemes of one format are written as they were before there were several."""
+    def _without_what_is_usual(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Schemes are written as they were before there were formats and ranges of weights."""
         written: dict[str, Any] = write(self)
-        return {k: v for k, v in written.items() if k != "formats" or v}
+        usual = {"formats": (), "weight_range": "full"}
+        return {k: v for k, v in written.items() if k not in usual or v not in (usual[k], [])}

@@ -12,10 +12,13 @@ rounded one after the other, and those still to come make up for the error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
+
+from placer.quantization.neighbours import magnitudes, neighbours
 
 # Strengths of the prior, relative to the mean power of what is read; infinity keeps the weights.
 _PRIORS = (np.inf, 10.0, 1.0, 0.1, 0.01, 0.001)
@@ -135,33 +138,50 @@ def fitted(weights: np.ndarray, folds: tuple[Quadratic, Quadratic], whole: Quadr
     return whole.nearest(weights, _PRIORS[best])
 
 
-def rounded(weights: np.ndarray, error: Quadratic, *, per_channel: bool) -> np.ndarray:
+def rounded(
+    weights: np.ndarray,
+    error: Quadratic,
+    *,
+    per_channel: bool,
+    kernel: Sequence[int] | None = None,
+) -> np.ndarray:
     """``weights`` (g, o, k) as products of integers in [-127, 127] and a scale for each output.
 
     ``per_channel``: the scale is each output's own, and may cut off its largest weights where that
-    lowers the error. The largest magnitude is 127 times the scale, so that whoever quantizes the
-    result by its largest magnitude gets the same integers.
+    lowers the error. ``kernel``: where given, the sizes that k is flattened from, and sums of
+    neighbours are in [-127, 127] as well; see ``placer.quantization.neighbours``. The largest
+    magnitude is 127 times the scale, so that whoever quantizes the result by its largest magnitude
+    gets the same integers.
     """
     size = weights.shape[-1]
     power = np.trace(error.xx, axis1=1, axis2=2)[:, None, None] / size
     floor = np.maximum(_DAMPING * power, error.floor)
     floor = np.where(floor > 0, floor, 1.0)
     xx = error.xx + floor * np.eye(size)
-    scale = _scale(weights, per_channel=per_channel)
+    scale = _scale(weights, per_channel=per_channel, kernel=kernel)
     if per_channel:
         scale = scale * _best_clips(weights, scale, xx)
-    return _fed_back(weights, scale, xx, whole=not per_channel)
+    if kernel is None:
+        return _fed_back(weights, scale, xx, _Magnitudes.of(weights, whole=not per_channel))
+    sums = _Sums.of(weights, kernel)
+    integers = np.rint(_fed_back(weights, scale, xx, sums) / scale)
+    return np.asarray(_to_the_end(integers, kernel, per_channel=per_channel) * scale)
 
 
-def nearest_integers(weights: np.ndarray, *, per_channel: bool) -> np.ndarray:
-    """``weights`` (g, o, k) as they are quantized without further thought."""
-    scale = _scale(weights, per_channel=per_channel)
+def nearest_integers(
+    weights: np.ndarray, *, per_channel: bool, kernel: Sequence[int] | None = None
+) -> np.ndarray:
+    """``weights`` (g, o, k) as they are quantized without further thought; see ``rounded``."""
+    scale = _scale(weights, per_channel=per_channel, kernel=kernel)
     return np.asarray(_integers(weights / scale) * scale)
 
 
-def _scale(weights: np.ndarray, *, per_channel: bool) -> np.ndarray:
+def _scale(
+    weights: np.ndarray, *, per_channel: bool, kernel: Sequence[int] | None = None
+) -> np.ndarray:
     """Largest magnitude / 127 of each output, or of all, shape (g, o, 1)."""
-    largest = np.abs(weights).max(axis=2, keepdims=True)
+    sizes = np.abs(weights) if kernel is None else magnitudes(weights, kernel)
+    largest = sizes.max(axis=2, keepdims=True)
     if not per_channel:
         largest = np.broadcast_to(largest.max(), largest.shape)
     return np.asarray(np.where(largest > 0, largest, 1.0) / _LARGEST)
@@ -180,26 +200,111 @@ def _integers(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(np.rint(values), -_LARGEST, _LARGEST))
 
 
-def _fed_back(weights: np.ndarray, scale: np.ndarray, xx: np.ndarray, *, whole: bool) -> np.ndarray:
+class _Limits(Protocol):
+    """What integers of a weight may be."""
+
+    def round(self, values: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Integers for ``values`` (g, o), of the weights ``at`` (g,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Magnitudes:
+    """Within [-127, 127]; the ``outermost`` (g, o, k), which set the scale, are at the end.
+
+    ``signs``: of the weights, (g, o, k).
+    """
+
+    outermost: np.ndarray
+    signs: np.ndarray
+
+    @staticmethod
+    def of(weights: np.ndarray, *, whole: bool) -> _Magnitudes:
+        """``whole``: one scale for all ``weights`` (g, o, k)."""
+        sizes = np.abs(weights)
+        largest = sizes.max() if whole else sizes.max(axis=2, keepdims=True)
+        return _Magnitudes(sizes == largest, np.sign(weights))
+
+    def round(self, values: np.ndarray, at: np.ndarray) -> np.ndarray:
+        groups = np.arange(len(at))
+        held = self.outermost[groups, :, at]
+        ends = self.signs[groups, :, at] * _LARGEST
+        return np.asarray(np.where(held, ends, _integers(values)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """So that no sum of two neighbours leaves [-127, 127].
+
+    ``beside``: see ``neighbours``. ``made``: integers so far, else 0, (g, o, k + 1), and a 0 for
+    weights that have no neighbour.
+    """
+
+    beside: np.ndarray
+    made: np.ndarray
+
+    @staticmethod
+    def of(weights: np.ndarray, kernel: Sequence[int]) -> _Sums:
+        """Of ``weights`` (g, o, k), flattened from ``kernel``."""
+        groups, outputs, size = weights.shape
+        return _Sums(neighbours(kernel), np.zeros((groups, outputs, size + 1)))
+
+    def round(self, values: np.ndarray, at: np.ndarray) -> np.ndarray:
+        groups = np.arange(len(at))
+        near = self.made[groups, :, self.beside[:, at]]  # (neighbours, g, o)
+        lowest, highest = (-_LARGEST - near).max(axis=0), (_LARGEST - near).min(axis=0)
+        integers = np.asarray(np.clip(_integers(values), lowest, highest))
+        self.made[groups, :, at] = integers
+        return integers
+
+
+def _to_the_end(integers: np.ndarray, kernel: Sequence[int], *, per_channel: bool) -> np.ndarray:
+    """``integers`` (g, o, k) of which a magnitude or sum of each output, or of any, is 127.
+
+    The largest one is moved there where its other neighbours leave room.
+    """
+    moved = integers.copy()
+    beside = neighbours(kernel)
+    flat = moved.reshape(-1, moved.shape[-1])
+    sizes = magnitudes(flat, kernel)
+    largest = sizes.max(axis=1)
+    rows = range(len(flat)) if per_channel else [int(largest.argmax())]
+    for row in rows:
+        missing = _LARGEST - largest[row]
+        if 0 < missing < _LARGEST:
+            _move_one(flat[row], int(sizes[row].argmax()), missing, beside)
+    return moved
+
+
+def _move_one(row: np.ndarray, last: int, missing: float, beside: np.ndarray) -> None:
+    """Move ``row[last]``, or the neighbour that makes the largest sum with it, by ``missing``."""
+    padded = np.append(row, 0.0)
+    sums = row[last] + padded[beside[:, last]]
+    partner = int(beside[np.abs(sums).argmax(), last])
+    sign = np.sign(sums[np.abs(sums).argmax()])
+    for place in (last, partner):
+        if place < len(row):
+            value = row[place] + sign * missing
+            if np.abs([value, *(value + padded[beside[:, place]])]).max() <= _LARGEST:
+                row[place] = value
+                return
+
+
+def _fed_back(
+    weights: np.ndarray, scale: np.ndarray, xx: np.ndarray, limits: _Limits
+) -> np.ndarray:
     """GPTQ: round weight after weight, those that matter most first."""
     size = weights.shape[-1]
     order = np.argsort(-np.diagonal(xx, axis1=1, axis2=2), axis=1, kind="stable")
     rows = np.take_along_axis(xx, order[:, :, None], axis=1)
     permuted = np.take_along_axis(rows, order[:, None, :], axis=2)
     inverse = np.linalg.cholesky(np.linalg.inv(permuted)).transpose(0, 2, 1)  # Upper triangular.
-    values = np.take_along_axis(weights, order[:, None, :], axis=2)
-    # What sets the scale stays at the end of its range.
-    outermost = np.abs(values) == np.abs(values).max(axis=2, keepdims=True)
-    if whole:
-        outermost &= np.abs(values) == np.abs(values).max()
-    left, rounded = values.copy(), np.empty_like(values)
+    left = np.take_along_axis(weights, order[:, None, :], axis=2)
+    rounded = np.empty_like(left)
     for start in range(0, size, _BLOCK):
         stop = min(start + _BLOCK, size)
         errors = np.empty_like(left[:, :, start:stop])
         for i in range(start, stop):
-            integers = _integers(left[:, :, i] / scale[:, :, 0])
-            held = outermost[:, :, i]
-            integers = np.where(held, np.sign(values[:, :, i]) * _LARGEST, integers)
+            integers = limits.round(left[:, :, i] / scale[:, :, 0], order[:, i])
             rounded[:, :, i] = integers * scale[:, :, 0]
             error = (left[:, :, i] - rounded[:, :, i]) / inverse[:, i, i][:, None]
             errors[:, :, i - start] = error

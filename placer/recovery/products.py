@@ -55,6 +55,10 @@ class Product:
         flat = rows.reshape(len(rows), -1).astype(np.float64)
         return np.asarray(flat.reshape(self.groups, -1, flat.shape[1]))
 
+    def kernel(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The sizes that the weights of an output are flattened from; ``shape``: of the weight."""
+        return shape[:1] if self.is_transposed else shape[1:]
+
     def tensor(self, matrix: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The weight of ``shape`` that ``matrix`` is of."""
         flat = matrix.reshape(-1, matrix.shape[-1])

@@ -16,6 +16,7 @@ from onnx import ModelProto
 
 from placer.model import Model
 from placer.qdq import Inserter
+from placer.quantization.neighbours import added_in_pairs
 from placer.recovery.constants import with_constants
 from placer.recovery.least_squares import Moments, Quadratic, fitted, nearest_integers, rounded
 from placer.recovery.products import Product, products_of
@@ -47,7 +48,8 @@ def reconstruct(state: State, work: Work) -> tuple[State, int]:
 class _Layer:
     """A product in the candidate: it reads and writes the tensors ``read`` and ``written``.
 
-    ``quantized``: whether its weight has a pair; ``per_channel``: with a scale for each output.
+    ``quantized``: whether its weight has a pair; ``per_channel``: with a scale for each output;
+    ``in_pairs``: with room for sums of neighbours.
     """
 
     product: Product
@@ -55,6 +57,7 @@ class _Layer:
     written: str
     quantized: bool
     per_channel: bool
+    in_pairs: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +109,12 @@ def _layers(model: Model, candidate: ModelProto, work: Work, *, fit: bool) -> li
         if (fit or quantized) and product.weights(model) <= _MOST_WEIGHTS:
             node = nodes[product.node.name]
             per_channel = work.scheme.per_channel and product.weight not in pinned
-            layers.append(_Layer(product, node.input[0], node.output[0], quantized, per_channel))
+            in_pairs = work.scheme.weight_range == "reduced" and (
+                added_in_pairs(model.graph, product.node) is not None
+            )
+            layers.append(
+                _Layer(product, node.input[0], node.output[0], quantized, per_channel, in_pairs)
+            )
     return layers
 
 
@@ -130,8 +138,9 @@ def _change(
     new = fitted(weights, folds, error) if fit else weights
     old = weights
     if layer.quantized:
-        new = rounded(new, error, per_channel=layer.per_channel)
-        old = nearest_integers(weights, per_channel=layer.per_channel)
+        kernel = product.kernel(tensor.shape) if layer.in_pairs else None
+        new = rounded(new, error, per_channel=layer.per_channel, kernel=kernel)
+        old = nearest_integers(weights, per_channel=layer.per_channel, kernel=kernel)
     values = {product.weight: product.tensor(new, tensor.shape)}
     shift = np.zeros(new.shape[0] * new.shape[1])
     if product.bias is not None and bias is not None:

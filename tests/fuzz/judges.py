@@ -341,6 +341,8 @@ def _session(model: Path | bytes, *, optimized: bool = False) -> ort.InferenceSe
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
+    # Else products of integers saturate on some processors, where placer's own do not.
+    options.add_session_config_entry("session.x64quantprecision", "1")
     if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -60,7 +60,7 @@ class OnnxRuntimeEngine:
 
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> OnnxRuntimeModel:
         """Create a session; raises RunError with ONNX Runtime's reason if it refuses the model."""
-        return OnnxRuntimeModel(model, base_dir, self.threads)
+        return OnnxRuntimeModel(model, base_dir, self.threads, exact=False)
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``."""
@@ -86,18 +86,30 @@ class OnnxRuntimeModel:
     """A model in an ONNX Runtime session.
 
     ``optimized`` False runs the graph as it is: ONNX Runtime 1.31's optimizer makes invalid graphs
-    of FP16 models with Q/DQ pairs.
+    of FP16 models with Q/DQ pairs. ``exact``: outputs are those of processors on which products do
+    not saturate, as other engines are compared with; else this one's, as users of ONNX Runtime get
+    them.
     """
 
     def __init__(
-        self, model: onnx.ModelProto, base_dir: Path, threads: int, optimized: bool = True
+        self,
+        model: onnx.ModelProto,
+        base_dir: Path,
+        threads: int,
+        *,
+        optimized: bool = True,
+        exact: bool = True,
     ) -> None:
         self._model = model
         self._base_dir = base_dir
         self._threads = threads
         level = ort.GraphOptimizationLevel
         self._session = _session(
-            model, base_dir, threads, level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
+            model,
+            base_dir,
+            threads,
+            level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL,
+            exact=exact,
         )
         if not optimized:  # Then weights are dequantized in the run, and all stay until its end.
             known = self._session.limits
@@ -159,6 +171,8 @@ def _session(
     optimized_path: Path | None = None,
     profile_prefix: Path | None = None,
     entries: Mapping[str, str] | None = None,
+    *,
+    exact: bool = False,
 ) -> Session:
     return create_session(
         model.SerializeToString(),
@@ -168,6 +182,7 @@ def _session(
         optimized_path=optimized_path,
         profile_prefix=profile_prefix,
         entries=entries,
+        exact=exact,
     )
 
 

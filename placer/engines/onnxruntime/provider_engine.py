@@ -74,6 +74,7 @@ class ProviderEngine:
             level=levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL,
             profile_prefix=profile_prefix,
             use=self._use,
+            exact=False,
         )
         # A provider that cannot start is left out without an error.
         if self._provider.name not in session.own.get_providers():

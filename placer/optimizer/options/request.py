@@ -39,6 +39,7 @@ Recover = Literal[
     "bias-correction",
     "scale-correction",
 ]
+WeightRangeOption = Literal["auto", "full", "reduced"]
 Sampler = Literal["surrogate", "tpe", "random", "exhaustive"]
 
 Group = Literal["Model and data", "Accuracy", "Engine", "Search", "Output"]
@@ -240,6 +241,14 @@ class Request:
             "one here.",
         ),
     ] = None
+    weight_range: Annotated[
+        WeightRangeOption,
+        Option(
+            "Engine",
+            "Integers that weights may have: full, or reduced, so that sums of products do not "
+            "saturate on CPUs without VNNI; auto is reduced where the engine's would.",
+        ),
+    ] = "auto"
     base: Annotated[
         BaseOption | None,
         Option(

@@ -27,6 +27,7 @@ from placer.optimizer.options.request import (
     Ranges,
     Recover,
     Sampler,
+    WeightRangeOption,
     options,
 )
 from placer.quantization.overrides import Override
@@ -157,6 +158,7 @@ class RunOptions(Strict):
     engine_options: EngineOptions | None = described("engine_options")
     pack: Text | None = described("pack")
     scheme: Text | None = described("scheme")
+    weight_range: WeightRangeOption | None = described("weight_range")
     base: BaseOption | None = described("base")
     io_type: InputOutputTypes | None = described("io_type")
     exclude: Texts | None = described("exclude")

@@ -126,9 +126,10 @@ def _built(task: Task, names: list[str | None], observer: Observer) -> Iterator[
 def in_scheme(task: Task, name: str | None) -> Task:
     """``task`` with the scheme ``name`` of its pack."""
     pack = load_pack(task.request.pack or task.engine.rules)
+    target = target_of(task.engine)
     if name is not None:
-        pack = pack.with_scheme(name, target_of(task.engine))
-    return replace(task, pack=pack)
+        pack = pack.with_scheme(name, target)
+    return replace(task, pack=pack.with_weight_range(task.request.weight_range, target))
 
 
 def _best(task: Task, built: list[_Built], observer: Observer) -> _Built:

@@ -40,6 +40,7 @@ def engine_for(
         device=device,
         extra=request.engine_options,
         scheme=schemes[0] if schemes else asked,
+        weight_range=request.weight_range,
         objective=request.objective,
     )
 
