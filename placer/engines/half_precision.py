@@ -13,23 +13,39 @@ from pathlib import Path
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from placer.common.processor import this_processor
 from placer.engines.base import Tensors
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.errors import RunError
-from placer.graph.edit import subgraphs, without_initializers
+from placer.graph.edit import every_node, subgraphs, without_initializers
 from placer.graph.external_data import read_tensor
 from placer.model.normalize import infer_values
 
 log = logging.getLogger(__name__)
 
 _HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+# Operators of files that multiply uint8 by int8 as they are.
+_INTEGER_PRODUCTS = frozenset(
+    {
+        "DynamicQuantizeLSTM",
+        "DynamicQuantizeMatMul",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "QAttention",
+        "QGemm",
+        "QLinearConv",
+        "QLinearMatMul",
+    }
+)
 
 
 class HalfPrecisionModel:
     """A model in an ONNX Runtime session that leaves its graph as it is.
 
-    ONNX Runtime 1.31's optimizer makes invalid graphs of FP16 models with Q/DQ pairs. Inputs are
-    converted to the model's types. Raises RunError if ONNX Runtime refuses the model either way.
+    ONNX Runtime 1.31's optimizer makes invalid graphs of FP16 models with Q/DQ pairs. But it alone
+    keeps products of integers exact where the processor's saturate, so models with such operators
+    are optimized there. Inputs are converted to the model's types. Raises RunError if ONNX Runtime
+    refuses the model either way.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path, threads: int) -> None:
@@ -56,7 +72,8 @@ class HalfPrecisionModel:
         return outputs
 
     def _open(self, model: ModelProto) -> None:
-        self._session = OnnxRuntimeModel(model, self._base_dir, self._threads, optimized=False)
+        optimized = self._half is None and _products_saturate(model)
+        self._session = OnnxRuntimeModel(model, self._base_dir, self._threads, optimized=optimized)
         self._types = {
             value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
             for value in model.graph.input
@@ -69,6 +86,13 @@ class HalfPrecisionModel:
             raise error
         log.info("16-bit types are run in float32 and rounded: %s", error)
         self._open(in_float32(half, self._base_dir))
+
+
+def _products_saturate(model: ModelProto) -> bool:
+    """Whether products of integers in ``model`` do unless it is optimized."""
+    return this_processor().exact_products is False and any(
+        node.op_type in _INTEGER_PRODUCTS for node in every_node(model.graph.node)
+    )
 
 
 def _has_half(graph: GraphProto) -> bool:

@@ -8,10 +8,10 @@ import onnx
 import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
+from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import InputError
 from placer.graph.text import parse_model
 from placer.model import Model, load_model
-from tests.model.test_normalize import outputs
 
 Save = Callable[..., Path]
 
@@ -41,6 +41,11 @@ def old_style(save: Save, body: str) -> tuple[Path, Model]:
     io = "(float[1,1,8,8] x) => (float[1,4,8,8] y)"
     path = save(f"{HEAD} g {io} <{CONSTANTS}> {{ {body} }}")
     return path, load_model(path)
+
+
+def outputs(proto: onnx.ModelProto, **inputs: np.ndarray) -> list[np.ndarray]:
+    """What ONNX Runtime computes where no sum of products of integers saturates."""
+    return list(HalfPrecisionModel(proto, Path(), threads=1).run(inputs).values())
 
 
 def sqnr(reference: np.ndarray, values: np.ndarray) -> float:
