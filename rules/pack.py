@@ -9,8 +9,10 @@ from functools import cached_property
 from pathlib import Path
 
 from placer.common.names import unknown
+from placer.common.processor import Processor
 from placer.errors import InputError
 from placer.quantization import WeightRangeOption
+from placer.quantization.scheme import in_weight_range
 from placer.rules.pack_manifest import Manifest
 from placer.rules.schema import Rule
 from placer.rules.target import ANY_TARGET, Target
@@ -112,22 +114,20 @@ class Pack:
         ``auto``: reduced where sums of products would saturate on the processor of ``target``, else
         the scheme's own. Raises InputError if weights in FP8 are to have a reduced range.
         """
-        scheme, inexact = self.manifest.scheme, target.processor.exact_products is False
-        if scheme.weight != "int8":
-            if asked == "reduced":
-                raise InputError(
-                    "`weight_range` reduced is for weights in int8, and those of this scheme are "
-                    f"{scheme.weight}; leave it out"
-                )
-            return self
+        scheme = self.manifest.scheme
         chosen = asked
-        if chosen == "auto":
-            saturates = inexact and self.manifest.behaviour.products == "saturating"
-            chosen = "reduced" if saturates else scheme.weight_range
-        if chosen == scheme.weight_range:
+        if asked == "auto" and scheme.weight == "int8" and self.saturates_on(target.processor):
+            chosen = "reduced"
+        ranged = in_weight_range(scheme, chosen)
+        if ranged is scheme:
             return self
-        fields = {"scheme": scheme.model_copy(update={"weight_range": chosen})}
-        return replace(self, manifest=self.manifest.model_copy(update=fields))
+        return replace(self, manifest=self.manifest.model_copy(update={"scheme": ranged}))
+
+    def saturates_on(self, processor: Processor) -> bool:
+        """Whether sums of products of uint8 by int8 do in the engine's kernels."""
+        return processor.exact_products is False and (
+            self.manifest.behaviour.products == "saturating"
+        )
 
     def target(self, target: Target) -> Target:
         """``target`` with the integers of the pack's scheme, as sites are to be found for it."""

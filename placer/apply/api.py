@@ -23,6 +23,7 @@ from placer.calibration.dataset import Dataset, load_dataset
 from placer.common.files import check_output_folder, make_output_folder, write_text
 from placer.common.folder_lock import locked
 from placer.common.names import unknown
+from placer.common.processor import this_processor
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
 from placer.importing.source_model import recovered, samples_of
@@ -32,7 +33,9 @@ from placer.qdq.base_property import name_base
 from placer.qdq.bases import Base, InputOutputTypes, parse_base
 from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.qdq.origin import name_origin
+from placer.quantization import WeightRangeOption
 from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
+from placer.quantization.scheme import in_weight_range
 from placer.recovery.recover import steps_of
 from placer.results.folder import OutputFolder
 from placer.results.parts import RecoveryPart
@@ -46,6 +49,7 @@ RANGES = ("kept", "calibrated")
 # classifiers, 2026-11-26.
 _LEAST_FOUND = 0.5
 _TYPES = ("keep", "convert")
+_WEIGHT_RANGES = ("auto", "full", "reduced")
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +126,7 @@ def apply_placement(
     base: Base | None = None,
     io_type: InputOutputTypes = "keep",
     pack: str | None = None,
+    weight_range: WeightRangeOption = "auto",
     strict: bool = False,
     partial: bool = False,
     cache: bool = True,
@@ -134,7 +139,8 @@ def apply_placement(
     weights and biases where that helps on samples of ``data`` held back, as in ``optimize``.
     ``base``: by default the type that the placement names, else what the engine of the pack takes:
     float16 for TensorRT, float for others. ``pack`` names sites that the file says nothing
-    of, by default the file's. ``strict`` refuses a model that lacks an edge of the file,
+    of, by default the file's. ``weight_range``: ``full`` or ``reduced``, see ``optimize``; ``auto``
+    is the file's. ``strict`` refuses a model that lacks an edge of the file,
     ``partial`` takes one in which fewer than half are found.
 
     Raises InputError for wrong input, where no edge is found, or fewer than half without
@@ -143,12 +149,12 @@ def apply_placement(
     """
     path, source, folder = Path(model), Path(placement), _folder(model, output)
     steps = steps_of([recover] if isinstance(recover, str) else recover)
-    _check(ranges, data, io_type, steps, strict=strict, partial=partial)
+    _check(ranges, data, io_type, weight_range, steps, strict=strict, partial=partial)
     check_output_folder(folder)
     file = read_placement(source)
-    scheme = file.scheme
+    scheme = in_weight_range(file.scheme, weight_range)
     chosen, named = _bases(file, base, pack)
-    file = replace(file, base=named)
+    file = replace(file, base=named, scheme=scheme)
     given = None if data is None else str(data)
     fixed = with_shapes_of_data(path, optima(given_ranges(shapes)), given)
     original, samples = _float_model(path, fixed, given, _pack_name(file, pack), steps)
@@ -164,6 +170,8 @@ def apply_placement(
     done = Recovered(loaded, scales, None)
     if steps and dataset is not None:
         done = recovered_model(loaded, transferred, scales, scheme, dataset, steps)
+    if weight_range == "auto":
+        notes += _notes_on_products(file, pack)
     new_sites = _new_sites(transferred, loaded, pack, file, notes)
     proto = quantized_model(done.model, transferred.placement, done.scales, scheme, chosen, io_type)
     name_origin(proto, transferred.placement.id, file.pack, done.scales.calibrated)
@@ -265,6 +273,7 @@ def _check(
     ranges: str | None,
     data: object,
     io_type: str,
+    weight_range: str,
     steps: Sequence[str],
     *,
     strict: bool,
@@ -274,6 +283,8 @@ def _check(
         raise InputError(unknown("ranges", ranges, RANGES))
     if io_type not in _TYPES:
         raise InputError(unknown("io type", io_type, _TYPES))
+    if weight_range not in _WEIGHT_RANGES:
+        raise InputError(unknown("weight range", weight_range, _WEIGHT_RANGES))
     if ranges == "calibrated" and data is None:
         raise InputError("calibrated ranges need data; give `data`")
     if ranges == "kept" and data is not None:
@@ -296,6 +307,20 @@ def _notes_on_ranges(file: PlacementFile, model: Model, *, asked: bool) -> Itera
         )
     if not file.calibrated:
         yield "ranges of the placement rest on random inputs; give `data`"
+
+
+def _notes_on_products(file: PlacementFile, pack: str | None) -> Iterator[str]:
+    """What weights of full range are multiplied to on this machine's processor."""
+    try:
+        rules = load_pack(_pack_name(file, pack))
+    except InputError:
+        return
+    is_full = file.scheme.weight == "int8" and file.scheme.weight_range == "full"
+    if is_full and rules.saturates_on(this_processor()):
+        yield (
+            f"weights have their full range, and on this processor {rules.manifest.engine}'s sums "
+            "of products saturate; for processors without VNNI give `weight_range` reduced"
+        )
 
 
 def _scales(

@@ -62,6 +62,14 @@ def apply_command(
             default="the file's",
         ),
     ] = None,
+    weight_range: Annotated[
+        str,
+        option(
+            "weight_range",
+            help="Integers that weights may have: full, reduced (see placer optimize), or auto, "
+            "which is the placement's.",
+        ),
+    ] = "auto",
     output: Annotated[Path | None, option("output", "-o", default="MODEL.applied")] = None,
     strict: Annotated[
         bool,
@@ -99,6 +107,7 @@ def apply_command(
         "base": base,
         "io_type": io_type,
         "pack": pack,
+        "weight_range": weight_range,
         "strict": strict,
         "partial": partial,
         "cache": cache,

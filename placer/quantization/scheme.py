@@ -14,6 +14,8 @@ from pydantic import (
     model_validator,
 )
 
+from placer.errors import InputError
+
 FLOAT8: Final = "float8e4m3fn"
 # Types of files that others quantized, in which no engine here computes: nodes that only move
 # elements pass them on (ONNX Runtime's DropQDQNodesSelector), others read floats.
@@ -32,6 +34,21 @@ def foreign_format(dtype: str) -> Format:
     Pairs in it have nothing to do with those of the scheme: no kernel reads both.
     """
     return cast(Format, dtype)
+
+
+def in_weight_range(scheme: Scheme, asked: WeightRangeOption) -> Scheme:
+    """``scheme`` with weights in the range ``asked`` for; ``auto``: its own.
+
+    Raises InputError if weights in FP8 are to have a reduced range.
+    """
+    if asked in ("auto", scheme.weight_range):
+        return scheme
+    if scheme.weight != "int8":
+        raise InputError(
+            "`weight_range` reduced is for weights in int8, and those of this scheme are "
+            f"{scheme.weight}; leave it out"
+        )
+    return scheme.model_copy(update={"weight_range": asked})
 
 
 class Scheme(BaseModel):

@@ -149,7 +149,8 @@ def rounded(
 
     ``per_channel``: the scale is each output's own, and may cut off its largest weights where that
     lowers the error. ``kernel``: where given, the sizes that k is flattened from, and sums of
-    neighbours are in [-127, 127] as well; see ``placer.quantization.neighbours``. The largest
+    neighbours are in [-127, 127] as well, none of which is cut off; see
+    ``placer.quantization.neighbours``. The largest
     magnitude is 127 times the scale, so that whoever quantizes the result by its largest magnitude
     gets the same integers.
     """
@@ -159,9 +160,9 @@ def rounded(
     floor = np.where(floor > 0, floor, 1.0)
     xx = error.xx + floor * np.eye(size)
     scale = _scale(weights, per_channel=per_channel, kernel=kernel)
-    if per_channel:
-        scale = scale * _best_clips(weights, scale, xx)
     if kernel is None:
+        if per_channel:
+            scale = scale * _best_clips(weights, scale, xx)
         return _fed_back(weights, scale, xx, _Magnitudes.of(weights, whole=not per_channel))
     sums = _Sums.of(weights, kernel)
     integers = np.rint(_fed_back(weights, scale, xx, sums) / scale)

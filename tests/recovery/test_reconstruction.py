@@ -1,5 +1,6 @@
 """Weights that are rounded, or fitted, so that layers give what the float model's give."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from placer.graph.text import parse_model
 from placer.model import Model, load_model
 from placer.qdq import Inserter
 from placer.quantization import Placement, Range, Scheme
+from placer.quantization.neighbours import magnitudes
 from placer.quantization.numerics import quantize_weight, weight_scale
 from placer.recovery.constants import same_layers, with_constants
 from placer.recovery.least_squares import Moments, fitted, nearest_integers, rounded
@@ -216,12 +218,31 @@ def test_rounded_weights_are_what_any_quantizer_makes_of_them(
     np.testing.assert_allclose(integers * steps, flat, rtol=1e-4, atol=1e-7)
 
 
-def test_rounding_beats_the_nearest_integers_where_inputs_have_much_in_common():
+@given(st.integers(0, 10_000), st.sampled_from([(5,), (40,), (3, 2, 2), (8, 1, 3)]), st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_weights_of_reduced_range_are_rounded_so_that_no_sum_of_neighbours_is_beyond_127(
+    seed: int, kernel: tuple[int, ...], per_channel: bool
+):
+    """They lie on the even steps that follow from the largest magnitude or sum."""
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(size=(2, 3, math.prod(kernel)))
+    error = moments(rng, weights).centred()
+    found = rounded(weights, error, per_channel=per_channel, kernel=kernel)
+    largest = magnitudes(found, kernel).max(axis=2, keepdims=True)
+    integers = found / ((largest if per_channel else largest.max()) / 127)
+    np.testing.assert_allclose(integers, np.rint(integers), atol=1e-6)
+    assert magnitudes(np.rint(integers), kernel).max() == 127
+
+
+@pytest.mark.parametrize("kernel", [None, (64,)], ids=["full range", "reduced range"])
+def test_rounding_beats_the_nearest_integers_where_inputs_have_much_in_common(
+    kernel: tuple[int, ...] | None,
+):
     rng = np.random.default_rng(1)
     weights = rng.normal(size=(1, 16, 64))
     error = moments(rng, weights, 2000).centred()
-    plain = nearest_integers(weights, per_channel=True)
-    found = rounded(weights, error, per_channel=True)
+    plain = nearest_integers(weights, per_channel=True, kernel=kernel)
+    found = rounded(weights, error, per_channel=True, kernel=kernel)
 
     def loss(values: np.ndarray) -> float:
         moved = values - weights
