@@ -253,7 +253,7 @@ class _Sums:
         groups = np.arange(len(at))
         near = self.made[groups, :, self.beside[:, at]]  # (neighbours, g, o)
         lowest, highest = (-_LARGEST - near).max(axis=0), (_LARGEST - near).min(axis=0)
-        integers = np.asarray(np.clip(_integers(values), lowest, highest))
+        integers: np.ndarray = np.clip(_integers(values), lowest, highest)
         self.made[groups, :, at] = integers
         return integers
 

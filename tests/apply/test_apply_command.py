@@ -14,6 +14,7 @@ from onnx import ModelProto, numpy_helper
 
 from placer.apply.transfer import transfer_placement
 from placer.common.folder_lock import LOCK_FILE, locked
+from placer.common.processor import this_processor
 from placer.graph import Edge
 from placer.graph.structure import structure_of
 from placer.model import load_model
@@ -47,6 +48,27 @@ def placement_file(tmp_path: Path) -> Path:
     ranges = {t: r for t, r in ranges.items() if t not in constants}
     file_of(placement, model.graph, tmp_path, "onnxruntime", ranges)
     return tmp_path / "placement.yaml"
+
+
+def test_weights_keep_the_range_of_the_placement_unless_another_is_given(
+    placer: Run, placement_file: Path
+):
+    """Where products saturate on this machine's processor, a full range is warned of."""
+    data = ("--data", DIGITS / "calibration.npz", "--calibration", "minmax", "--no-cache")
+    kept = placer("apply", placement_file, SEED0, *data, "-o", "kept")
+    assert kept.code == 0, kept.err
+    saturates = this_processor().exact_products is False
+    assert ("sums of products saturate" in " ".join(kept.out.split())) == saturates
+    asked = (*data, "--weight-range", "reduced")
+    given = placer("apply", placement_file, SEED0, *asked, "-o", "given")
+    assert given.code == 0, given.err
+    assert "sums of products saturate" not in " ".join(given.out.split())
+    written = read_placement(Path("given/placement.yaml"))
+    assert written.scheme.weight_range == "reduced"
+    assert read_placement(Path("kept/placement.yaml")).scheme.weight_range == "full"
+    wrong = placer("apply", placement_file, SEED0, "--weight-range", "half", "-o", "wrong")
+    assert wrong.code == 2
+    assert "unknown weight range 'half'" in wrong.err
 
 
 def test_a_second_process_in_the_output_folder_is_refused(placer: Run, placement_file: Path):
