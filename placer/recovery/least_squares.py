@@ -263,7 +263,7 @@ def _to_the_end(integers: np.ndarray, kernel: Sequence[int], *, per_channel: boo
 
     The largest one is moved there where its other neighbours leave room.
     """
-    moved = integers.copy()
+    moved: np.ndarray = integers.copy()
     beside = neighbours(kernel)
     flat = moved.reshape(-1, moved.shape[-1])
     sizes = magnitudes(flat, kernel)
