@@ -81,8 +81,13 @@ class Pack:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits of the SHA-256 over the manifest and all effective rules."""
-        texts = [part.model_dump_json() for part in (self.manifest, *self.rules)]
+        """16 hex digits of the SHA-256 over the manifest and all effective rules.
+
+        Whatever range weights have, which changes no layer.
+        """
+        scheme = in_weight_range(self.manifest.scheme, "full")
+        manifest = self.manifest.model_copy(update={"scheme": scheme})
+        texts = [part.model_dump_json() for part in (manifest, *self.rules)]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
     def with_scheme(self, name: str, target: Target = ANY_TARGET) -> Pack:

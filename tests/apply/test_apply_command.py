@@ -118,12 +118,13 @@ def test_ranges_are_kept_without_data(placer: Run, placement_file: Path):
     assert any("ranges are of the weights" in text for text in report["warnings"])
     (scale,) = scales_of(onnx.load("out/optimized.onnx"))
     assert scale == pytest.approx(12.75 / 255)
-    finished = placer("apply", placement_file, SEED1, "-o", "kept", "--ranges", "kept", "--json")
+    reduced = ("--ranges", "kept", "--weight-range", "reduced")
+    finished = placer("apply", placement_file, SEED1, "-o", "kept", *reduced, "--json")
     assert json.loads(finished.out)["warnings"] == []  # Asked for, as after training with them.
     placement_file.write_text(
         placement_file.read_text().replace("calibrated: true", "calibrated: false")
     )
-    finished = placer("apply", placement_file, SEED1, "-o", "random", "--ranges", "kept", "--json")
+    finished = placer("apply", placement_file, SEED1, "-o", "random", *reduced, "--json")
     (warning,) = json.loads(finished.out)["warnings"]
     assert warning == "ranges of the placement rest on random inputs; give `data`"
     groups = yaml.safe_load(Path("out/placement.yaml").read_text())["groups"]

@@ -132,7 +132,8 @@ def test_show_says_which_rule_is_replaced(placer: Placer, tmp_path: Path):
     rule = GOOD.replace("id: relu", "id: concat")
     folder = pack(tmp_path / "mine", pack=manifest, concat=rule, relu=GOOD)
     shown = placer("rules", "show", "concat", "--pack", folder).out
-    assert shown.startswith("# from mine 1.0.0, replaces that of onnxruntime 0.26.0\n")
+    replaced = load_pack("onnxruntime").name_and_version
+    assert shown.startswith(f"# from mine 1.0.0, replaces that of {replaced}\n")
 
 
 def test_one_of_several_versions_is_uninstalled(placer: Placer, tmp_path: Path):

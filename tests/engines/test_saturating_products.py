@@ -27,7 +27,7 @@ Save = Callable[..., Path]
 NETWORK = """
 <ir_version: 8, opset_import: ["": 17]>
 g (float[1,16,8,8] x) => (float[1,16,8,8] y)
-<float[16,16,3,3] w = {WEIGHT}, float[16,16,1,1] v = {1}> {
+<float[16,16,3,3] w = {1}, float[16,16,1,1] v = {1}> {
   [conv] c = Conv<pads = [1, 1, 1, 1]>(x, w)
   [last] y = Conv(c, v)
 }
@@ -81,6 +81,27 @@ def test_what_other_engines_are_judged_by_is_exact_everywhere(path: Path, scheme
         HalfPrecisionModel(proto, path.parent, threads=1),
     ):
         assert largest(model) == pytest.approx(2304, rel=0.01)
+
+
+def test_nodes_that_read_one_weight_are_judged_exactly_too(save: Save):
+    """The optimization of ONNX Runtime 1.32 that makes sums exact fails on such graphs."""
+    path = save("""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,64] x) => (float[1,64] y) <float[64,64] w = {0}> {
+      [first] a = MatMul(x, w)
+      [second] y = MatMul(a, w)
+    }
+    """)
+    model = onnx.load(path)
+    ones = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    model.graph.initializer[0].CopyFrom(ones)
+    onnx.save(model, path)
+    loaded = load_model(path)
+    edges = [edge for node in loaded.graph.nodes for edge in loaded.graph.edges_into(node)]
+    ranges = {"x": Range(0, 1), "a": Range(0, 64)}
+    proto = Inserter(loaded, FULL).insert(Placement.of(edges), ranges)
+    found = OnnxRuntimeModel(proto, path.parent, threads=1).run({"x": np.ones((1, 64), np.float32)})
+    assert found["y"].max() == pytest.approx(64**2, rel=0.01)
 
 
 @pytest.fixture(scope="module")

@@ -341,11 +341,15 @@ def _session(model: Path | bytes, *, optimized: bool = False) -> ort.InferenceSe
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    # Else products of integers saturate on some processors, where placer's own do not.
-    options.add_session_config_entry("session.x64quantprecision", "1")
     if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    # Else products of integers saturate on processors without VNNI.
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    try:
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except REFUSALS:  # The optimization for it fails where two nodes read one weight.
+        return _session(model)
 
 
 def _run(session: ort.InferenceSession, inputs: Inputs) -> dict[str, np.ndarray]:

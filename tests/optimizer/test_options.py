@@ -132,6 +132,7 @@ WRONG: dict[str, tuple[str, object, str]] = {
     "engine_options": ("turbo=1", {"turbo": "1"}, "unknown engine option 'turbo'"),
     "pack": ("onnxruntim", "onnxruntim", "did you mean 'onnxruntime'?"),
     "scheme": ("fp3", "fp3", "pack 'onnxruntime' has no scheme 'fp3', only its own"),
+    "weight_range": ("half", "half", "unknown weight range 'half'; use one of: auto, full, red"),
     "base": ("float61", "float61", "did you mean 'float16'?"),
     "export": ("onnx", "onnx", "unknown export 'onnx'; use one of: openvino"),
     "io_type": ("kep", "kep", "unknown io type 'kep'; use one of: keep, convert; did you"),

@@ -23,6 +23,7 @@ from placer.engines.execution_paths import ExecutionPaths, mean_seconds
 from placer.engines.onnxruntime.layers import layers_plan
 from placer.engines.onnxruntime.profile import median_us, profile, profile_in_turn, run_session
 from placer.engines.rounds import cpu_clock, time_calls
+from placer.errors import LimitError, RunError
 from placer.graph.edit import every_node
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
@@ -104,13 +105,17 @@ class OnnxRuntimeModel:
         self._base_dir = base_dir
         self._threads = threads
         level = ort.GraphOptimizationLevel
-        self._session = _session(
-            model,
-            base_dir,
-            threads,
-            level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL,
-            exact=exact,
-        )
+        make = partial(_session, model, base_dir, threads, exact=exact)
+        try:
+            self._session = make(level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL)
+        except LimitError:
+            raise
+        except RunError:
+            # Its step that makes products exact fails where two nodes read one weight.
+            if not (optimized and exact and this_processor().exact_products is False):
+                raise
+            optimized = False
+            self._session = make(level.ORT_DISABLE_ALL)
         if not optimized:  # Then weights are dequantized in the run, and all stay until its end.
             known = self._session.limits
             more = known.run_bytes + _dequantized_bytes(model)

@@ -66,6 +66,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         **({"fix": dict(request.fix)} if request.fix else {}),
         **({"custom operators": libraries} if (libraries := _libraries()) else {}),
         **({"overrides": [str(one) for one in o]} if (o := request.overrides) else {}),
+        **({} if task.pack.manifest.scheme.weight_range == "full" else {"weight range": "reduced"}),
         **({"ranges": "imported"} if task.model.imported else {}),
         # Other versions may build other candidates; a run of one machine is gone on with.
         **({} if request.storage is None else {"version of placer": __version__}),
