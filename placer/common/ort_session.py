@@ -16,6 +16,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from placer.common.custom_ops import custom_op_libraries
 from placer.common.limits import Limits, how_to_lift, in_bytes
+from placer.common.processor import this_processor
 from placer.common.run_limits import Runner, headroom
 from placer.errors import InputError, LimitError, RunError
 
@@ -91,8 +92,10 @@ def create_session(
     ``placer.common.custom_ops``. Raises RunError with ONNX Runtime's reason if it refuses the model
     or a library, LimitError if the CPU's provider takes too long, as it may to compute constants.
     """
-    own_entries = {_EXTERNAL_FOLDER: str(base_dir), **({_EXACT_PRODUCTS: "1"} if exact else {})}
-    options = _options(threads, level, {**own_entries, **(entries or {})})
+    config = {_EXTERNAL_FOLDER: str(base_dir)}
+    if exact and this_processor().exact_products is False:
+        config[_EXACT_PRODUCTS] = "1"
+    options = _options(threads, level, {**config, **(entries or {})})
     if optimized_path is not None:
         options.optimized_model_filepath = str(optimized_path)
         options.add_session_config_entry(_DATA_OF_OPTIMIZED, f"{optimized_path.name}.data")

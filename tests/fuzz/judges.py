@@ -17,6 +17,7 @@ from onnx import ModelProto
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from placer.common.ort_session import ORT_ERRORS
+from placer.common.processor import this_processor
 from placer.errors import InputError
 from placer.model import load_model
 from tests.fuzz.outcome import Case
@@ -344,7 +345,8 @@ def _session(model: Path | bytes, *, optimized: bool = False) -> ort.InferenceSe
     if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    # Else products of integers saturate on processors without VNNI.
+    if this_processor().exact_products is not False:
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     options.add_session_config_entry("session.x64quantprecision", "1")
     try:
         return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
