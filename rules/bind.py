@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from placer.common.processor import UNKNOWN_PROCESSOR, Processor
 from placer.graph import Graph, Node
 from placer.rules.match import Match, inside_subgraph, row_name
 from placer.rules.pattern_step import Step, steps_of
@@ -27,10 +28,10 @@ class _Bound(NamedTuple):
 class Binder:
     """Finds the matches of one rule in a graph, by the node that its first pattern node is."""
 
-    def __init__(self, graph: Graph, rule: Rule) -> None:
+    def __init__(self, graph: Graph, rule: Rule, processor: Processor = UNKNOWN_PROCESSOR) -> None:
         self._graph = graph
         self._rule = rule
-        self._steps = steps_of(rule)
+        self._steps = steps_of(rule, processor)
         references = {r for layout in rule.layouts.values() for r in layout.quantize}
         self._ports: dict[tuple[object, ...], Ports] = {}
         self._quantized = [reference.partition(".")[::2] for reference in sorted(references)]

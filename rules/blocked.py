@@ -4,10 +4,13 @@ Source: nchwc_transformer.cc. Convs, and pools of whole blocks, make blocks of w
 activations, Gelu in one node or several, and Resizes keep them, and sums and products of equal
 shapes and Concats do where all that they read lies in blocks. What a pair dequantizes does not, so
 a tensor is in blocks only if no pair is on the way from these Convs and pools.
+
+``block``: the number of channels in a block, which depends on the processor.
 """
 
 from __future__ import annotations
 
+from placer.common.processor import Processor
 from placer.graph import Edge, Graph, Node
 from placer.graph.operators import STANDARD_DOMAINS
 
@@ -15,21 +18,30 @@ _KEEPS = frozenset({"Relu", "Sigmoid", "Tanh", "HardSigmoid", "Gelu", "BatchNorm
 _OF_CONVS = frozenset({"Clip", "LeakyRelu", "HardSwish"})  # Conv applies them; alone they do not.
 _JOINS = frozenset({"Add", "Mul", "Concat"})
 _POOLS = frozenset({"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
-_BLOCK = 16  # Channels, with AVX-512; 8 with AVX2.
+_OF_AVX512, _OF_OTHERS = 16, 8  # Channels of a block.
+_ALIGNED = 4  # Channels, of which kernels take multiples and fill up the last block.
 
 
-def is_blocked(tensor: str, graph: Graph) -> bool:
+def block_of(processor: Processor) -> int:
+    """The channels of a block on an x86 ``processor`` (MlasNchwcGetBlockSize).
+
+    One of which nothing is known is taken to have AVX-512.
+    """
+    return _OF_OTHERS if processor.avx512 is False else _OF_AVX512
+
+
+def is_blocked(tensor: str, graph: Graph, block: int) -> bool:
     """Whether the tensor lies in blocks where nothing is quantized."""
-    return blocked_edges(tensor, graph) is not None
+    return blocked_edges(tensor, graph, block) is not None
 
 
-def blocked_edges(tensor: str, graph: Graph) -> tuple[Edge, ...] | None:
+def blocked_edges(tensor: str, graph: Graph, block: int) -> tuple[Edge, ...] | None:
     """The edges that carry no pair where ``tensor`` lies in blocks; None if it never does."""
     blocked: dict[Edge, None] = {}
     waiting, seen = [tensor], {tensor}
     while waiting:
         node = graph.producer.get(waiting.pop())
-        read = None if node is None else _read(node, graph)
+        read = None if node is None else _read(node, graph, block)
         if read is None:
             return None
         for edge in read:
@@ -40,23 +52,22 @@ def blocked_edges(tensor: str, graph: Graph) -> tuple[Edge, ...] | None:
     return tuple(blocked)
 
 
-def _read(node: Node, graph: Graph) -> tuple[Edge, ...] | None:
+def _read(node: Node, graph: Graph, block: int) -> tuple[Edge, ...] | None:
     """What must lie in blocks, or be a float weight, for the node to write blocks; None: never."""
     if node.domain not in STANDARD_DOMAINS:
         return None
     edges = tuple(e for e in graph.edges_into(node) if e.input_index < len(node.inputs))
     if node.op == "Conv":
-        return edges[1:2] if _takes(node, graph) else None
+        return edges[1:2] if is_conv_of_blocks(node, graph, block) else None
     if node.op in _POOLS:
-        shape = graph.type_of(node.inputs[0]).shape
-        return () if shape and len(shape) == 4 and shape[1] % _BLOCK == 0 else None
+        return () if _fills_blocks(node.inputs[0], graph, block) else None
     if node.op in _KEEPS or (node.op == "Resize" and node.attributes.get("mode") != "cubic"):
         return edges[:1]
     if node.op in _OF_CONVS:
         conv = graph.producer.get(node.inputs[0])
         alone = conv is not None and conv.op == "Conv" and len(graph.edges_of(node.inputs[0])) == 1
         return edges[:1] if alone else None
-    if node.op in _JOINS and _joins_blocks(node, graph):
+    if node.op in _JOINS and _joins_blocks(node, graph, block):
         return edges
     return _gelu_edges(node, graph)
 
@@ -83,23 +94,47 @@ def _before(node: Node, op: str, graph: Graph) -> Node | None:
     return next((one for one in found if one is not None and one.op == op), None)
 
 
-def _joins_blocks(node: Node, graph: Graph) -> bool:
+def _joins_blocks(node: Node, graph: Graph, block: int) -> bool:
     """Whether it computes on equal shapes, or joins images of whole blocks along their channels."""
-    shapes = [graph.type_of(tensor).shape for tensor in node.inputs]
     if node.op != "Concat":
+        shapes = [graph.type_of(tensor).shape for tensor in node.inputs]
         return all(shape == shapes[0] for shape in shapes)
-    return node.attributes.get("axis") == 1 and all(
-        shape is not None and len(shape) == 4 and shape[1] % _BLOCK == 0 for shape in shapes
-    )
+    whole = all(_fills_blocks(tensor, graph, block) for tensor in node.inputs)
+    return whole and node.attributes.get("axis") == 1
 
 
-def _takes(node: Node, graph: Graph) -> bool:
-    """Whether the Conv has a kernel of that layout."""
-    weight = graph.initializers.get(node.inputs[1])
+def _fills_blocks(image: str, graph: Graph, block: int) -> bool:
+    """Whether the channels of a tensor, which is an image, are whole blocks."""
+    shape = graph.type_of(image).shape
+    return shape is not None and len(shape) == 4 and shape[1] % block == 0
+
+
+def is_conv_of_blocks(conv: Node, graph: Graph, block: int) -> bool:
+    """Whether the Conv, in float, has a kernel that writes blocks.
+
+    Its weight must be an initializer of four dimensions.
+    """
+    weight = graph.initializers.get(conv.inputs[1])
     if weight is None or len(weight.dims) != 4:
         return False
-    written, read, group = weight.dims[0], weight.dims[1], node.attributes.get("group", 1)
+    written, read, group = weight.dims[0], weight.dims[1], conv.attributes.get("group", 1)
     if group > 1:
-        alone = read == 1 and written == group
-        return bool(alone or (read % _BLOCK == 0 and (written // group) % _BLOCK == 0))
-    return bool(read < _BLOCK or read % 4 == 0)
+        depthwise = read == 1 and written == group
+        whole = read % block == 0 and (written // group) % block == 0
+        return bool(written % _ALIGNED == 0 and (depthwise or whole))
+    return bool(read < block or read % _ALIGNED == 0)
+
+
+def reads_blocks(node: Node, graph: Graph, block: int) -> bool:
+    """Whether a float Conv or pool has what it reads in blocks, however that was written.
+
+    A Conv of fewer channels than a block, such as those of an image, reads them row by row.
+    """
+    if node.op == "Conv":
+        grouped = node.attributes.get("group", 1) != 1
+        return is_conv_of_blocks(node, graph, block) and (
+            grouped or graph.initializers[node.inputs[1]].dims[1] >= block
+        )
+    # A MaxPool of blocks writes no indices.
+    pools = node.op in ("MaxPool", "AveragePool") and len(node.outputs) == 1
+    return pools and _fills_blocks(node.inputs[0], graph, block)

@@ -37,7 +37,7 @@ _INTEGERS, _FLOATS = "integers", "floats"  # The source and the sink.
 
 def sites_with_defaults(graph: Graph, pack: Pack, target: Target = ANY_TARGET) -> tuple[Site, ...]:
     """``find_sites``, with the defaults that make the pack's default placement."""
-    matches = Matches(graph)
+    matches = Matches(graph, target.processor)
     sites, _ = find_sites_with_overlaps(matches, pack.rules, pack.target(target))
     return defaults_by_gains(matches, sites, pack.rules, pack.manifest.behaviour.gains)
 

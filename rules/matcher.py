@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from placer.common.processor import UNKNOWN_PROCESSOR, Processor
 from placer.graph import Graph
 from placer.rules.bind import Binder, may_match
 from placer.rules.match import Match
@@ -56,10 +57,14 @@ def _because(lost: Match, won: Match) -> str:
 
 
 class Matches:
-    """The matches of rules in one graph; those of a rule are found once, by whoever asks first."""
+    """The matches of rules in one graph; those of a rule are found once, by whoever asks first.
 
-    def __init__(self, graph: Graph) -> None:
+    ``processor``: what the conditions of rules hold on, see ``Target``.
+    """
+
+    def __init__(self, graph: Graph, processor: Processor = UNKNOWN_PROCESSOR) -> None:
         self.graph = graph
+        self.processor = processor
         self._known: dict[int, tuple[Rule, tuple[Match, ...], tuple[Match, ...]]] = {}
 
     def of(self, rule: Rule, smaller: bool = False) -> tuple[Match, ...]:
@@ -73,7 +78,7 @@ class Matches:
         """Every match, and those that leave out no optional node that is there."""
         if not may_match(self.graph, rule):
             return (), ()
-        binder = Binder(self.graph, rule)
+        binder = Binder(self.graph, rule, self.processor)
         complete = [binder.matches(node) for node in binder.nodes()]
         largest = tuple([match for group in complete for match in _largest(group)])
         every = tuple([match for group in complete for match in group])

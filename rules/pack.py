@@ -61,7 +61,12 @@ class Pack:
 
     @property
     def asks_for_processor(self) -> bool:
-        """Whether a rule, layout or fusion holds on some processors only."""
+        """Whether plans differ by the processor.
+
+        A rule, layout or fusion holds on some only, or float kernels have blocks of channels.
+        """
+        if self.manifest.behaviour.memory_layouts == "followed":
+            return True
         layouts = [layout for rule in self.rules for layout in rule.layouts.values()]
         fusions = [fusion for layout in layouts for fusion in layout.fuses]
         conditions = [rule.when for rule in self.rules]

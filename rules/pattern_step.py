@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from placer.common.processor import UNKNOWN_PROCESSOR, Processor
 from placer.rules.check import Check
 from placer.rules.field_types import plain
 from placer.rules.predicate_schema import subjects_of
@@ -45,9 +46,12 @@ class Step:
     checks: tuple[Check, ...]
 
 
-def steps_of(rule: Rule) -> tuple[Step, ...]:
-    """The nodes of the rule's pattern in their order, each with the conditions that it settles."""
-    checks = _checks_by_node(rule)
+def steps_of(rule: Rule, processor: Processor = UNKNOWN_PROCESSOR) -> tuple[Step, ...]:
+    """The nodes of the rule's pattern in their order, each with the conditions that it settles.
+
+    ``processor``: what the conditions are to hold on.
+    """
+    checks = _checks_by_node(rule, processor)
     return tuple(_step_of(name, pattern, checks[name]) for name, pattern in rule.pattern.items())
 
 
@@ -79,7 +83,7 @@ def _step_of(name: str, pattern: NodePattern, checks: Iterable[Check]) -> Step:
     )
 
 
-def _checks_by_node(rule: Rule) -> Mapping[str, list[Check]]:
+def _checks_by_node(rule: Rule, processor: Processor) -> Mapping[str, list[Check]]:
     """The conditions by the pattern node with which all that they are about is bound, or absent."""
     order = {name: position for position, name in enumerate(rule.pattern)}
     known = _bound_at(rule)
@@ -88,7 +92,7 @@ def _checks_by_node(rule: Rule) -> Mapping[str, list[Check]]:
         subjects = subjects_of(predicate)
         positions = [order[name] for name in subjects.nodes]
         positions += [known[name] for name in subjects.tensors]
-        checks[list(order)[max(positions)]].append(check_of(predicate))
+        checks[list(order)[max(positions)]].append(check_of(predicate, processor))
     return checks
 
 

@@ -217,6 +217,11 @@ class Predicate(Strict):
         description="The tensor lies in ONNX Runtime's blocked layout where nothing is quantized: "
         "float Convs of images, pools, their activations, and sums, products and Concats of such.",
     )
+    reads_blocks: str | None = Field(
+        default=None,
+        description="The node is a float Conv or pool that ONNX Runtime gives what it reads in "
+        "blocks of channels, 16 with AVX-512 and 8 without.",
+    )
     is_graph_input: TensorName | None = Field(
         default=None, description="The tensor enters the graph."
     )
@@ -316,7 +321,7 @@ def subjects_of(predicate: Predicate) -> Subjects:
     value = getattr(predicate, field)
     of_nodes = (
         *("batched_product", "depthwise", "keeps_order", "over_last_axis", "products"),
-        "repeats",
+        *("reads_blocks", "repeats"),
     )
     if isinstance(value, AttributeIs) or field in of_nodes:
         return Subjects(frozenset(), frozenset({getattr(value, "node", value)}))

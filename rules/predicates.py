@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from onnx import numpy_helper
 
+from placer.common.processor import UNKNOWN_PROCESSOR, Processor
 from placer.graph import Graph
 from placer.graph.external_data import is_external
 from placer.graph.signs import is_non_negative
-from placer.rules.blocked import is_blocked
+from placer.rules.blocked import block_of, is_blocked, reads_blocks
 from placer.rules.check import Check, Nodes, Tensors, of_each, within
 from placer.rules.dataflow_checks import (
     consumers_are,
@@ -55,21 +56,41 @@ from placer.rules.shape_checks import (
 MAX_VALUES = 1024  # Larger constants are weights; no condition needs their values.
 
 
-def check_of(predicate: Predicate) -> Check:
-    """What tells whether ``predicate`` holds."""
+def check_of(predicate: Predicate, processor: Processor = UNKNOWN_PROCESSOR) -> Check:
+    """What tells whether ``predicate`` holds on ``processor``."""
     (field,) = predicate.model_fields_set
-    check: Check = _MAKERS[field](getattr(predicate, field))
+    value = getattr(predicate, field)
+    check: Check = (
+        _MAKERS_BY_PROCESSOR[field](value, processor)
+        if field in _MAKERS_BY_PROCESSOR
+        else _MAKERS[field](value)
+    )
     return check
 
 
-def _never(predicate: Predicate) -> Check:
-    check = check_of(predicate)
+def _never(predicate: Predicate, processor: Processor) -> Check:
+    check = check_of(predicate, processor)
     return lambda nodes, tensors, graph: not check(nodes, tensors, graph)
 
 
-def _any_of(predicates: Sequence[Predicate]) -> Check:
-    checks = tuple(map(check_of, predicates))
+def _any_of(predicates: Sequence[Predicate], processor: Processor) -> Check:
+    checks = tuple([check_of(predicate, processor) for predicate in predicates])
     return lambda nodes, tensors, graph: any(check(nodes, tensors, graph) for check in checks)
+
+
+def _blocked(tensor: str, processor: Processor) -> Check:
+    block = block_of(processor)
+    return of_each(lambda bound, graph: is_blocked(bound, graph, block))(tensor)
+
+
+def _reads_blocks(name: str, processor: Processor) -> Check:
+    block = block_of(processor)
+
+    def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
+        node = nodes.get(name)
+        return node is not None and reads_blocks(node, graph, block)
+
+    return check
 
 
 def _attribute_is(condition: AttributeIs) -> Check:
@@ -128,9 +149,13 @@ def _small_constants(name: str, tensors: Tensors, graph: Graph) -> list[list[flo
     return [numpy_helper.to_array(t).ravel().tolist() for t in constants]
 
 
-_MAKERS: Mapping[str, Callable[..., Check]] = {
+_MAKERS_BY_PROCESSOR: Mapping[str, Callable[..., Check]] = {
     "never": _never,
     "any_of": _any_of,
+    "blocked": _blocked,
+    "reads_blocks": _reads_blocks,
+}
+_MAKERS: Mapping[str, Callable[..., Check]] = {
     "is_initializer": of_each(lambda tensor, graph: tensor in graph.initializers),
     "is_activation": of_each(lambda tensor, graph: tensor not in graph.initializers),
     "is_graph_input": of_each(lambda tensor, graph: tensor in graph.inputs),
@@ -158,7 +183,6 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "moved_factor": of_each(is_moved_factor),
     "norm_statistic": of_each(is_norm_statistic),
     "one_piece": of_each(is_one_piece),
-    "blocked": of_each(is_blocked),
     "channels_last": of_each(is_channels_last),
     "written_apart": written_apart,
     "rank": rank_is,

@@ -95,7 +95,7 @@ def find_sites(
     site may have instead of the scheme's own; each layout that quantizes is there in each of them
     that its rule says it has, if the rule has the nodes in a scheme of that format, too.
     """
-    return find_sites_with_overlaps(Matches(graph), rules, target, formats)[0]
+    return find_sites_with_overlaps(Matches(graph, target.processor), rules, target, formats)[0]
 
 
 def find_sites_with_overlaps(

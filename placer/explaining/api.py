@@ -224,7 +224,7 @@ def _processor(kind: str | None, device: Device | None, rules: Pack) -> Processo
     if isinstance(device, Gpu) or not rules.asks_for_processor:
         raise InputError(
             f"what pack {rules.name_and_version} predicts does not depend on the CPU; leave out "
-            "`processor`, or give `pack` openvino without a GPU"
+            "`processor`, or give `pack` onnxruntime or openvino without a GPU"
         )
     return PROCESSORS[kind]
 
@@ -243,7 +243,7 @@ def _built_in_pack(model: Path, placement: Path | None) -> str | None:
 def _explainer(
     placed: PlacedModel, pack: Pack, device: Device | None, target: Target, base: str
 ) -> Explainer:
-    graph, matches = placed.graph, Matches(placed.graph)
+    graph, matches = placed.graph, Matches(placed.graph, target.processor)
     pairs = placed.own
     ranges, types = (None, None) if pairs is None else (pairs.ranges, pairs.types)
     predictor = make_predictor(graph, pack, target, base, matches, ranges, placed.stored, types)

@@ -34,7 +34,7 @@ def float8_sentences(
             f"{device.name} (compute capability {capability}) has no FP8 tensor cores, so no "
             "engine gains by these pairs there: use INT8"
         )
-    matches, target = Matches(placed.graph), replace(target, integer=FLOAT8)
+    matches, target = Matches(placed.graph, target.processor), replace(target, integer=FLOAT8)
     is_known = pack.manifest.behaviour.kernels == "generated"
     assumed = "" if is_known else ", though layers and times here are predicted as if one did"
     for rule in pack.rules:

@@ -404,7 +404,8 @@ def test_what_lies_in_blocks_behind_a_convolution(save: Save, act: str, blocked:
         """)
     )
     plan = OnnxRuntimeEngine().compile(model.proto, model.base_dir).plan()
-    assert is_blocked("g", model.graph) == blocked
+    assert is_blocked("g", model.graph, block=16) == blocked
+    assert is_blocked("g", model.graph, block=8) == blocked
     assert any(set(layer.nodes) == {"conv2", "add1"} for layer in plan.layers) == blocked
 
 

@@ -78,12 +78,13 @@ def test_a_gpu_is_asked_for_with_tensorrts_pack(model: Path):
 def test_the_kind_of_cpu_is_named_and_refused_where_nothing_depends_on_it(
     model: Path, placer: Callable[..., Finished]
 ):
-    found = placer("explain", model, "--pack", "openvino", "--processor", "avx512")
-    pack = load_pack("openvino").name_and_version
-    assert f"pack {pack}, for a CPU of the kind avx512\n" in found.out
-    found = placer("explain", model, "--pack", "onnxruntime")
+    for name in ("openvino", "onnxruntime"):
+        found = placer("explain", model, "--pack", name, "--processor", "avx512")
+        pack = load_pack(name).name_and_version
+        assert f"pack {pack}, for a CPU of the kind avx512\n" in found.out
+    found = placer("explain", model, "--pack", "onnxruntime-arm")
     assert "CPU" not in found.out.partition("\n")[0]
-    for words in (("--gpu", "a100"), ("--pack", "onnxruntime")):
+    for words in (("--gpu", "a100"), ("--pack", "onnxruntime-arm")):
         refused = placer("explain", model, *words, "--processor", "amx")
         assert refused.code == 2
         assert "does not depend on the CPU; leave out" in refused.err

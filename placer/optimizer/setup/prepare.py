@@ -184,9 +184,9 @@ def _decisions(
     warn: Callable[[str], None],
 ) -> _Decisions:
     """The sites of ``model`` that can be quantized, and what of them the user leaves open."""
-    matches = Matches(model.graph)
     formats = pack.manifest.scheme.formats
     target = pack.target(target_of(engine))
+    matches = Matches(model.graph, target.processor)
     all_sites, _ = find_sites_with_overlaps(matches, pack.rules, target, formats)
     for text in (
         lacking(model.graph, pack.manifest),

@@ -18,7 +18,7 @@ from operator import attrgetter
 
 from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.branches import find_branches
-from placer.rules.blocked import blocked_edges
+from placer.rules.blocked import block_of, blocked_edges
 from placer.rules.factors import is_moved_factor
 from placer.rules.fusion_schema import Fusion
 from placer.rules.match import Match
@@ -93,6 +93,7 @@ class _Offer:
     """A layer that a rule's layout fuses; ``reads``: references to the edges that it demands.
 
     ``by_input``: 1 where the engine goes by the fusion's ``later_input``, -1 where the other way.
+    ``block``: channels of a block of ONNX Runtime's on the target's processor.
     """
 
     layout: str
@@ -101,6 +102,7 @@ class _Offer:
     by_input: int
     goes_first: bool
     formats: frozenset[str | None] | None
+    block: int
 
 
 def _direction(fusion: Fusion, target: Target) -> int:
@@ -125,6 +127,7 @@ def _offers(rule: Rule, target: Target) -> list[_Offer]:
             _direction(fusion, target),
             any(map(target.meets, fusion.first_when)),
             _formats(fusion, target),
+            block_of(target.processor),
         )
         for name, layout in rule.layouts.items()
         if target.meets(layout.when)
@@ -179,7 +182,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         in_place=_edges(match, fusion.in_place, graph),
         paired=tuple(dict.fromkeys(demanded + absorbed)) if absorbed else demanded,
         bare=_edges(match, fusion.bare, graph)
-        + _blocked(match, fusion, graph)
+        + _blocked(match, offer, graph)
         + _bare_inside(inner, absorbed, taking, fusion),
         like=like[0] if like else None,
         input_index=_by_input(offer, later_edges, graph)
@@ -219,10 +222,12 @@ def _by_input(offer: _Offer, later_edges: Sequence[Edge], graph: Graph) -> int:
     return -1 if norms and all(norms) else 1
 
 
-def _blocked(match: Match, fusion: Fusion, graph: Graph) -> tuple[Edge, ...]:
+def _blocked(match: Match, offer: _Offer, graph: Graph) -> tuple[Edge, ...]:
     """The edges that are bare where what the layer reads lies in blocks."""
-    read = _edges(match, [fusion.blocked], graph) if fusion.blocked else ()
-    return tuple(e for edge in read for e in (edge, *(blocked_edges(edge.tensor, graph) or ())))
+    read = _edges(match, [offer.fusion.blocked], graph) if offer.fusion.blocked else ()
+    return tuple(
+        e for edge in read for e in (edge, *(blocked_edges(edge.tensor, graph, offer.block) or ()))
+    )
 
 
 def _inner(nodes: Sequence[Node], graph: Graph) -> tuple[Edge, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from placer.common.processor import UNKNOWN_PROCESSOR
 from placer.rules.behaviour import Behaviour
+from placer.rules.blocked import block_of
 from placer.rules.condition import Condition
 from placer.rules.target import Target
 
@@ -19,13 +21,13 @@ class LayoutOptions:
     """``views``: whether a Transpose is pushed behind Reshapes that only split dimensions.
 
     ``outputs``: whether what writes a graph output in float keeps its layout, though a Transpose
-    came before it. ``blocks``: whether float kernels have blocks of channels, as on x86 and not on
-    ARM.
+    came before it. ``block``: channels of the blocks that float kernels have; None where they
+    have none, as on ARM.
     """
 
     views: bool = True
     outputs: bool = True
-    blocks: bool = True
+    block: int | None = block_of(UNKNOWN_PROCESSOR)
 
 
 def layout_options(behaviour: Behaviour, target: Target) -> LayoutOptions | None:
@@ -35,5 +37,5 @@ def layout_options(behaviour: Behaviour, target: Target) -> LayoutOptions | None
     return LayoutOptions(
         target.meets(_PASSES_VIEWS),
         target.meets(_KEEPS_OUTPUTS),
-        behaviour.memory_layouts == "followed",
+        block_of(target.processor) if behaviour.memory_layouts == "followed" else None,
     )

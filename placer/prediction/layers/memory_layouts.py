@@ -19,11 +19,12 @@ from typing import Literal, NamedTuple
 
 from placer.graph import Edge, Graph, Node
 from placer.plan.dtypes import is_quantized
-from placer.prediction.layers.blocks import goes_on_in_blocks, is_blocked_conv, reads_image
+from placer.prediction.layers.blocks import goes_on_in_blocks
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.layout_options import LayoutOptions
 from placer.prediction.layers.views import channels_last, inverse, split_order
+from placer.rules.blocked import is_conv_of_blocks, reads_blocks
 
 MemoryLayout = Literal["row-major", "channels-last", "turned", "blocked"]
 ROW_MAJOR: MemoryLayout = "row-major"
@@ -33,6 +34,7 @@ BLOCKED: MemoryLayout = "blocked"
 
 DEFAULT = LayoutOptions()
 _CONVS = ("Conv", "ConvTranspose")
+_POOLS = ("MaxPool", "AveragePool")
 # Integer kernels that a Transpose is pushed through, and float ones.
 _PUSHED = frozenset(
     "Add AveragePool Concat GlobalAveragePool LeakyRelu MaxPool Mul ReduceMean Resize Sigmoid "
@@ -206,7 +208,7 @@ class _Draft:
 
     def _of_others(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> LaidOut:
         layout = self._layout(predicted, reads)
-        image = layout == BLOCKED and reads_image(_main(predicted), self.graph)
+        image = layout == BLOCKED and self._reads_image(predicted)
         moves = [self._moved(read, ROW_MAJOR if image else layout) for read in reads]
         return LaidOut(layout, tuple(move for move in moves if move is not None))
 
@@ -257,7 +259,7 @@ class _Draft:
     def _layout(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> MemoryLayout:
         if _is_integer_conv(predicted, reads):
             return LAST
-        if self._is_blocked_conv(predicted):
+        if self._is_blocked_conv(predicted) or self._is_blocked_pool(predicted, reads):
             return BLOCKED
         written = [self._written(read) for read in reads]
         if BLOCKED in written and self._goes_on_in_blocks(predicted, reads):
@@ -278,17 +280,37 @@ class _Draft:
 
     def _is_blocked_conv(self, predicted: PredictedLayer) -> bool:
         """A Conv whose weights are dequantized in every run is none."""
-        main = _main(predicted)
-        if not self.options.blocks or main is None or not is_blocked_conv(main, self.graph):
+        main, block = _main(predicted), self.options.block
+        if block is None or main is None or main.op != "Conv":
             return False
-        return self.graph.edge_at(main, 1) not in self.there
+        is_float = self.graph.edge_at(main, 1) not in self.there
+        return is_float and is_conv_of_blocks(main, self.graph, block)
+
+    def _is_blocked_pool(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> bool:
+        """A pool of floats that makes blocks of whatever it reads."""
+        main, block = _main(predicted), self.options.block
+        if main is None or block is None or main.op not in _POOLS:
+            return False
+        is_float = all(not is_quantized(read.dtype) for read in reads)
+        return is_float and reads_blocks(main, self.graph, block)
+
+    def _reads_image(self, predicted: PredictedLayer) -> bool:
+        """Whether it is a Conv in blocks that reads fewer channels than a block, row-major."""
+        main, block = _main(predicted), self.options.block
+        return (
+            main is not None
+            and block is not None
+            and main.op == "Conv"
+            and not reads_blocks(main, self.graph, block)
+        )
 
     def _goes_on_in_blocks(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> bool:
-        main = _main(predicted)
-        if main is None or predicted.layer.kind == "no-op":
+        main, block = _main(predicted), self.options.block
+        if main is None or block is None or predicted.layer.kind == "no-op":
             return False
+        tensors = [read.tensor for read in reads]
         whole = all(self._written(read) == BLOCKED for read in reads)
-        return whole and goes_on_in_blocks(main, [read.tensor for read in reads], self.graph)
+        return whole and goes_on_in_blocks(main, tensors, self.graph, block)
 
     def _is_worth_it(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> bool:
         """Whether a Transpose is pushed through, by the dimensions of what is moved then.

@@ -83,8 +83,9 @@ class Predictor:
         target = replace(target, base=base, integer=integer)
         self._left = built_graph(graph, behaviour, base, equal)
         graph = self._left.graph
-        if matches is None or matches.graph is not graph:
-            matches = Matches(graph)
+        processor = target.processor
+        if matches is None or matches.graph is not graph or matches.processor != processor:
+            matches = Matches(graph, processor)
         rules = [rule for rule in rules if target.meets(rule.when)]
         passages = find_passages(matches, rules)
         if outlasts is not None:
