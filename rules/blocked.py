@@ -1,7 +1,7 @@
 """Tensors in ONNX Runtime's blocked layout, in which its float kernels for images compute.
 
 Source: nchwc_transformer.cc. Convs, and pools of whole blocks, make blocks of whatever they read;
-activations, Gelu in one node or several, and Resizes keep them, and sums and products of equal
+activations, Gelu in one node or several, and Resizes keep them, and sums, products of equal
 shapes and Concats do where all that they read lies in blocks. What a pair dequantizes does not, so
 a tensor is in blocks only if no pair is on the way from these Convs and pools.
 
@@ -10,131 +10,29 @@ a tensor is in blocks only if no pair is on the way from these Convs and pools.
 
 from __future__ import annotations
 
-from placer.common.processor import Processor
-from placer.graph import Edge, Graph, Node
-from placer.graph.operators import STANDARD_DOMAINS
-
-_KEEPS = frozenset({"Relu", "Sigmoid", "Tanh", "HardSigmoid", "Gelu", "BatchNormalization"})
-_OF_CONVS = frozenset({"Clip", "LeakyRelu", "HardSwish"})  # Conv applies them; alone they do not.
-_JOINS = frozenset({"Add", "Mul", "Concat"})
-_POOLS = frozenset({"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
-_OF_AVX512, _OF_OTHERS = 16, 8  # Channels of a block.
-_ALIGNED = 4  # Channels, of which kernels take multiples and fill up the last block.
-
-
-def block_of(processor: Processor) -> int:
-    """The channels of a block on an x86 ``processor`` (MlasNchwcGetBlockSize).
-
-    One of which nothing is known is taken to have AVX-512.
-    """
-    return _OF_OTHERS if processor.avx512 is False else _OF_AVX512
+from placer.graph import Edge, Graph
+from placer.rules.block_operators import edges_in_blocks
+from placer.rules.block_sizes import block_sizes, equality_edges
 
 
 def is_blocked(tensor: str, graph: Graph, block: int) -> bool:
     """Whether the tensor lies in blocks where nothing is quantized."""
-    return blocked_edges(tensor, graph, block) is not None
+    return tensor in block_sizes(graph, block)
 
 
 def blocked_edges(tensor: str, graph: Graph, block: int) -> tuple[Edge, ...] | None:
     """The edges that carry no pair where ``tensor`` lies in blocks; None if it never does."""
+    if not is_blocked(tensor, graph, block):
+        return None
     blocked: dict[Edge, None] = {}
     waiting, seen = [tensor], {tensor}
     while waiting:
-        node = graph.producer.get(waiting.pop())
-        read = None if node is None else _read(node, graph, block)
-        if read is None:
-            return None
-        for edge in read:
+        node = graph.producer[waiting.pop()]
+        for edge in edges_in_blocks(node, graph, block) or ():
             blocked[edge] = None
             if edge.tensor not in seen and edge.tensor not in graph.initializers:
                 seen.add(edge.tensor)
                 waiting.append(edge.tensor)
+        if node.op == "Mul":
+            blocked |= dict.fromkeys(equality_edges(node, graph, block))
     return tuple(blocked)
-
-
-def _read(node: Node, graph: Graph, block: int) -> tuple[Edge, ...] | None:
-    """What must lie in blocks, or be a float weight, for the node to write blocks; None: never."""
-    if node.domain not in STANDARD_DOMAINS:
-        return None
-    edges = tuple(e for e in graph.edges_into(node) if e.input_index < len(node.inputs))
-    if node.op == "Conv":
-        return edges[1:2] if is_conv_of_blocks(node, graph, block) else None
-    if node.op in _POOLS:
-        return () if _fills_blocks(node.inputs[0], graph, block) else None
-    if node.op in _KEEPS or (node.op == "Resize" and node.attributes.get("mode") != "cubic"):
-        return edges[:1]
-    if node.op in _OF_CONVS:
-        conv = graph.producer.get(node.inputs[0])
-        alone = conv is not None and conv.op == "Conv" and len(graph.edges_of(node.inputs[0])) == 1
-        return edges[:1] if alone else None
-    if node.op in _JOINS and _joins_blocks(node, graph, block):
-        return edges
-    return _gelu_edges(node, graph)
-
-
-def _gelu_edges(node: Node, graph: Graph) -> tuple[Edge, ...] | None:
-    """The two edges of what a Gelu reads whose last node, a Mul, is ``node``; None if it is none.
-
-    Source: gelu_fusion.cc, whose layer nchwc_transformer.cc takes for an activation.
-    """
-    product = _before(node, "Mul", graph)
-    total = None if product is None else _before(product, "Add", graph)
-    erf = None if total is None else _before(total, "Erf", graph)
-    root = None if erf is None else graph.producer.get(erf.inputs[0])
-    if node.op != "Mul" or product is None or root is None or root.op not in ("Div", "Mul"):
-        return None
-    into = (*graph.edges_into(root), *graph.edges_into(product))
-    read = tuple(edge for edge in into if edge.tensor == root.inputs[0])
-    return read if len(read) == 2 else None
-
-
-def _before(node: Node, op: str, graph: Graph) -> Node | None:
-    """The node of operator ``op`` that writes what ``node`` reads."""
-    found = (graph.producer.get(tensor) for tensor in node.inputs)
-    return next((one for one in found if one is not None and one.op == op), None)
-
-
-def _joins_blocks(node: Node, graph: Graph, block: int) -> bool:
-    """Whether it computes on equal shapes, or joins images of whole blocks along their channels."""
-    if node.op != "Concat":
-        shapes = [graph.type_of(tensor).shape for tensor in node.inputs]
-        return all(shape == shapes[0] for shape in shapes)
-    whole = all(_fills_blocks(tensor, graph, block) for tensor in node.inputs)
-    return whole and node.attributes.get("axis") == 1
-
-
-def _fills_blocks(image: str, graph: Graph, block: int) -> bool:
-    """Whether the channels of a tensor, which is an image, are whole blocks."""
-    shape = graph.type_of(image).shape
-    return shape is not None and len(shape) == 4 and shape[1] % block == 0
-
-
-def is_conv_of_blocks(conv: Node, graph: Graph, block: int) -> bool:
-    """Whether the Conv, in float, has a kernel that writes blocks.
-
-    Its weight must be an initializer of four dimensions.
-    """
-    weight = graph.initializers.get(conv.inputs[1])
-    if weight is None or len(weight.dims) != 4:
-        return False
-    written, read, group = weight.dims[0], weight.dims[1], conv.attributes.get("group", 1)
-    if group > 1:
-        depthwise = read == 1 and written == group
-        whole = read % block == 0 and (written // group) % block == 0
-        return bool(written % _ALIGNED == 0 and (depthwise or whole))
-    return bool(read < block or read % _ALIGNED == 0)
-
-
-def reads_blocks(node: Node, graph: Graph, block: int) -> bool:
-    """Whether a float Conv or pool has what it reads in blocks, however that was written.
-
-    A Conv of fewer channels than a block, such as those of an image, reads them row by row.
-    """
-    if node.op == "Conv":
-        grouped = node.attributes.get("group", 1) != 1
-        return is_conv_of_blocks(node, graph, block) and (
-            grouped or graph.initializers[node.inputs[1]].dims[1] >= block
-        )
-    # A MaxPool of blocks writes no indices.
-    pools = node.op in ("MaxPool", "AveragePool") and len(node.outputs) == 1
-    return pools and _fills_blocks(node.inputs[0], graph, block)

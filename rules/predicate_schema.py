@@ -171,6 +171,19 @@ class Predicate(Strict):
         min_length=1,
         description="The tensors' shapes are known and equal; a variadic name counts all its own.",
     )
+    equal_in_model: list[TensorName] | None = Field(
+        default=None,
+        min_length=2,
+        description="The model has the tensors' dimensions equal, whatever shapes are given for "
+        "its inputs: of one size, or open and of one name.",
+    )
+    equal_in_blocks: list[TensorName] | None = Field(
+        default=None,
+        min_length=2,
+        description="ONNX Runtime knows that the tensors, in blocks of channels, have equal "
+        "shapes: the model has them equal, or open sizes come from one tensor through Convs and "
+        "pools that keep or halve them.",
+    )
     depthwise: str | None = Field(
         default=None,
         description="The node's group count equals its input channels and is above 1.",

@@ -11,7 +11,9 @@ from placer.common.processor import UNKNOWN_PROCESSOR, Processor
 from placer.graph import Graph
 from placer.graph.external_data import is_external
 from placer.graph.signs import is_non_negative
-from placer.rules.blocked import block_of, is_blocked, reads_blocks
+from placer.rules.block_operators import block_of, reads_blocks
+from placer.rules.block_sizes import equal_in_blocks
+from placer.rules.blocked import is_blocked
 from placer.rules.check import Check, Nodes, Tensors, of_each, within
 from placer.rules.dataflow_checks import (
     consumers_are,
@@ -42,6 +44,7 @@ from placer.rules.shape_checks import (
     depthwise,
     dim_is,
     elements_are,
+    equal_in_model,
     is_scalar,
     is_square,
     is_turned,
@@ -81,6 +84,18 @@ def _any_of(predicates: Sequence[Predicate], processor: Processor) -> Check:
 def _blocked(tensor: str, processor: Processor) -> Check:
     block = block_of(processor)
     return of_each(lambda bound, graph: is_blocked(bound, graph, block))(tensor)
+
+
+def _equal_in_blocks(names: Sequence[str], processor: Processor) -> Check:
+    block = block_of(processor)
+
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        first, *others = [bound for name in names for bound in tensors.get(name, (None,))]
+        return first is not None and all(
+            other is not None and equal_in_blocks(first, other, graph, block) for other in others
+        )
+
+    return check
 
 
 def _reads_blocks(name: str, processor: Processor) -> Check:
@@ -153,6 +168,7 @@ _MAKERS_BY_PROCESSOR: Mapping[str, Callable[..., Check]] = {
     "never": _never,
     "any_of": _any_of,
     "blocked": _blocked,
+    "equal_in_blocks": _equal_in_blocks,
     "reads_blocks": _reads_blocks,
 }
 _MAKERS: Mapping[str, Callable[..., Check]] = {
@@ -190,6 +206,7 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "dim": dim_is,
     "elements": elements_are,
     "same_shape": same_shape,
+    "equal_in_model": equal_in_model,
     "depthwise": depthwise,
     "products": products_are,
 }

@@ -89,6 +89,17 @@ def same_shape(names: Sequence[str]) -> Check:
     return check
 
 
+def equal_in_model(names: Sequence[str]) -> Check:
+    """The check that the model itself has the dimensions of all tensors equal, in size or name."""
+
+    def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
+        bound = [tensor for name in names for tensor in tensors.get(name, ())]
+        found = {graph.dimensions_of(tensor) for tensor in bound}
+        return len(found) == 1 and all(found.copy().pop()) and None not in found.pop()
+
+    return check
+
+
 def _shapes(name: str, tensors: Tensors, graph: Graph) -> Iterator[Shape]:
     return (graph.type_of(tensor).shape for tensor in tensors.get(name, ()))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -35,6 +35,11 @@ class Edge(NamedTuple):
     def __str__(self) -> str:
         """Return ``tensor -> node[index]``."""
         return f"{self.tensor} -> {self.node or 'graph output'}[{self.input_index}]"
+
+
+# Dimensions as a model file has them: sizes, names, or None where it says nothing; empty where not
+# even the rank is known.
+Dimensions = tuple[int | str | None, ...]
 
 
 class TensorType(NamedTuple):
@@ -112,8 +117,9 @@ class Graph:
     edges by tensor, ``reads`` by node. ``scopes``: of the nodes that stand in the bodies
     of others where the graph is a flat one (``placer.graph.flat``): what a body returns is read by
     the node that has it, and what it is given no node writes. ``open_tensors``: those of which the
-    file leaves dimensions open, whatever shapes were given for the inputs. ``normalized``: what
-    weighted nodes write into which a BatchNormalization was folded that is a node of the file.
+    file leaves dimensions open, whatever shapes were given for the inputs, with their dimensions.
+    ``normalized``: what weighted nodes write into which a BatchNormalization was folded that is a
+    node of the file.
     """
 
     nodes: tuple[Node, ...]
@@ -126,7 +132,7 @@ class Graph:
     outputs: tuple[str, ...]
     types: Mapping[str, TensorType]
     scopes: Scopes = field(default_factory=dict)
-    open_tensors: frozenset[str] = frozenset()
+    open_tensors: Mapping[str, Dimensions] = field(default_factory=dict)
     normalized: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
@@ -155,6 +161,12 @@ class Graph:
         """Type of ``tensor``, ``UNKNOWN_TYPE`` where inference found none."""
         return self.types.get(tensor, UNKNOWN_TYPE)
 
+    def dimensions_of(self, tensor: str) -> Dimensions:
+        """Those of ``tensor`` that the file itself tells, whatever shapes were given for inputs."""
+        if tensor in self.open_tensors:
+            return self.open_tensors[tensor]
+        return self.type_of(tensor).shape or ()
+
     def edges_of(self, tensor: str) -> tuple[Edge, ...]:
         """All consumer edges of ``tensor`` in node order, graph outputs last."""
         return self.consumers.get(tensor, ())
@@ -175,7 +187,7 @@ def index_graph(
     graph: GraphProto,
     types: Mapping[str, TensorType],
     scopes: Scopes | None = None,
-    open_tensors: frozenset[str] = frozenset(),
+    open_tensors: Mapping[str, Dimensions] | None = None,
 ) -> Graph:
     """Build the index of ``graph``; ``types`` overrides and completes what the graph declares.
 
@@ -195,7 +207,7 @@ def index_nodes(
     outputs: tuple[str, ...],
     types: Mapping[str, TensorType],
     scopes: Scopes | None = None,
-    open_tensors: frozenset[str] = frozenset(),
+    open_tensors: Mapping[str, Dimensions] | None = None,
 ) -> Graph:
     """Build the index of ``nodes``, topologically sorted and named uniquely."""
     declared = {t.name: TensorType(t.data_type, tuple(t.dims)) for t in initializers.values()}
@@ -211,7 +223,7 @@ def index_nodes(
         outputs=outputs,
         types={**declared, **types},
         scopes=scopes or {},
-        open_tensors=open_tensors,
+        open_tensors=open_tensors or {},
     )
 
 
@@ -252,6 +264,24 @@ def tensor_type(value: onnx.ValueInfoProto) -> TensorType:
     dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
     known = tuple(d for d in dims if d is not None)
     return TensorType(tensor.elem_type or None, known if len(known) == len(dims) else None)
+
+
+def dimensions(value: onnx.ValueInfoProto, names: Container[str]) -> Dimensions:
+    """The dimensions of an inferred value.
+
+    ``names``: those that the file gives dimensions; others are made up by ONNX's inference.
+    """
+    return tuple(
+        d.dim_value if d.HasField("dim_value") else d.dim_param if d.dim_param in names else None
+        for d in value.type.tensor_type.shape.dim
+    )
+
+
+def names_of_dimensions(graph: GraphProto) -> frozenset[str]:
+    """The names that a graph gives dimensions of its inputs and of the tensors it declares."""
+    values = (*graph.input, *graph.value_info)
+    dims = (d for value in values for d in value.type.tensor_type.shape.dim)
+    return frozenset([d.dim_param for d in dims if d.dim_param])
 
 
 def _node(proto: NodeProto, index: int) -> Node:

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from placer.common.limits import Limits
 from placer.errors import InputError
-from placer.graph.index import Graph, index_graph, tensor_type
+from placer.graph.index import Graph, dimensions, index_graph, names_of_dimensions, tensor_type
 
 # A rule's test needs the shape of a weight, not its size.
 MAX_FILLED = 1 << 22
@@ -83,9 +83,10 @@ def _fill(tensor: onnx.TensorProto) -> None:
 
 def graph_of_text(text: str) -> Graph:
     """Parse an ONNX text model and index it; raises InputError if it is not a valid model."""
-    inferred = onnx.shape_inference.infer_shapes(parse_model(text), data_prop=True)
-    graph = inferred.graph
+    model = parse_model(text)
+    names = names_of_dimensions(model.graph)
+    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     values = [*graph.input, *graph.value_info, *graph.output]
     types = {value.name: tensor_type(value) for value in values}
-    left_open = frozenset(name for name, known in types.items() if known.shape is None)
+    left_open = {v.name: dimensions(v, names) for v in values if types[v.name].shape is None}
     return index_graph(graph, types, open_tensors=left_open)

@@ -155,9 +155,9 @@ class Alike:
         readers = tuple(edge.input_index for edge in edges)
         known = graph.type_of(tensor)
         constant = self._constants.get(tensor)
-        enters, is_open = tensor in graph.inputs, tensor in graph.open_tensors
+        enters, left_open = tensor in graph.inputs, graph.open_tensors.get(tensor)
         properties = self._properties.of_tensor(tensor)
-        return self._number((known, readers, constant, enters, is_open, properties))
+        return self._number((known, readers, constant, enters, left_open, properties))
 
     @cached_property
     def _constants(self) -> Mapping[str, Hashable]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from placer.graph import Graph, Node
+from placer.rules.block_sizes import equal_in_blocks
 
 # Float operators that go on in blocks.
 _IN_BLOCKS = frozenset(
@@ -14,7 +15,7 @@ _IN_BLOCKS = frozenset(
 _IMAGE = 4  # Dimensions of what is held in blocks.
 
 
-def goes_on_in_blocks(main: Node, tensors: Iterable[str], graph: Graph, block: int) -> bool:
+def goes_on_in_blocks(main: Node, tensors: Sequence[str], graph: Graph, block: int) -> bool:
     """Whether ``main``, which reads ``tensors`` in blocks of so many channels, writes blocks."""
     shapes = [graph.type_of(tensor).shape for tensor in tensors]
     if main.op not in _IN_BLOCKS:
@@ -26,7 +27,10 @@ def goes_on_in_blocks(main: Node, tensors: Iterable[str], graph: Graph, block: i
         return whole
     if main.op == "Resize":
         return _resizes_in_blocks(main)
-    return all(shape == shapes[0] for shape in shapes)
+    if main.op == "Mul":
+        return all(equal_in_blocks(tensors[0], tensor, graph, block) for tensor in tensors)
+    # Sums of shapes that are not known to be equal have Reshapes around them.
+    return len({shape and shape[1] for shape in shapes}) == 1
 
 
 def _resizes_in_blocks(resize: Node) -> bool:

@@ -18,7 +18,9 @@ from operator import attrgetter
 
 from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.branches import find_branches
-from placer.rules.blocked import block_of, blocked_edges
+from placer.rules.block_operators import block_of
+from placer.rules.block_sizes import equality_edges
+from placer.rules.blocked import blocked_edges
 from placer.rules.factors import is_moved_factor
 from placer.rules.fusion_schema import Fusion
 from placer.rules.match import Match
@@ -226,7 +228,13 @@ def _blocked(match: Match, offer: _Offer, graph: Graph) -> tuple[Edge, ...]:
     """The edges that are bare where what the layer reads lies in blocks."""
     read = _edges(match, [offer.fusion.blocked], graph) if offer.fusion.blocked else ()
     return tuple(
-        e for edge in read for e in (edge, *(blocked_edges(edge.tensor, graph, offer.block) or ()))
+        e
+        for edge in read
+        for e in (
+            edge,
+            *(blocked_edges(edge.tensor, graph, offer.block) or ()),
+            *equality_edges(graph.by_name[edge.node], graph, offer.block),
+        )
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from placer.common.processor import UNKNOWN_PROCESSOR
 from placer.rules.behaviour import Behaviour
-from placer.rules.blocked import block_of
+from placer.rules.block_operators import block_of
 from placer.rules.condition import Condition
 from placer.rules.target import Target
 

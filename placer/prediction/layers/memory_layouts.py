@@ -24,7 +24,7 @@ from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.layout_options import LayoutOptions
 from placer.prediction.layers.views import channels_last, inverse, split_order
-from placer.rules.blocked import is_conv_of_blocks, reads_blocks
+from placer.rules.block_operators import POOLS, is_conv_of_blocks, reads_blocks
 
 MemoryLayout = Literal["row-major", "channels-last", "turned", "blocked"]
 ROW_MAJOR: MemoryLayout = "row-major"
@@ -34,7 +34,6 @@ BLOCKED: MemoryLayout = "blocked"
 
 DEFAULT = LayoutOptions()
 _CONVS = ("Conv", "ConvTranspose")
-_POOLS = ("MaxPool", "AveragePool")
 # Integer kernels that a Transpose is pushed through, and float ones.
 _PUSHED = frozenset(
     "Add AveragePool Concat GlobalAveragePool LeakyRelu MaxPool Mul ReduceMean Resize Sigmoid "
@@ -289,7 +288,7 @@ class _Draft:
     def _is_blocked_pool(self, predicted: PredictedLayer, reads: Sequence[_Read]) -> bool:
         """A pool of floats that makes blocks of whatever it reads."""
         main, block = _main(predicted), self.options.block
-        if main is None or block is None or main.op not in _POOLS:
+        if main is None or block is None or main.op not in POOLS:
             return False
         is_float = all(not is_quantized(read.dtype) for read in reads)
         return is_float and reads_blocks(main, self.graph, block)

@@ -7,7 +7,7 @@ constants in it, and a Shape node reads no data.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Container, Mapping
 
 import numpy as np
 import onnx
@@ -42,7 +42,7 @@ def with_shapes_folded(graph: Graph, keeps_open: bool = False) -> Graph:
     is in another file, or cannot be computed here. Nodes are numbered anew; their names and edges
     stay.
     """
-    settled = _settled(graph, graph.open_tensors if keeps_open else frozenset())
+    settled = _settled(graph, graph.open_tensors if keeps_open else ())
     if not settled:
         return graph
     values = _evaluate(graph, settled)
@@ -53,7 +53,7 @@ def with_shapes_folded(graph: Graph, keeps_open: bool = False) -> Graph:
     return with_nodes(graph, rest, initializers=constants)
 
 
-def _settled(graph: Graph, not_known: Set[str]) -> list[Node]:
+def _settled(graph: Graph, not_known: Container[str]) -> list[Node]:
     known = {name for name, tensor in graph.initializers.items() if not is_external(tensor)}
     settled = []
     for node in graph.nodes:
