@@ -74,10 +74,9 @@ def equal_in_blocks(one: str, other: str, graph: Graph, block: int) -> bool:
 
 
 def equality_edges(join: Node, graph: Graph, block: int) -> tuple[Edge, ...]:
-    """The edges that carry no pair where the operands of a sum or product are known to be equal.
+    """The edges through which the operands of a sum or product have open sizes from one tensor.
 
-    These are edges between the operands and where their sizes come from; none for sizes that the
-    model fixes, nor of what both operands come from.
+    None are from where both come on.
     """
     sizes = block_sizes(graph, block)
     if len(set(join.inputs)) != 2 or any(tensor not in sizes for tensor in join.inputs):

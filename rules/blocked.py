@@ -10,7 +10,9 @@ a tensor is in blocks only if no pair is on the way from these Convs and pools.
 
 from __future__ import annotations
 
-from placer.graph import Edge, Graph
+from collections.abc import Sequence
+
+from placer.graph import Edge, Graph, Node
 from placer.rules.block_operators import edges_in_blocks
 from placer.rules.block_sizes import block_sizes, equality_edges
 
@@ -22,17 +24,30 @@ def is_blocked(tensor: str, graph: Graph, block: int) -> bool:
 
 def blocked_edges(tensor: str, graph: Graph, block: int) -> tuple[Edge, ...] | None:
     """The edges that carry no pair where ``tensor`` lies in blocks; None if it never does."""
-    if not is_blocked(tensor, graph, block):
-        return None
+    return _edges_behind([tensor], graph, block) if is_blocked(tensor, graph, block) else None
+
+
+def equal_edges(join: Node, graph: Graph, block: int) -> tuple[Edge, ...]:
+    """The edges that carry no pair where the operands of a sum or product are known to be equal.
+
+    All from which their sizes come must lie in blocks, too.
+    """
+    edges = equality_edges(join, graph, block)
+    return (*edges, *_edges_behind([edge.tensor for edge in edges], graph, block))
+
+
+def _edges_behind(tensors: Sequence[str], graph: Graph, block: int) -> tuple[Edge, ...]:
+    """What carries no pair where all of ``tensors`` lie in blocks."""
     blocked: dict[Edge, None] = {}
-    waiting, seen = [tensor], {tensor}
+    waiting, seen = [*tensors], {*tensors}
     while waiting:
         node = graph.producer[waiting.pop()]
-        for edge in edges_in_blocks(node, graph, block) or ():
+        edges = edges_in_blocks(node, graph, block) or ()
+        if node.op == "Mul":
+            edges = (*edges, *equality_edges(node, graph, block))
+        for edge in edges:
             blocked[edge] = None
             if edge.tensor not in seen and edge.tensor not in graph.initializers:
                 seen.add(edge.tensor)
                 waiting.append(edge.tensor)
-        if node.op == "Mul":
-            blocked |= dict.fromkeys(equality_edges(node, graph, block))
     return tuple(blocked)

@@ -82,6 +82,7 @@ BUILT: Mapping[str, Mapping[str, Callable[[], onnx.ModelProto]]] = {
     "exporters": exporters.EXPORTED,
     "exporters-aside": exporters_aside.ASIDE,
 }
+_IMAGE = 4  # Dimensions.
 _WITH_FILES = frozenset({"topologies", "fitted"})
 NAMES = (*BUILT, *EXPORTED)
 
@@ -146,12 +147,23 @@ def fixed(model: Model) -> Model:
     return _loaded(model.proto)
 
 
+def with_open_sizes(model: Model) -> Model:
+    """The model with open heights and widths of its input images, loaded for the same shapes."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    for value in proto.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == _IMAGE:
+            dims[2].dim_param, dims[3].dim_param = "height", "width"
+    return _loaded(proto, model.input_shapes)
+
+
 def _built(make: Callable[[], onnx.ModelProto]) -> Model:
     return _loaded(make())
 
 
-def _loaded(proto: onnx.ModelProto) -> Model:
+def _loaded(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         onnx.save(proto, path)
-        return load_model(path)
+        return load_model(path, shapes)

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from benchmarks.command_line import parser_of, write_json
 from benchmarks.networks.given import add_option, given_models
-from benchmarks.networks.sets import NAMES, Subject, subjects
+from benchmarks.networks.sets import NAMES, Subject, subjects, with_open_sizes
 from placer.errors import PlacerError
 from placer.graph import Graph
 from placer.model import Model
@@ -132,7 +132,7 @@ def compare(engine: Engine, found: Iterable[Subject], options: argparse.Namespac
     rows = _Rows()
     for subject in found:
         try:
-            model = subject.load()
+            model = with_open_sizes(subject.load()) if options.open_sizes else subject.load()
             for candidate in engine.candidates(model, options):
                 counts = _compared(engine, subject, model, candidate, options)
                 rows.add(subject, candidate.kind, counts)
@@ -233,6 +233,7 @@ def main(engine: Engine, doc: str | None) -> None:
     parser.add_argument("--pack", default=engine.default_pack)
     parser.add_argument("--scheme", help="one of the pack's alternative schemes")
     parser.add_argument("--keep", type=Path, help="folder of built plans, read where they are")
+    parser.add_argument("--open-sizes", action="store_true", help="leave sizes of images open")
     parser.add_argument("--differences", action="store_true", help="say what differs")
     parser.add_argument("--json", type=Path)
     add_option(parser)
@@ -244,7 +245,11 @@ def main(engine: Engine, doc: str | None) -> None:
     if options.json:
         document = {
             "versions": {**versions(), "engine": engine.version(), "pack": options.pack},
-            "options": {"placements": options.placements, "seed": options.seed},
+            "options": {
+                "placements": options.placements,
+                "seed": options.seed,
+                "open_sizes": options.open_sizes,
+            },
             "networks": {name: counts.to_json() for name, counts in rows.networks.items()},
             "together": {name: counts.to_json() for name, counts in rows.parts.items()},
         }

@@ -19,8 +19,7 @@ from operator import attrgetter
 from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.branches import find_branches
 from placer.rules.block_operators import block_of
-from placer.rules.block_sizes import equality_edges
-from placer.rules.blocked import blocked_edges
+from placer.rules.blocked import blocked_edges, equal_edges
 from placer.rules.factors import is_moved_factor
 from placer.rules.fusion_schema import Fusion
 from placer.rules.match import Match
@@ -233,7 +232,7 @@ def _blocked(match: Match, offer: _Offer, graph: Graph) -> tuple[Edge, ...]:
         for e in (
             edge,
             *(blocked_edges(edge.tensor, graph, offer.block) or ()),
-            *equality_edges(graph.by_name[edge.node], graph, offer.block),
+            *equal_edges(graph.by_name[edge.node], graph, offer.block),
         )
     )
 
