@@ -45,3 +45,13 @@ class Condition(Strict):
     avx512: bool | None = Field(
         default=None, description="Whether the processor has vectors of 512 bits (AVX-512)."
     )
+    exact_products: bool | None = Field(
+        default=None,
+        description="Whether the processor adds products of uint8 by int8 in 32 bits (VNNI).",
+    )
+
+    @property
+    def asks_for_processor(self) -> bool:
+        """Whether it holds on some processors only."""
+        asked = (self.signed_products, self.avx512, self.exact_products)
+        return any(value is not None for value in asked)

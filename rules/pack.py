@@ -71,8 +71,7 @@ class Pack:
         fusions = [fusion for layout in layouts for fusion in layout.fuses]
         conditions = [rule.when for rule in self.rules]
         conditions += [layout.when for layout in layouts] + [fusion.when for fusion in fusions]
-        asked = [(condition.signed_products, condition.avx512) for condition in conditions]
-        return any(one != (None, None) for one in asked)
+        return any(condition.asks_for_processor for condition in conditions)
 
     @property
     def content_hash(self) -> str:

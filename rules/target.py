@@ -48,6 +48,7 @@ class Target:
             )
             and _fits(condition.signed_products, self.processor.signed_products)
             and _fits(condition.avx512, self.processor.avx512)
+            and _fits(condition.exact_products, self.processor.exact_products)
         )
 
 

@@ -1,9 +1,22 @@
 """Attention, and what OpenVINO computes before what moves elements, predicted as it is built."""
 
+from pathlib import Path
+
+import onnx
 import pytest
 
+from placer.common.processor import PROCESSORS, Processor, this_processor
+from placer.engines.openvino.engine import OpenVinoEngine
 from placer.graph import Edge
-from tests.prediction.test_openvino_plans import conversions, layers, plans
+from placer.graph.text import parse_model
+from placer.model import Model, load_model
+from placer.plan import Plan
+from placer.prediction.select import make_predictor
+from placer.qdq import Inserter
+from placer.quantization import Placement, Range
+from placer.rules.packaging.load import load_pack
+from placer.rules.target import Target
+from tests.prediction.test_openvino_plans import HEAD, conversions, layers, plans, varied
 
 QUERIES = {
     "plain": ("q = Sigmoid(x)", "float[1,2,64,16]"),
@@ -202,3 +215,49 @@ def test_what_computes_a_bias_for_an_attention_alone_is_part_of_it(bias, more, w
     predicted, actual = plans(text, [], tmp_path)
     assert layers(predicted) == layers(actual)
     assert frozenset({"scores", "add", "soft", "mix"} | within) in {n for n, _ in layers(actual)}
+
+
+SYMMETRIC = load_pack("openvino").with_scheme("symmetric")
+SCORES = [(Edge("q", "scores", 0),), (Edge("k", "scores", 1),)]
+# Tanh, and what never leaves -1 to 1, so that no pair has a zero point.
+RANGES = {name: Range(-1.0, 1.0) for name in ("q", "k", "w")}
+WHOLE = {frozenset({"scores", "scale", "mask", "softmax", "after", "mix"})}
+APART = {
+    frozenset({"scores", "scale"}),
+    *(frozenset({n}) for n in ("mask", "softmax", "after", "mix")),
+}
+
+
+def masked(folder: Path) -> Model:
+    onnx.save(varied(parse_model(HEAD + MASKED)), folder / "model.onnx")
+    return load_model(folder / "model.onnx")
+
+
+def predicted(model: Model, placement: Placement, processor: Processor) -> Plan:
+    target = Target(processor=processor)
+    predictor = make_predictor(model.graph, SYMMETRIC, target, "float", ranges=RANGES)
+    return predictor.predict(placement).plan
+
+
+def behind_the_operands(plan: Plan) -> set[frozenset[str]]:
+    """The nodes of each layer that is none of the operands'."""
+    return {nodes for nodes, _ in layers(plan)} - {
+        frozenset({n}) for n in ("query", "key", "value")
+    }
+
+
+@pytest.mark.parametrize("kind", PROCESSORS)
+def test_attention_is_one_layer_of_integers_only_with_vnni(kind, tmp_path):
+    model, processor = masked(tmp_path), PROCESSORS[kind]
+    in_integers = predicted(model, Placement.of_groups(SCORES), processor)
+    expected = WHOLE if processor.exact_products else APART
+    assert behind_the_operands(in_integers) == expected
+    assert behind_the_operands(predicted(model, Placement.of(()), processor)) == WHOLE
+
+
+@pytest.mark.parametrize("pairs", [[], SCORES])
+def test_openvino_agrees_on_this_processor(pairs, tmp_path):
+    model, placement = masked(tmp_path), Placement.of_groups(pairs)
+    candidate = Inserter(model, SYMMETRIC.manifest.scheme).insert(placement, RANGES)
+    actual = OpenVinoEngine().compile(candidate, tmp_path).plan()
+    assert layers(predicted(model, placement, this_processor())) == layers(actual)
