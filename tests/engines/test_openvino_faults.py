@@ -23,6 +23,7 @@ import onnxruntime
 import pytest
 
 import placer
+from placer.common.processor import this_processor
 from placer.engines.isolation.process import WorkerProcess
 from placer.engines.isolation.protocol import Command, Compile, Measure, Request
 from placer.results.parts import TrialPart
@@ -132,6 +133,10 @@ def run_on_onnxruntime(path: Path, inputs: dict[str, np.ndarray]) -> np.ndarray:
     return np.asarray(found)
 
 
+@pytest.mark.skipif(
+    this_processor().exact_products is False,
+    reason="without VNNI, OpenVINO compiles no layer of two products of integers",
+)
 def test_a_candidate_that_computes_garbage(save: Save, tmp_path: Path):
     """Two Gemm with a Relu between them, both quantized; one of them alone is harmless.
 
