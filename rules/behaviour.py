@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from placer.common.yaml_file import Strict
 from placer.rules.gains import Gains
+from placer.rules.target import Target
 
 # What holds of an engine unless a pack says otherwise.
 _OF_ENGINES = {"tensorrt": {"types": "written", "pairs": "symmetric"}}
@@ -171,11 +173,23 @@ class Behaviour(Strict):
         "explained: it is `refused`, or they are taken for `plugins` of the engine, whose layers "
         "and times are not known.",
     )
-    gains: Gains | None = Field(
+    gains: Gains | list[Gains] | None = Field(
         default=None,
         description="Times by which the default placement leaves float what integers would not pay "
-        "for; left out, it is what the layouts say.",
+        "for; of a list, the first entry that holds on the processor. Left out, or where none "
+        "holds, the default is what the layouts say.",
     )
+
+    @property
+    def all_gains(self) -> Sequence[Gains]:
+        """``gains`` for all processors."""
+        if self.gains is None:
+            return ()
+        return self.gains if isinstance(self.gains, list) else [self.gains]
+
+    def gains_on(self, target: Target) -> Gains | None:
+        """``gains`` for the processor of ``target``; the first where that is not known."""
+        return next((gains for gains in self.all_gains if target.meets(gains.when)), None)
 
     def of_engine(self, engine: str) -> Behaviour:
         """The behaviour of a pack for ``engine`` that extends none, with what that implies."""

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from placer.common.yaml_file import Strict
 from placer.graph import Graph, Node
+from placer.rules.condition import Condition
 from placer.rules.field_types import Names
 
 _THOUSAND, _MILLION = 1e3, 1e6
@@ -79,11 +80,12 @@ class Gain(Time):
 
 
 class Gains(Strict):
-    """Times of integers against float on one thread of the engine's usual processor.
+    """Times of integers against float on one thread of a processor as the engine usually has.
 
     The default placement keeps float where integers would take longer by them.
     """
 
+    when: Condition = Field(default=Condition(), description="Processors that take these times.")
     quantize: Conversion = Field(description="What it takes to quantize a tensor.")
     dequantize: Conversion = Field(description="What it takes to dequantize one for a reader.")
     converting: list[str] = Field(

@@ -61,9 +61,9 @@ class Pack:
 
     @property
     def asks_for_processor(self) -> bool:
-        """Whether plans differ by the processor.
+        """Whether plans or defaults differ by the processor.
 
-        A rule, layout or fusion holds on some only, or float kernels have blocks of channels.
+        A rule, layout, fusion or time holds on some only, or float kernels have blocks of channels.
         """
         if self.manifest.behaviour.memory_layouts == "followed":
             return True
@@ -71,6 +71,7 @@ class Pack:
         fusions = [fusion for layout in layouts for fusion in layout.fuses]
         conditions = [rule.when for rule in self.rules]
         conditions += [layout.when for layout in layouts] + [fusion.when for fusion in fusions]
+        conditions += [gains.when for gains in self.manifest.behaviour.all_gains]
         return any(condition.asks_for_processor for condition in conditions)
 
     @property

@@ -23,11 +23,13 @@ from benchmarks.command_line import parser_of, write_json
 from benchmarks.networks.given import add_option, given_models
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
+from placer.common.processor import this_processor
 from placer.model import Model
 from placer.qdq import Inserter
 from placer.quantization import Placement
 from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.packaging.load import load_pack
+from placer.rules.target import Target
 from placer.search.space import build_space
 
 COPIES, SETTINGS = 3, {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
@@ -35,9 +37,9 @@ FLOAT, NEW, OLD = "float", "default", "other default"
 
 
 def default_of(model: Model, name: str) -> Placement:
-    """The default placement of the pack ``name``."""
-    pack = load_pack(name)
-    space = build_space(model.graph, sites_with_defaults(model.graph, pack))
+    """The default placement of the pack ``name`` on this machine's processor."""
+    pack, target = load_pack(name), Target(processor=this_processor())
+    space = build_space(model.graph, sites_with_defaults(model.graph, pack, target))
     return space.placement(space.defaults)
 
 
