@@ -5,14 +5,18 @@ from itertools import compress, product
 
 import pytest
 
+from placer.common.processor import PROCESSORS
 from placer.graph import Graph
 from placer.graph.text import graph_of_text
-from placer.rules.defaults_by_gains import defaults_by_gains
+from placer.rules.behaviour import Behaviour
+from placer.rules.condition import Condition
+from placer.rules.defaults_by_gains import defaults_by_gains, sites_with_defaults
 from placer.rules.gains import Conversion, Gain, Gains
 from placer.rules.matcher import Matches
 from placer.rules.packaging.load import load_pack
 from placer.rules.schema import Rule
-from placer.rules.sites import Site, find_sites
+from placer.rules.sites import Site, find_sites, place
+from placer.rules.target import ANY_TARGET, Target
 
 RULES = load_pack("onnxruntime").rules
 CHAIN = """
@@ -237,3 +241,43 @@ def test_what_needs_integers_behind_it_stays_float_where_a_reader_does():
     """)
     given = gains({"Conv": 5.0}, 2).model_copy(update={"dequantize": Conversion()})
     assert integers(graph, given, load_pack("openvino").rules) == {"wide", "thin"}
+
+
+def test_times_of_the_processor_count_and_the_first_ones_where_it_is_not_known():
+    many = [
+        gains({"Conv": 9.0}, 1).model_copy(update={"when": Condition(exact_products=exact)})
+        for exact in (True, False)
+    ]
+    behaviour = Behaviour(gains=many)
+    assert behaviour.gains_on(Target(processor=PROCESSORS["avx512-vnni"])) is many[0]
+    assert behaviour.gains_on(Target(processor=PROCESSORS["avx2"])) is many[1]
+    assert behaviour.gains_on(ANY_TARGET) is many[0]
+    assert Behaviour(gains=many[:1]).gains_on(Target(processor=PROCESSORS["avx2"])) is None
+    assert Behaviour(gains=many[0]).all_gains == [many[0]]
+    assert Behaviour().gains_on(ANY_TARGET) is None
+
+
+TOKENS = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,32,28,28] image) => (float[1,784,256] out)
+<float[128,32,3,3] w0 = {1}, float[128,256] w1 = {1}, float[256,256] w2 = {1},
+ int64[3] shape = {1, 128, 784}> {
+  [conv] c = Conv<pads = [1, 1, 1, 1]>(image, w0)
+  [act] a = Relu(c)
+  [flat] f = Reshape(a, shape)
+  [turn] t = Transpose<perm = [0, 2, 1]>(f)
+  [fc1] h = MatMul(t, w1)
+  [act1] r = Relu(h)
+  [fc2] out = MatMul(r, w2)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("avx2", {"conv"}), ("avx512-vnni", {"conv", "fc1", "fc2"})]
+)
+def test_openvino_multiplies_tokens_as_integers_only_with_vnni(kind: str, expected: set[str]):
+    graph, target = graph_of_text(TOKENS), Target(processor=PROCESSORS[kind])
+    edges = place(sites_with_defaults(graph, load_pack("openvino"), target), {}).edges
+    weighted = {edge.node for edge in edges if edge.tensor in graph.initializers}
+    assert weighted == expected
