@@ -261,3 +261,25 @@ def test_openvino_agrees_on_this_processor(pairs, tmp_path):
     candidate = Inserter(model, SYMMETRIC.manifest.scheme).insert(placement, RANGES)
     actual = OpenVinoEngine().compile(candidate, tmp_path).plan()
     assert layers(predicted(model, placement, this_processor())) == layers(actual)
+
+
+PRODUCT = """
+g (float[1,2,64,16] x, float[1,2,16,64] z) => (float[1,64,2,64] out)
+{
+  [query] q = Tanh(x) [key] k = Tanh(z) [scores] s = MatMul(q, k)
+  [heads] out = Transpose<perm = [0, 2, 1, 3]>(s)
+}
+"""
+
+
+def test_a_product_of_integers_writes_integers_to_what_moves_them(tmp_path):
+    onnx.save(varied(parse_model(HEAD + PRODUCT)), tmp_path / "model.onnx")
+    model = load_model(tmp_path / "model.onnx")
+    placement = Placement.of_groups([*SCORES, (Edge("s", "heads", 0),)])
+    ranges = {**RANGES, "s": Range(-16.0, 16.0)}
+    target = Target(processor=this_processor())
+    predictor = make_predictor(model.graph, SYMMETRIC, target, "float", ranges=ranges)
+    candidate = Inserter(model, SYMMETRIC.manifest.scheme).insert(placement, ranges)
+    actual = OpenVinoEngine().compile(candidate, tmp_path).plan()
+    assert layers(predictor.predict(placement).plan) == layers(actual)
+    assert (frozenset({"scores"}), ("int8",)) in layers(actual)
