@@ -96,23 +96,20 @@ class RegionsOfState:
     def __init__(self, regions: BuiltRegions, state: State, near: Prediction) -> None:
         self._regions, self._state, self._near = regions, state, near
         self._changed = list(state)  # Like ``state`` but while a move is looked at.
-        self._now: dict[_Known, Decided] = {}
 
     def steps(self, move: Move) -> Mapping[int, Step | None]:
         """The steps, by position, that are others once ``move`` is made."""
         for site, layout in move:
             self._changed[site] = layout
-        changed, regions = [], self._regions
-        for known in regions.around(tuple([site for site, _ in move])):
-            before = self._now.get(known)
-            if before is None:
-                before = self._now[known] = regions.built(known, self._state)
-            after = regions.built(known, self._changed)
-            if after is not before:
-                changed.append(after)
+        regions = self._regions
+        # What is built there now is not looked up: ``near`` tells it.
+        after = [
+            regions.built(known, self._changed)
+            for known in regions.around(tuple([site for site, _ in move]))
+        ]
         for site, _ in move:
             self._changed[site] = self._state[site]
-        return regions.steps(self._near, changed) if changed else {}
+        return regions.steps(self._near, after)
 
 
 def _around(at: Mapping[int, Sequence[_Known]], sites: Iterable[int]) -> tuple[_Known, ...]:
