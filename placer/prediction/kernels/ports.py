@@ -12,7 +12,7 @@ from placer.graph.kept import kept
 from placer.plan import Port
 from placer.prediction.kernels.channels import sums_channels
 from placer.prediction.kernels.fusion import Kernels
-from placer.prediction.kernels.parts import CONVS, CUT, NORMED, NORMS, SQUARES, Unit
+from placer.prediction.kernels.parts import CONVS, CUT, NORMED, NORMS, SQUARES, Unit, is_concat
 from placer.prediction.kernels.units import Units
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import type_name
@@ -96,7 +96,7 @@ class KernelPorts:
         if scale is None or self._kernels.is_float(writer):
             return self._base
         joined = reader.integers or self._kernels.is_in_place(reader)
-        passed_on = joined or self._is_passed_on(edge, writer)
+        passed_on = joined or self._is_passed_on(edge, writer) or self._is_joined(edge, writer, reader)
         return self.integer_at(edge) if passed_on else self._base
 
     def _stays_float32(self, tensor: str, writer: Unit) -> bool:
@@ -162,6 +162,28 @@ class KernelPorts:
             and not self._kernels.is_prepared(self._groups[r.group])
             for r in floats
         )
+
+    def _is_joined(self, edge: Edge, writer: Unit, reader: Unit) -> bool:
+        """Whether a Concat reads the integers of a pair that others read floats of.
+
+        It joins integers, whoever else reads the pair: the kernel that writes the tensor writes
+        both. Where all that read the pair are such Concats and others read the tensor as it was
+        before, they quantize it themselves (60 small graphs).
+        """
+        scale = self._form.scales[edge]
+        if not is_concat(reader) or writer.group == reader.group:
+            return False
+        if writer.writes_other(edge, self._form):
+            return False
+        if len({self._form.last(part) for part, _ in reader.reads}) > 1:
+            return False
+        sharing = [
+            other
+            for e, other in writer.readers
+            if e.tensor == edge.tensor and self._form.scales.get(e) == scale
+        ]
+        others = [r for r in sharing if not is_concat(r) or r.group == writer.group]
+        return bool(others) or not self._leaves_float(edge.tensor, writer)
 
     def _leaves_float(self, tensor: str, writer: Unit) -> bool:
         """Whether anything reads what is not quantized: floats are there then.
