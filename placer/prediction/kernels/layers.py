@@ -205,10 +205,18 @@ class KernelLayers:
         return PredictedLayer(layer, (), None, (edge,))
 
     def _copies(self, unit: Unit) -> Iterator[PredictedLayer]:
-        """Copies of what is joined in place: pooling neither reads nor writes parts of tensors."""
-        joined = any(self._kernels.is_in_place(reader) for _, reader in unit.readers)
-        if joined and "pool" in (unit.role, *(reader.role for _, reader in unit.readers)):
-            edge = next(edge for edge, reader in unit.readers if self._kernels.is_in_place(reader))
+        """Copies of what is joined in place: pooling neither reads nor writes parts of tensors.
+
+        What a pool reads in another type than is joined is no part; see ``_moved_parts`` as well.
+        """
+        joined = [(e, reader) for e, reader in unit.readers if self._kernels.is_in_place(reader)]
+        parts = {(e.tensor, self._form.scales.get(e)) for e, r in joined if not r.in_place}
+        pooled = any(
+            r.role == "pool" and (e.tensor, self._form.scales.get(e)) in parts
+            for e, r in unit.readers
+        )
+        if joined and (unit.role == "pool" or pooled):
+            edge, _ = joined[0]
             dtype = self._ports.edge_type(edge, unit, unit)
             yield self._conversion("reformat", edge, dtype, dtype)
 

@@ -160,9 +160,16 @@ class Quantizers:
         others = [part for part in unit.reads if part not in floats]
         if any(w is not None and w.writes_other(e, self._form) for e, w in others):
             return False
-        if len(unit.reads) == 2 and any(self._is_quantized_for_others(*part) for part in others):
+        if others and any(self._is_transposed(writer) for _, writer in floats):
             return False
         return any(not self._is_quantized_for_others(*part) for part in floats)
+
+    def _is_transposed(self, writer: Unit | None) -> bool:
+        """Whether a ConvTranspose writes it, which a Concat with a generated part quantizes."""
+        return writer is not None and any(
+            unit.role == "product" and unit.node.op == "ConvTranspose"
+            for unit in self._groups.of(writer)
+        )
 
     def _is_quantized_for_others(self, edge: Edge, writer: Unit | None) -> bool:
         return writer is not None and writer.is_quantized_for_others(edge, self._form)
