@@ -17,6 +17,7 @@ from placer.prediction.kernels.parts import PRODUCTS, Unit
 from placer.prediction.kernels.quantizers import Quantizers
 from placer.prediction.kernels.reductions import has_heads, sums_places
 from placer.prediction.kernels.rows_of_maps import RowsOfMaps
+from placer.prediction.kernels.shared_pairs import SharedPairs
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import is_powered
@@ -47,6 +48,8 @@ class Kernels:
         self._groups.find_dependences()
         self._generated.fuse()
         self._quantizers.add(self.quantizes_apart)
+        self._groups.find_dependences()
+        SharedPairs(self._groups).settle()
         self._groups.find_dependences()
         self._joins.settle()
 

@@ -107,6 +107,8 @@ class Generated:
                 return False
         if self.joins.is_in_place(writer) or self.joins.is_in_place(unit):
             return False
+        if self._reads_part(writer, unit):
+            return False
         if multiplies_out(self._graph, unit) and not all(map(self._is_of_inputs, kernel)):
             return False
         if any(edge.input_index == NORMED for edge, _ in unit.reads):
@@ -121,6 +123,16 @@ class Generated:
         if views and self._sums.multiplies_row(unit):
             return False
         return self._may_fuse(writer, unit)
+
+    def _reads_part(self, writer: Unit, unit: Unit) -> bool:
+        """Whether it reads the pair of a part of joined integers, which a kernel ends with."""
+        pairs = {(e.tensor, self._form.scales.get(e)) for e, w in unit.reads if w is writer}
+        return any(
+            reader.in_place
+            and edge in self._form.scales
+            and (edge.tensor, self._form.scales[edge]) in pairs
+            for edge, reader in writer.readers
+        )
 
     def _is_left_to_readers(self, writer: Unit, unit: Unit) -> bool:
         """Whether the kernel of other sums, or of a Concat, does what only reads a sum.

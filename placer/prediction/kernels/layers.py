@@ -38,7 +38,7 @@ class KernelLayers:
         for units in sorted(groups, key=lambda group: group[-1].index):
             yield from self._moved_parts(units[0])
             yield from self._cleared(units)
-            if units[0].role == "quantize":
+            if all(unit.role in ("quantize", "pair") for unit in units):
                 yield self._quantize(units[0])
             elif self._only_casts(units) or self._only_turns(units):
                 yield self._squeezed_cast(units) or self._cast(units)
@@ -209,23 +209,27 @@ class KernelLayers:
 
         What a pool reads in another type than is joined is no part; see ``_moved_parts`` as well.
         """
-        joined = [(e, reader) for e, reader in unit.readers if self._kernels.is_in_place(reader)]
-        parts = {(e.tensor, self._form.scales.get(e)) for e, r in joined if not r.in_place}
+        joined = [e for e, reader in unit.readers if self._kernels.is_in_place(reader)]
+        floats = {e.tensor for e in joined if e not in self._form.scales}
         pooled = any(
-            r.role == "pool" and (e.tensor, self._form.scales.get(e)) in parts
+            r.role == "pool" and e.tensor in floats and e not in self._form.scales
             for e, r in unit.readers
         )
         if joined and (unit.role == "pool" or pooled):
-            edge, _ = joined[0]
-            dtype = self._ports.edge_type(edge, unit, unit)
-            yield self._conversion("reformat", edge, dtype, dtype)
+            dtype = self._ports.edge_type(joined[0], unit, unit)
+            yield self._conversion("reformat", joined[0], dtype, dtype)
 
     def _moved_parts(self, joined: Unit) -> Iterator[PredictedLayer]:
-        """Copies of parts of joined integers for the products that read them besides."""
-        for edge, writer in joined.reads if joined.in_place else ():
+        """Copies of parts of joined integers for what reads them besides.
+
+        All products read one copy, and pools another.
+        """
+        for edge, writer in joined.reads if self._kernels.is_in_place(joined) else ():
             scale = self._form.scales.get(edge)
-            readers = writer.readers if writer is not None else ()
-            if any(r.integers and self._form.scales.get(e) == scale for e, r in readers):
+            readers = [r for e, r in writer.readers if self._form.scales.get(e) == scale] if (
+                writer is not None and scale is not None
+            ) else []
+            for _ in {reader.role == "pool" for reader in readers if reader.integers}:
                 integer = self._ports.integer_at(edge)
                 yield self._conversion("reformat", edge, integer, integer)
 

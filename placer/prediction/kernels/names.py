@@ -22,7 +22,7 @@ class KernelNames:
         """The nodes that the builder names; padding is named after the whole kernel it is for."""
         if unit.names is not None:
             return unit.names
-        if unit.role == "cast":
+        if unit.role in ("cast", "pair"):
             return ()
         writer = unit.reads[0][1] if unit.reads else None
         if writer is not None and self._takes_bias(unit, writer):

@@ -13,7 +13,10 @@ from placer.prediction.layers.motion import NormalForm
 # AveragePool, and ``norm``: InstanceNorm and GroupNorm of maps, as well. All others are generated:
 # ``reduce`` sums over dimensions, ``cast`` makes the engine's float type of a graph input, or the
 # model's of what becomes a graph output.
-Role = Literal["product", "pool", "norm", "pointwise", "reduce", "move", "quantize", "cast"]
+# ``pair`` quantizes, and dequantizes, for several readers.
+Role = Literal[
+    "product", "pool", "norm", "pointwise", "reduce", "move", "quantize", "pair", "cast"
+]
 
 CONVS = ("Conv", "ConvTranspose")
 PRODUCTS = ("MatMul", "Gemm")
@@ -126,7 +129,7 @@ class Unit:
     @property
     def generated(self) -> bool:
         """Whether its kernel is generated, so that others may be part of it."""
-        return self.role in ("pointwise", "reduce", "move", "cast")
+        return self.role in ("pointwise", "reduce", "move", "pair", "cast")
 
 
 def role_of(node: Node) -> Role:

@@ -64,7 +64,7 @@ class KernelPorts:
 
     def edge_type(self, edge: Edge, writer: Unit, reader: Unit) -> str:
         """The type in which a tensor passes from one kernel to another."""
-        if writer.pools_integers or _dequantizes_pool(writer):
+        if writer.pools_integers or self._dequantizes(writer):
             return self.integer_at(edge) if writer.pools_integers else self._base
         if edge.input_index == NORMED or writer.casts:
             return FLOAT
@@ -77,7 +77,7 @@ class KernelPorts:
         dtype = self._graph.type_of(edge.tensor)
         if edge.tensor in self._graph.types and not dtype.is_float:
             return type_name(self._graph, edge.tensor)
-        if writer.role == "quantize":
+        if writer.role in ("quantize", "pair"):
             return self.integer_at(edge) if writer.writes_integers(reader) else self._base
         if reader.pools_integers:
             return self.integer_at(edge)
@@ -95,7 +95,7 @@ class KernelPorts:
             return self.integer_at(edge)
         if scale is None or self._kernels.is_float(writer):
             return self._base
-        joined = reader.integers or self._kernels.is_in_place(reader)
+        joined = reader.integers or self._is_part(edge, writer)
         passed_on = joined or self._is_passed_on(edge, writer) or self._is_joined(edge, writer, reader)
         return self.integer_at(edge) if passed_on else self._base
 
@@ -163,6 +163,23 @@ class KernelPorts:
             for r in floats
         )
 
+    def _dequantizes(self, unit: Unit) -> bool:
+        """Whether it makes floats of integers, as of what a MaxPool of integers writes."""
+        if unit.role != "cast":
+            return False
+        ((edge, writer),) = unit.reads
+        return edge in self._form.scales or (writer is not None and writer.pools_integers)
+
+    def _is_part(self, edge: Edge, writer: Unit) -> bool:
+        """Whether it reads a part of joined integers, which are there in no other type."""
+        scale = self._form.scales[edge]
+        return any(
+            other.tensor == edge.tensor
+            and self._form.scales.get(other) == scale
+            and self._kernels.is_in_place(reader)
+            for other, reader in writer.readers
+        )
+
     def _is_joined(self, edge: Edge, writer: Unit, reader: Unit) -> bool:
         """Whether a Concat reads the integers of a pair that others read floats of.
 
@@ -200,11 +217,6 @@ class KernelPorts:
     def _is_cut_quantized(self, unit: Unit, writer: Unit) -> bool:
         parts = unit.role == "move" and unit.group == writer.group and bool(unit.readers)
         return parts and all(edge in self._form.scales for edge, _ in unit.readers)
-
-
-def _dequantizes_pool(unit: Unit) -> bool:
-    """Whether it makes floats of what a MaxPool of integers writes."""
-    return unit.role == "cast" and any(w and w.pools_integers for _, w in unit.reads)
 
 
 @kept

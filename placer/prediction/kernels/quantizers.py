@@ -36,7 +36,8 @@ class Quantizers:
                     continue
                 # A prepared kernel that computes in float, as a ConvTranspose or a Conv of a weight
                 # without a pair, has what it reads quantized and dequantized at once before it.
-                if unit.integers or unit.in_place or self._is_rounded(unit, edge, writer):
+                rounded = self._is_rounded(unit, edge, writer)
+                if unit.integers or unit.in_place or rounded or self._is_shared(edge, writer):
                     ordered += self._quantizers(edge, writer, unit, scale, made)
                 if (edge.tensor, scale) in made:
                     self._groups.made.relink(unit, edge, made[edge.tensor, scale])
@@ -64,11 +65,35 @@ class Quantizers:
                     new += self._quantizers(part, source, unit, scale, made)
                 self._groups.made.link(part, made.get((part.tensor, scale), source), unit)
         else:
-            unit = Unit(0, reader.node, "quantize", False)
+            shared = self._is_shared(edge, writer)
+            unit = Unit(0, reader.node, "pair" if shared else "quantize", False)
+            for other, sharing in self._sharing(edge, writer) if shared else ():
+                self._groups.made.relink(sharing, other, unit)
             self._groups.made.link(Edge(edge.tensor, "", -2), writer, unit)
         self._groups.start(unit)
         made[edge.tensor, scale] = unit
         return [*new, unit]
+
+    def _sharing(self, edge: Edge, writer: Unit | None) -> list[tuple[Edge, Unit]]:
+        """What reads the pair at ``edge``."""
+        scale = self._form.scales.get(edge)
+        return [
+            (e, r)
+            for e, r in (writer.readers if writer is not None else ())
+            if e.tensor == edge.tensor and self._form.scales.get(e) == scale
+        ]
+
+    def _is_shared(self, edge: Edge, writer: Unit | None) -> bool:
+        """Whether generated kernels read the pair, and others: all in which it is are one kernel.
+
+        A part of joined integers is quantized where it belongs.
+        """
+        readers = [reader for _, reader in self._sharing(edge, writer)]
+        if len(readers) < 2 or any(r.in_place or self._joins_in_place(r) for r in readers):
+            return False
+        return not self._may_run_twice(edge, writer) and not all(
+            r.integers or self._is_prepared(r) for r in readers
+        )
 
     def _is_rounded(self, unit: Unit, edge: Edge, writer: Unit | None) -> bool:
         return self._is_prepared(unit) and not self._may_run_twice(edge, writer)
@@ -146,6 +171,8 @@ class Quantizers:
             return False
         if any(self._groups.requantizes(*part) for part in unit.reads):
             return False
+        if any(self._is_joined_twice(part) for part, _ in unit.reads):
+            return False
         if not any(r.in_place or (r.integers and not r.generated) for _, r in unit.readers):
             return False
         floats = [
@@ -163,6 +190,13 @@ class Quantizers:
         if others and any(self._is_transposed(writer) for _, writer in floats):
             return False
         return any(not self._is_quantized_for_others(*part) for part in floats)
+
+    def _is_joined_twice(self, part: Edge) -> bool:
+        """Whether other Concats join the same integers, which can be in one tensor only."""
+        scale = self._form.scales.get(part)
+        edges = [e for e in self._graph.edges_of(part.tensor) if self._form.scales.get(e) == scale]
+        nodes = {e.node for e in edges if e.node}
+        return sum(self._graph.by_name[name].op == "Concat" for name in nodes) > 1
 
     def _is_transposed(self, writer: Unit | None) -> bool:
         """Whether a ConvTranspose writes it, which a Concat with a generated part quantizes."""

@@ -1,0 +1,124 @@
+"""Pairs that several readers share: which kernel quantizes, and where floats are made of it again.
+
+A part of integers that are joined in place is quantized where it belongs. What reads its pair in
+float reads these integers: generated kernels dequantize them, and for prepared ones such a kernel
+does it as well, or one of its own. If the joined tensor depends on what else the part's kernel
+writes, another kernel quantizes the part. Without such a Concat, what a prepared kernel writes is
+quantized, and dequantized, in the generated kernel that reads the pair, if there is one.
+
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 500 small graphs: five
+kinds of kernels that write, and up to three of twenty kinds of readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from placer.graph import Edge
+from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.parts import Unit
+from placer.prediction.layers.motion import Scale
+
+Reads = Sequence[tuple[Edge, Unit]]
+
+
+class SharedPairs:
+    """The shared pairs of one placement, whose kernels are known."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._form = groups.made.form
+
+    def settle(self) -> None:
+        """Let each reader read what is written for it."""
+        ordered: dict[Unit, None] = {}
+        for unit in self._groups.units:
+            ordered.setdefault(unit)
+            if not unit.in_place and (unit.generated or self._groups.is_float(unit)):
+                for pair in dict.fromkeys(self._pairs(unit)):
+                    ordered.update(dict.fromkeys(self._shared(unit, *pair)))
+        self._groups.reorder(list(ordered))
+
+    def _pairs(self, writer: Unit) -> Iterator[tuple[str, Scale]]:
+        """Those of what it writes, quantized by another kernel or not."""
+        for edge, reader in writer.readers:
+            read = [e for e, _ in reader.readers] if reader.role == "quantize" else [edge]
+            for e in read:
+                if e.tensor in writer.outputs and e in self._form.scales:
+                    yield e.tensor, self._form.scales[e]
+
+    def _shared(self, writer: Unit, tensor: str, scale: Scale) -> Iterator[Unit]:
+        """What runs right behind the kernel that writes ``tensor``, which is new or was later."""
+        quantizer = next(
+            (
+                r
+                for _, r in writer.readers
+                if r.role == "quantize" and self._readers(r, tensor, scale)
+            ),
+            None,
+        )
+        behind = self._readers(quantizer, tensor, scale) if quantizer else []
+        direct = self._readers(writer, tensor, scale)
+        joined = [r for _, r in (*direct, *behind) if r.in_place]
+        if not joined:
+            return
+        if quantizer is None and writer.generated and self._wait(joined, writer, tensor, scale):
+            quantizer = Unit(0, joined[0].node, "quantize", False)
+            self._groups.start(quantizer)
+            self._groups.made.link(Edge(tensor, "", -2), writer, quantizer)
+        if quantizer is not None:
+            for edge, reader in direct:
+                self._groups.made.relink(reader, edge, quantizer)
+            yield quantizer
+        if quantizer is not None or writer.generated:
+            yield from self._dequantizers(quantizer or writer, tensor, scale)
+
+    def _readers(self, writer: Unit, tensor: str, scale: Scale) -> Reads:
+        """Those of one pair."""
+        return [
+            (edge, reader)
+            for edge, reader in writer.readers
+            if edge.tensor == tensor and self._form.scales.get(edge) == scale
+        ]
+
+    def _wait(self, joined: Sequence[Unit], writer: Unit, tensor: str, scale: Scale) -> bool:
+        """Whether joined integers depend on floats that the kernel of their part writes."""
+        kernel = self._groups.of(writer)
+        floats = [
+            reader
+            for unit in kernel
+            for edge, reader in unit.readers
+            if reader not in kernel
+            and (edge.tensor, self._form.scales.get(edge)) != (tensor, scale)
+        ]
+        return any(self._groups.depends(unit, reader) for unit in joined for reader in floats)
+
+    def _dequantizers(self, source: Unit, tensor: str, scale: Scale) -> Iterator[Unit]:
+        """What makes floats of joined integers: once, for all that can be one kernel with it."""
+        shared = self._readers(source, tensor, scale)
+        floats = [(e, r) for e, r in shared if not (r.integers or r.in_place)]
+        prepared = [read for read in floats if not read[1].generated]
+        if not prepared and len(floats) < 2:
+            return
+        cast = Unit(0, source.node, "cast", False)
+        self._groups.start(cast)
+        self._groups.made.link(floats[0][0], source, cast)
+        for edge, reader in prepared:
+            self._groups.made.relink(reader, edge, cast)
+        for _, reader in floats:
+            if self._may_fuse(reader, prepared, cast):
+                self._groups.merge(reader.group, cast.group)
+        if cast.readers or len(self._groups.of(cast)) > 1:
+            yield cast
+
+    def _may_fuse(self, reader: Unit, prepared: Reads, cast: Unit) -> bool:
+        """Whether its kernel is generated, and needs nothing of what reads the floats besides."""
+        kernel = self._groups.of(reader)
+        if reader.group == cast.group or not all(unit.generated for unit in kernel):
+            return False
+        ends = [self._groups.of(other) for _, other in prepared]
+        ends += [[unit] for unit in self._groups.of(cast) if unit is not cast]
+        return not any(self._depends(kernel, e) or self._depends(e, kernel) for e in ends)
+
+    def _depends(self, kernel: Sequence[Unit], other: Sequence[Unit]) -> bool:
+        return any(self._groups.depends(unit, end) for unit in kernel for end in other)
