@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 
 from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import Unit, is_concat
+from placer.prediction.kernels.parts import Unit, is_concat, is_scaled
 
 MayFuse = Callable[[Unit, Unit], bool]
 
@@ -64,7 +64,7 @@ class Joins:
         if len(scales) > 1:
             return False
         writers = [writer for _, writer in unit.reads]
-        if scales == {None} and all(self._is_scaled(w) for w in writers):
+        if scales == {None} and all(map(is_scaled, writers)):
             return False
         if scales != {None} and (
             any(w is not None and self._is_joined_with(e, w, unit) for e, w in unit.reads)
@@ -108,14 +108,6 @@ class Joins:
         kernel = self._groups.of(unit)
         read = [w for other in kernel for _, w in other.reads if w is not None and w not in kernel]
         return any(not w.generated for w in read) and not any(w.leaves_sums for w in read)
-
-    def _is_scaled(self, writer: Unit | None) -> bool:
-        """Whether what generates a tensor also casts a graph input or scales an INT8 product."""
-        if writer is None or writer.role == "cast":
-            return True
-        if not writer.generated:
-            return writer.leaves_sums and writer.role == "product"
-        return all(self._is_scaled(source) for _, source in writer.reads)
 
     def _is_joined_elsewhere(self, part: str, writer: Unit, joined: Unit) -> bool:
         """Whether another Concat reads the part, in float: it can be in one tensor only."""

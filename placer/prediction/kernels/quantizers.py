@@ -10,7 +10,7 @@ from collections.abc import Callable
 from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.lines import LINE_RANK
-from placer.prediction.kernels.parts import VIEWS, Unit, is_concat
+from placer.prediction.kernels.parts import VIEWS, Unit, is_concat, is_scaled, resizes
 from placer.prediction.kernels.reductions import sums_map
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.layers.motion import Scale
@@ -159,10 +159,9 @@ class Quantizers:
         )
 
     def _joins_in_place(self, unit: Unit) -> bool:
-        """Whether it is a Concat of integers, parts of which have kernels that only quantize.
+        """Whether it is a Concat of integers, whose parts are quantized where they belong.
 
-        Where other kernels write all parts, or parts are quantized for other readers anyway, the
-        Concat is in one of these kernels, and where no product reads it in that of its reader.
+        It is a kernel where a part is resized, or where all are sums that are scaled (300 graphs).
         """
         if not _joins_once(unit) or any(self._groups.writes_line(w) for _, w in unit.reads):
             return False
@@ -175,21 +174,10 @@ class Quantizers:
             return False
         if not any(r.in_place or (r.integers and not r.generated) for _, r in unit.readers):
             return False
-        floats = [
-            (edge, writer)
-            for edge, writer in unit.reads
-            if self._groups.is_float(writer)
-            or self._joins_floats(writer)
-            or (writer and writer.in_place)
-        ]
-        if len(floats) == len(unit.reads):
-            return True
-        others = [part for part in unit.reads if part not in floats]
-        if any(w is not None and w.writes_other(e, self._form) for e, w in others):
+        if any(w is not None and w.writes_other(e, self._form) for e, w in unit.reads):
             return False
-        if others and any(self._is_transposed(writer) for _, writer in floats):
-            return False
-        return any(not self._is_quantized_for_others(*part) for part in floats)
+        scaled = all(is_scaled(writer, transposed=True) for _, writer in unit.reads)
+        return not (scaled or any(_is_resized(writer) for _, writer in unit.reads))
 
     def _is_joined_twice(self, part: Edge) -> bool:
         """Whether other Concats join the same integers, which can be in one tensor only."""
@@ -197,16 +185,6 @@ class Quantizers:
         edges = [e for e in self._graph.edges_of(part.tensor) if self._form.scales.get(e) == scale]
         nodes = {e.node for e in edges if e.node}
         return sum(self._graph.by_name[name].op == "Concat" for name in nodes) > 1
-
-    def _is_transposed(self, writer: Unit | None) -> bool:
-        """Whether a ConvTranspose writes it, which a Concat with a generated part quantizes."""
-        return writer is not None and any(
-            unit.role == "product" and unit.node.op == "ConvTranspose"
-            for unit in self._groups.of(writer)
-        )
-
-    def _is_quantized_for_others(self, edge: Edge, writer: Unit | None) -> bool:
-        return writer is not None and writer.is_quantized_for_others(edge, self._form)
 
     def _is_replaced(self, unit: Unit) -> bool:
         """Whether nothing reads a Concat or MaxPool any more; it is taken away."""
@@ -246,6 +224,13 @@ class Quantizers:
             and self._graph.type_of(other.outputs[0]).shape == shape
             for other in self._groups.of(unit)
         )
+
+
+def _is_resized(unit: Unit | None) -> bool:
+    """Whether a kernel that makes it resizes a map."""
+    if unit is None or not unit.generated:
+        return False
+    return resizes(unit) or any(_is_resized(writer) for _, writer in unit.reads)
 
 
 def _joins_once(unit: Unit) -> bool:
