@@ -226,9 +226,11 @@ class KernelLayers:
         """
         for edge, writer in joined.reads if self._kernels.is_in_place(joined) else ():
             scale = self._form.scales.get(edge)
-            readers = [r for e, r in writer.readers if self._form.scales.get(e) == scale] if (
-                writer is not None and scale is not None
-            ) else []
+            readers = (
+                [r for e, r in writer.readers if self._form.scales.get(e) == scale]
+                if (writer is not None and scale is not None)
+                else []
+            )
             for _ in {reader.role == "pool" for reader in readers if reader.integers}:
                 integer = self._ports.integer_at(edge)
                 yield self._conversion("reformat", edge, integer, integer)

@@ -14,9 +14,7 @@ from placer.prediction.layers.motion import NormalForm
 # ``reduce`` sums over dimensions, ``cast`` makes the engine's float type of a graph input, or the
 # model's of what becomes a graph output.
 # ``pair`` quantizes, and dequantizes, for several readers.
-Role = Literal[
-    "product", "pool", "norm", "pointwise", "reduce", "move", "quantize", "pair", "cast"
-]
+Role = Literal["product", "pool", "norm", "pointwise", "reduce", "move", "quantize", "pair", "cast"]
 
 CONVS = ("Conv", "ConvTranspose")
 PRODUCTS = ("MatMul", "Gemm")
