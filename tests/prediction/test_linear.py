@@ -12,6 +12,7 @@ import pytest
 
 import placer
 import placer.rules.matcher
+from placer.common.processor import Processor
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.model import load_model
@@ -78,9 +79,9 @@ def test_each_rule_is_matched_once(
 ) -> None:
     matched: Counter[str] = Counter()
 
-    def binder(graph: Graph, rule: Rule) -> Binder:
+    def binder(graph: Graph, rule: Rule, processor: Processor) -> Binder:
         matched[rule.id] += 1
-        return Binder(graph, rule)
+        return Binder(graph, rule, processor)
 
     monkeypatch.setattr(placer.rules.matcher, "Binder", binder)
     placer.explain(save(chain(2)))
