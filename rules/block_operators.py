@@ -38,7 +38,9 @@ def edges_in_blocks(node: Node, graph: Graph, block: int) -> tuple[Edge, ...] | 
     if node.op == "Conv":
         return edges[1:2] if is_conv_of_blocks(node, graph, block) else None
     if node.op in POOLS or node.op in GLOBAL_POOLS:
-        return () if _fills_blocks(node.inputs[0], graph, block) else None
+        # A MaxPool of blocks writes no indices.
+        alone = len(node.outputs) == 1
+        return () if alone and _fills_blocks(node.inputs[0], graph, block) else None
     if node.op in _KEEPS or (node.op == "Resize" and node.attributes.get("mode") != "cubic"):
         return edges[:1]
     if node.op in _OF_CONVS:
@@ -106,6 +108,5 @@ def reads_blocks(node: Node, graph: Graph, block: int) -> bool:
         return is_conv_of_blocks(node, graph, block) and (
             grouped or graph.initializers[node.inputs[1]].dims[1] >= block
         )
-    # A MaxPool of blocks writes no indices.
     pools = node.op in POOLS and len(node.outputs) == 1
     return pools and _fills_blocks(node.inputs[0], graph, block)

@@ -18,12 +18,7 @@ from typing import NamedTuple
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
-from placer.rules.block_operators import (
-    GLOBAL_POOLS,
-    POOLS,
-    edges_in_blocks,
-    reads_blocks,
-)
+from placer.rules.block_operators import GLOBAL_POOLS, POOLS, edges_in_blocks, reads_blocks
 
 _BATCH, _CHANNELS, _HEIGHT = 0, 1, 2
 _IMAGE = 4  # Dimensions of what lies in blocks.
@@ -52,8 +47,7 @@ def block_sizes(graph: Graph, block: int) -> Mapping[str, Sizes]:
         if edges is None or not _are_in_blocks(edges, node, found):
             continue
         # What a Gelu of several nodes reads, the last of which is a Mul, other nodes read.
-        joins = node.op in _SUMS and all(edge.node == node.name for edge in edges)
-        if joins:
+        if node.op in _SUMS and all(edge.node == node.name for edge in edges):
             sizes = _of_join(node, graph, found)
         else:
             sizes = _written(node, graph, block, found, edges)
@@ -69,8 +63,7 @@ def _are_in_blocks(edges: tuple[Edge, ...], node: Node, found: Mapping[str, Size
 
 def equal_in_blocks(one: str, other: str, graph: Graph, block: int) -> bool:
     """Whether ONNX Runtime knows that both tensors, in blocks, have the same shape."""
-    sizes = block_sizes(graph, block)
-    return not _unequal(one, other, graph, sizes)
+    return _are_equal(one, other, graph, block_sizes(graph, block))
 
 
 def equality_edges(join: Node, graph: Graph, block: int) -> tuple[Edge, ...]:
@@ -87,7 +80,7 @@ def equality_edges(join: Node, graph: Graph, block: int) -> tuple[Edge, ...]:
     found: list[Edge] = []
     while any(operands != _BOTH for operands in behind.values()):
         # The last first: all that reads it was there before.
-        tensor = max(behind, key=lambda name: graph.producer[name].index)
+        tensor = max(behind, key=lambda tensor: graph.producer[tensor].index)
         operands = behind.pop(tensor)
         if any(sizes[tensor][axis].origin != tensor for axis in axes):
             for edge in _followed(graph.producer[tensor], graph, block):
@@ -106,21 +99,19 @@ def _followed(node: Node, graph: Graph, block: int) -> tuple[Edge, ...]:
 def _of_join(node: Node, graph: Graph, found: Mapping[str, Sizes]) -> Sizes | None:
     """What a sum or product writes; None: no blocks."""
     first = node.inputs[0]
-    if all(not _unequal(first, tensor, graph, found) for tensor in node.inputs):
+    if all(_are_equal(first, tensor, graph, found) for tensor in node.inputs):
         return found[first]
     channels = {(graph.type_of(tensor).shape or (0, 0))[_CHANNELS] for tensor in node.inputs}
     return _own(node) if node.op == "Add" and len(channels) == 1 else None
 
 
-def _unequal(one: str, other: str, graph: Graph, sizes: Mapping[str, Sizes]) -> list[int]:
-    """The axes along which two tensors are not known to be equal."""
+def _are_equal(one: str, other: str, graph: Graph, sizes: Mapping[str, Sizes]) -> bool:
     ones, others = sizes.get(one), sizes.get(other)
-    return [
-        axis
+    return all(
+        _is_told(one, other, axis, graph)
+        or (ones is not None and others is not None and ones[axis] == others[axis])
         for axis in range(_IMAGE)
-        if (ones is None or others is None or ones[axis] != others[axis])
-        and not _is_told(one, other, axis, graph)
-    ]
+    )
 
 
 def _is_told(one: str, other: str, axis: int, graph: Graph) -> bool:
@@ -156,17 +147,20 @@ def _written(
 
 
 def _behind_window(node: Node, graph: Graph, before: Sizes) -> Sizes | None:
-    """Height and width behind a Conv or pool that reads ``before``; None: its own."""
+    """Height and width behind a Conv or pool that reads ``before``; None: its own.
+
+    A pool without a ``kernel_shape`` is a global one.
+    """
     if node.op == "Conv":
         window: Sequence[int] = graph.initializers[node.inputs[1]].dims[_HEIGHT:]
     else:
         window = _integers(node, "kernel_shape", ())
     pads, auto_pad = _integers(node, "pads", (0,) * 4), node.attributes.get("auto_pad", "NOTSET")
     strides, dilations = _integers(node, "strides", (1, 1)), _integers(node, "dilations", (1, 1))
-    if any(len(values) != len(before) for values in (window, strides, dilations)):
+    if any(len(values) != 2 for values in (window, strides, dilations)) or len(pads) != 4:
         return None
     own = Size(node.outputs[0])
-    padded = [(auto_pad == "NOTSET" and pads[i] + pads[i + 2]) or 0 for i in range(2)]
+    padded = [pads[axis] + pads[axis + 2] if auto_pad == "NOTSET" else 0 for axis in range(2)]
     return tuple(
         before[axis]._replace(halvings=before[axis].halvings + strides[axis] - 1)
         if dilations[axis] == 1

@@ -90,9 +90,9 @@ def _equal_in_blocks(names: Sequence[str], processor: Processor) -> Check:
     block = block_of(processor)
 
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
-        first, *others = [bound for name in names for bound in tensors.get(name, (None,))]
-        return first is not None and all(
-            other is not None and equal_in_blocks(first, other, graph, block) for other in others
+        bound = [tensor for name in names for tensor in tensors.get(name, ())]
+        return bool(bound) and all(
+            equal_in_blocks(bound[0], tensor, graph, block) for tensor in bound[1:]
         )
 
     return check

@@ -94,8 +94,9 @@ def equal_in_model(names: Sequence[str]) -> Check:
 
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
         bound = [tensor for name in names for tensor in tensors.get(name, ())]
-        found = {graph.dimensions_of(tensor) for tensor in bound}
-        return len(found) == 1 and all(found.copy().pop()) and None not in found.pop()
+        first, *others = [graph.dimensions_of(tensor) for tensor in bound] or [()]
+        known = bool(first) and None not in first
+        return known and all(dimensions == first for dimensions in others)
 
     return check
 
