@@ -172,11 +172,13 @@ def apply_layouts(
     waiting = [layout for layout in chosen if layout.requires]
     while ready:
         for layout in ready:
+            shared += layout.shared
+            if not layout.quantize:
+                continue
             quantized = layout.quantize - floats
             if layout.all_or_none:
                 quantized -= _incomplete(layout, floats)
             edges |= quantized
-            shared += layout.shared
             if with_formats:
                 wanted = _wanted(layout, votes)
                 votes.update((edge, wanted, edge in layout.own) for edge in quantized)

@@ -130,7 +130,7 @@ class Space:
         """The choices that give each site its layout; groups are split only where they must be."""
         choice_of = self._own_base
         for group in self.groups:
-            chosen = [layouts[site.name] for site in group.sites]
+            chosen = [layouts[name] for name in group.names]
             if len(set(chosen)) == 1:
                 choice_of[group.name] = chosen[0]
                 continue

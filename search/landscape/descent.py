@@ -8,6 +8,7 @@ import numpy as np
 
 from placer.search.landscape.deltas import Deltas
 from placer.search.landscape.landscape import Landscape, Move, Moves, Objective, State, apply
+from placer.search.landscape.moves import layouts_of
 
 MAX_SWEEPS, MAX_PAIRS = 12, 400
 # Of a rough descent, which comes by nine tenths of the gain.
@@ -71,7 +72,7 @@ class Near:
 
     def go_to(self, state: State) -> None:
         """Look at ``state`` next."""
-        changed = np.flatnonzero(np.array(state) != np.array(self._state))
+        changed = np.flatnonzero(layouts_of(state) != layouts_of(self._state))
         altered = self._moves.altered(changed)
         self._state = state
         if self._landscape.is_vast:

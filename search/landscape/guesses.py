@@ -9,7 +9,7 @@ import numpy as np
 
 from placer.search.landscape.answers import Ask
 from placer.search.landscape.deltas import Deltas
-from placer.search.landscape.moves import Moves, Piece, State
+from placer.search.landscape.moves import Moves, State
 
 # Where a descent begins, what a piece does is guessed from a state in which at most this part of
 # the sites around it had other layouts: of the states around a piece most lead to the same.
@@ -60,9 +60,15 @@ class Guesses:
         distinct, same = moves.distinct(state, pieces)
         due, guessed, found = list[int](), list[int](), list[int]()
         for place, piece in enumerate(moves.pieces[i] for i in distinct.tolist()):
-            number = self._known(piece, state)
+            own = piece.own(state)
+            if own == piece.layouts:
+                found.append(Deltas.NOTHING)
+                continue
+            asked = self._asked.get((piece.alike, own, piece.layouts), {})
+            around = piece.around(state)
+            number = asked.get(around)
             if number is None:
-                number, apart = self._nearest(piece, state)
+                number, apart = _nearest(asked, around)
                 (due if begins and apart > APART else guessed).append(place)
             found.append(number)
         numbers, is_guess = np.array(found, dtype=int), np.zeros(len(distinct), dtype=bool)
@@ -71,22 +77,15 @@ class Guesses:
             numbers[due] = self.ask(state, moves, distinct[due])
         return numbers[same], is_guess[same]
 
-    def _of(self, piece: Piece, state: State) -> Mapping[Layouts, int]:
-        return self._asked.get((piece.alike, piece.own(state), piece.layouts), {})
 
-    def _known(self, piece: Piece, state: State) -> int | None:
-        if piece.own(state) == piece.layouts:
-            return Deltas.NOTHING
-        return self._of(piece, state).get(piece.around(state))
+def _nearest(asked: Mapping[Layouts, int], around: Layouts) -> tuple[int, float]:
+    """What a piece does in the state most like one, and which part ``around`` it is unlike.
 
-    def _nearest(self, piece: Piece, state: State) -> tuple[int, float]:
-        """What it does in the state most like ``state``, and which part around it is unlike.
-
-        Nothing, where it was never asked about.
-        """
-        around, nearest, least = piece.around(state), Deltas.NOTHING, len(piece.near) + 1
-        for other, number in self._of(piece, state).items():
-            apart = sum(map(ne, other, around))
-            if apart < least:
-                nearest, least = number, apart
-        return nearest, least / max(1, len(around))
+    ``asked``: what it does by the layouts around it. Nothing, where it was never asked about.
+    """
+    nearest, least = Deltas.NOTHING, len(around) + 1
+    for other, number in asked.items():
+        apart = sum(map(ne, other, around))
+        if apart < least:
+            nearest, least = number, apart
+    return nearest, least / max(1, len(around))

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
+from operator import getitem
 from threading import Event
 
 import numpy as np
@@ -61,6 +62,7 @@ class Landscape:
         self.sites: tuple[Site, ...] = tuple(s for group in space.groups for s in group.sites)
         self.members: tuple[tuple[int, ...], ...] = _members(space)
         self.names: tuple[tuple[str, ...], ...] = tuple(tuple(s.layouts) for s in self.sites)
+        self._site_names = tuple(site.name for site in self.sites)
         # What may be proposed at each site.
         self._offered: tuple[tuple[int, ...], ...] = tuple(
             tuple(number for number, name in enumerate(site.layouts) if name not in site.barred)
@@ -103,11 +105,8 @@ class Landscape:
 
     def choices(self, state: State) -> dict[str, str]:
         """The choices that lead to ``state``."""
-        layouts = {
-            site.name: names[number]
-            for site, names, number in zip(self.sites, self.names, state, strict=True)
-        }
-        return self.space.choices(layouts)
+        layouts = map(getitem, self.names, state)
+        return self.space.choices(dict(zip(self._site_names, layouts, strict=True)))
 
     def is_whole(self, state: State) -> bool:
         """Whether all sites of each group have one layout."""
@@ -272,6 +271,20 @@ class Landscape:
             (self.layers.number(layer), tuple(node.name for node in layer.nodes))
             for layer in layers
         )
+
+    @cached_property
+    def float_shares(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """What each group's nodes are in the float model: of each node the number of its layer's
+        signature, and how many nodes that layer has.
+        """
+        layer_of = {
+            node: (number, len(nodes)) for number, nodes in self.float_layers for node in nodes
+        }
+        named = (
+            {node.name for site in group.sites for node in site.match.nodes.values()}
+            for group in self.space.groups
+        )
+        return tuple(tuple(layer_of[n] for n in names if n in layer_of) for names in named)
 
     @cached_property
     def guesses(self) -> Guesses:

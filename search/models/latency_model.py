@@ -22,6 +22,7 @@ from placer.prediction.times.work import Work
 from placer.rules.sites import rule_layout
 from placer.search.landscape.landscape import Landscape, Moves, Objective, State
 from placer.search.landscape.layer_signatures import Signature
+from placer.search.landscape.moves import layouts_of
 from placer.search.models.bayesian_linear import Gaussian, Measured, Summed, Sums
 from placer.search.models.misfit import Likeness, learn_misfit
 
@@ -90,7 +91,7 @@ class LatencyModel:
         self._second = _single(self._first.posterior, means, prior, PROFILE)
         deviations = [TOTAL_FLOOR, *(max(o.deviation, TOTAL_FLOOR) for o in observations)]
         counted = [self._rows.counted(landscape.counts(state)) for state in states]
-        rows = map(self._rows.row, map(_layouts, states), counted)
+        rows = map(self._rows.row, map(layouts_of, states), counted)
         exact = Summed(
             Sums(self._second.posterior, np.array([row.counts for row in rows])),
             np.array([float_latency, *(o.ratio for o in observations)]),
@@ -117,16 +118,16 @@ class LatencyModel:
 
     def error(self, state: State) -> float:
         """By how much the latency of ``state`` is expected to be off the sum of its layers."""
-        return self._third.error(self.misfit.with_(_layouts(state)))
+        return self._third.error(self.misfit.with_(layouts_of(state)))
 
     def predict(self, state: State) -> tuple[float, float]:
         """Expected latency of ``state`` and its standard deviation, of the float model's."""
-        return self._predict(_layouts(state), self._rows.counted(self._landscape.counts(state)))
+        return self._predict(layouts_of(state), self._rows.counted(self._landscape.counts(state)))
 
     def predict_changes(self, state: State, moves: Moves) -> list[tuple[float, float]]:
         """The same of what each of ``moves`` makes of ``state``, by what it does to layers."""
         counts, deltas = self._landscape.counts(state), self._landscape.deltas(state, moves)
-        before, own, predicted = self._rows.counted(counts), _layouts(state), []
+        before, own, predicted = self._rows.counted(counts), layouts_of(state), []
         for move in moves.moves:
             layouts, delta = own.copy(), deltas.get(move, {})
             for site, layout in move:
@@ -142,10 +143,6 @@ class LatencyModel:
         mean = row.constant + float(row.counts @ self._third.mean) + self._third.error(likeness)
         deviation = self._third.deviation(row.counts, likeness, self.misfit.level**2)
         return mean, float(np.hypot(deviation, row.deviation))
-
-
-def _layouts(state: State) -> np.ndarray:
-    return np.array(state, dtype=int)
 
 
 def _single(
@@ -260,13 +257,12 @@ class _Rows:
         self.corrections.add(counts, layouts)
         return _Row(counts, constant, variance**0.5)
 
-    def _float_costs(self) -> dict[str, float]:
-        """The prior cost of each node in the float model."""
-        return {
-            node: self.cost_of(self.signatures[number]) / len(nodes)
-            for number, nodes in self._landscape.float_layers
-            for node in nodes
-        }
+    def _float_costs(self) -> list[float]:
+        """The prior cost of each group's nodes in the float model."""
+        shares, signatures = self._landscape.float_shares, self.signatures
+        numbers = {number for of_group in shares for number, _ in of_group}
+        cost_of = {number: self.cost_of(signatures[number]) for number in numbers}
+        return [sum(cost_of[number] / count for number, count in group) for group in shares]
 
 
 class _Costs(dict[int, float]):
@@ -306,18 +302,18 @@ class _Costs(dict[int, float]):
 class _Corrections:
     """One unknown per group and layout other than the group's float one, from ``start`` on."""
 
-    def __init__(self, landscape: Landscape, float_cost: Mapping[str, float], start: int) -> None:
+    def __init__(self, landscape: Landscape, float_costs: Sequence[float], start: int) -> None:
+        """``float_costs``: of each group's nodes in the float model."""
         count = len(landscape.sites)
         width = max((len(names) for names in landscape.names), default=0)
         # By site and layout, -1 where there is none; by site how many are in its group.
         self._columns = np.full((count, width), -1)
         self._members = np.ones(count)
         deviations = list[float]()
-        for group, members in zip(landscape.space.groups, landscape.members, strict=True):
+        groups = zip(landscape.space.groups, landscape.members, float_costs, strict=True)
+        for group, members, cost in groups:
             sites = list(members)
             self._members[sites] = len(sites)
-            nodes = {node.name for site in group.sites for node in site.match.nodes.values()}
-            cost = sum(float_cost.get(node, 0.0) for node in nodes)
             for number, layout in enumerate(group.layouts):
                 if layout != landscape.space.floats[group.name]:
                     self._columns[sites, number] = start + len(deviations)

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from placer.search.landscape.landscape import Landscape, State
+from placer.search.landscape.moves import layouts_of
 
 # Relative standard deviations: of a site's noise before it is measured, whatever its layout; of
 # each layout's own part; of a measured sum against the sum of its parts.
@@ -88,7 +89,7 @@ class NoiseModel:
 
     def _chosen(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Index of the layout of each site."""
-        return np.arange(len(state)), np.array(state, dtype=int)
+        return np.arange(len(state)), layouts_of(state)
 
 
 class _Posterior:
