@@ -1,6 +1,6 @@
 """Kill ``placer optimize`` at random moments, resume it each time, and look for what was lost.
 
-    python -m benchmarks.robustness.kill_resume [--engine onnxruntime] [--kills 50] [--seed 0]
+    python -m benchmarks.robustness.kill_resume [--engine onnxruntime] [--kills 50] [--seed 0] [--work kills]
 
 The engine is ``fusion-model``, whose estimates are the same in every run, or ``onnxruntime``, of
 which kinds and placements of trials are compared, by random sampling, not what it measured. A run
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -75,12 +74,15 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--work", type=Path, help="folder for the studies, which stay there")
     arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="placer-kills-"))
-    try:
-        figures = run(folder, arguments, random.Random(arguments.seed))
-    finally:
-        shutil.rmtree(folder)
+    rng = random.Random(arguments.seed)
+    if arguments.work is None:
+        with tempfile.TemporaryDirectory(prefix="placer-kills-") as folder:
+            figures = run(Path(folder), arguments, rng)
+    else:
+        arguments.work.mkdir(parents=True)  # Studies of an earlier run would go on.
+        figures = run(arguments.work, arguments, rng)
     moments = Counter(
         "before the first trial" if not n else "later" for n in figures.trials_at_kills
     )

@@ -118,33 +118,48 @@ def evaluate(
     models = [load_as_is(path, fixed) for path in paths_of(quantized)]
     source, has_judged = _with_judged_outputs(judged, source, models)
     graph = judged.graph if has_judged else given.graph
+    runner = _engine_for(models, fixed, engine, threads, device, base, engine_options or {})
+    judge = _Judge(graph, samples, _expected(source, samples, threads), functions, asked)
+
+    def evaluated(model: Model) -> Evaluated:
+        compared, held = judge(_with_fixed(model, _run_of(runner, model, threads)), model.path)
+        few = samples[:LAYER_SAMPLES]
+        named = tuple(compare_layers(source, model, few)) if layers else ()
+        return Evaluated(str(model.path), compared, named, held)
+
+    return EvalResult(
+        float_model=str(float_model),
+        engine=runner.name,
+        version=runner.version,
+        samples=len(samples),
+        models=tuple(map(evaluated, models)),
+        note=judged.note() if has_judged else None,
+    )
+
+
+def _engine_for(
+    models: Sequence[Model],
+    shapes: Mapping[str, tuple[int, ...]],
+    engine: str,
+    threads: int,
+    device: str | None,
+    base: str | None,
+    options: Mapping[str, str],
+) -> Engine:
+    """The engine that ``models`` run on, in the base precision that their files name."""
     runner, _, _ = select_engine(
         engine,
         threads=threads,
         pack=None,
         gpu=None,
         base=base_of_files(engine, base, [model.proto for model in models]),
-        shapes=fixed,
+        shapes=shapes,
         shape_ranges={},
         device=device,
-        extra=engine_options or {},
+        extra=options,
     )
     check_base(runner, base)
-    judge = _Judge(graph, samples, _expected(source, samples, threads), functions, asked)
-    evaluated = []
-    for model in models:
-        compared, held = judge(_with_fixed(model, _run_of(runner, model, threads)), model.path)
-        few = samples[:LAYER_SAMPLES]
-        named = tuple(compare_layers(source, model, few)) if layers else ()
-        evaluated.append(Evaluated(str(model.path), compared, named, held))
-    return EvalResult(
-        float_model=str(float_model),
-        engine=runner.name,
-        version=runner.version,
-        samples=len(samples),
-        models=tuple(evaluated),
-        note=judged.note() if has_judged else None,
-    )
+    return runner
 
 
 def _with_judged_outputs(

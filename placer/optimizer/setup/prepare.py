@@ -87,40 +87,27 @@ def prepare(
     engine, pack = _engine_of(request, bases, schemes, observer, warn)
     if "implicit" in beats:
         implicit_engine(engine)
-    model = _model_for(request, engine, pack, warn)
-    calibration_data, evaluation_data = _datasets(request, model, preset, warn)
-    request = _without_recovery(request, model, warn)
-    gates = _gates(request, model, evaluation_data, observer)
-    for text in (note_on_training(model.graph), judged_by(model).note(), _unjudged(model, gates)):
-        if text is not None:
-            warn(text)
-    distance, from_quantized = None, model.imported is not None
-    if from_quantized:
-        observer.stage("comparing the recovered float model with the quantized one")
-        model, distance = recovered(model, calibration_data, preset.noise_samples)
-        model = _taken_apart(request, model, distance, pack, warn)
-    if pack.manifest.scheme.has_float8:
-        model = with_opset(model, FLOAT8_OPSET)
-    data = (calibration_data, evaluation_data)
-    found = _decisions(request, engine, pack, model, data, observer, warn)
+    source = _source(request, engine, pack, preset, observer, warn)
+    request = _without_recovery(request, source.model, warn)
+    found = _decisions(request, engine, pack, source, observer, warn)
     space = replace(found.space, bases=tuple(bases))
     return Task(
         request=request,
         preset=preset,
-        model=model,
+        model=source.model,
         pack=pack,
         engine=engine,
         matches=found.matches,
         sites=found.sites,
         space=space,
-        gates=gates,
-        calibration_data=calibration_data,
-        evaluation_data=evaluation_data,
+        gates=source.gates,
+        calibration_data=source.calibration_data,
+        evaluation_data=source.evaluation_data,
         warnings=tuple(warnings),
         beats=beats,
-        from_quantized=from_quantized,
-        source_sqnr=distance,
-        warm_starts=warm_starts(request.warm_starts, model, space, pack.manifest.scheme),
+        from_quantized=source.from_quantized,
+        source_sqnr=source.sqnr,
+        warm_starts=warm_starts(request.warm_starts, source.model, space, pack.manifest.scheme),
         bases=tuple(bases),
         schemes=schemes,
         pins=found.pins,
@@ -164,6 +151,43 @@ def _model_for(request: Request, engine: Engine, pack: Pack, warn: Callable[[str
 
 
 @dataclass(frozen=True)
+class _Source:
+    """The float model of a run with its data and gates; ``sqnr``: ``Task.source_sqnr``."""
+
+    model: Model
+    calibration_data: Dataset
+    evaluation_data: Dataset
+    gates: tuple[Gate, ...]
+    from_quantized: bool
+    sqnr: float | None = None
+
+
+def _source(
+    request: Request,
+    engine: Engine,
+    pack: Pack,
+    preset: Preset,
+    observer: Observer,
+    warn: Callable[[str], None],
+) -> _Source:
+    """What is decided on, and what it is judged by."""
+    model = _model_for(request, engine, pack, warn)
+    calibration_data, evaluation_data = _datasets(request, model, preset, warn)
+    gates = _gates(request, model, evaluation_data, observer)
+    for text in (note_on_training(model.graph), judged_by(model).note(), _unjudged(model, gates)):
+        if text is not None:
+            warn(text)
+    distance, from_quantized = None, model.imported is not None
+    if from_quantized:
+        observer.stage("comparing the recovered float model with the quantized one")
+        model, distance = recovered(model, calibration_data, preset.noise_samples)
+        model = _taken_apart(request, model, distance, pack, warn)
+    if pack.manifest.scheme.has_float8:
+        model = with_opset(model, FLOAT8_OPSET)
+    return _Source(model, calibration_data, evaluation_data, gates, from_quantized, distance)
+
+
+@dataclass(frozen=True)
 class _Decisions:
     """What is to be decided on a model; ``inputs``: what latency is measured on."""
 
@@ -178,12 +202,12 @@ def _decisions(
     request: Request,
     engine: Engine,
     pack: Pack,
-    model: Model,
-    data: tuple[Dataset, Dataset],
+    source: _Source,
     observer: Observer,
     warn: Callable[[str], None],
 ) -> _Decisions:
-    """The sites of ``model`` that can be quantized, and what of them the user leaves open."""
+    """The sites that can be quantized, and what of them the user leaves open."""
+    model, data = source.model, (source.calibration_data, source.evaluation_data)
     formats = pack.manifest.scheme.formats
     target = pack.target(target_of(engine))
     matches = Matches(model.graph, target.processor)
