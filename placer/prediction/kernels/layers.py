@@ -36,10 +36,10 @@ class KernelLayers:
         """The kernels in the order of their last units."""
         groups = [sorted(g, key=lambda unit: unit.index) for g in self._groups.values()]
         for units in sorted(groups, key=lambda group: group[-1].index):
-            yield from self._moved_parts(units[0])
             yield from self._cleared(units)
             if all(unit.role in ("quantize", "pair") for unit in units):
                 yield self._quantize(units[0])
+                yield from self._moved_parts(units[0])
             elif self._only_casts(units) or self._only_turns(units):
                 yield self._squeezed_cast(units) or self._cast(units)
             elif self._quantizes_turned(units):
@@ -219,19 +219,20 @@ class KernelLayers:
             dtype = self._ports.edge_type(joined[0], unit, unit)
             yield self._conversion("reformat", joined[0], dtype, dtype)
 
-    def _moved_parts(self, joined: Unit) -> Iterator[PredictedLayer]:
-        """Copies of parts of joined integers for what reads them besides.
+    def _moved_parts(self, unit: Unit) -> Iterator[PredictedLayer]:
+        """Copies of what it writes into joined integers for what reads that besides.
 
         All products read one copy, and pools another.
         """
-        for edge, writer in joined.reads if self._kernels.is_in_place(joined) else ():
-            scale = self._form.scales.get(edge)
-            readers = (
-                [r for e, r in writer.readers if self._form.scales.get(e) == scale]
-                if (writer is not None and scale is not None)
-                else []
-            )
-            for _ in {reader.role == "pool" for reader in readers if reader.integers}:
+        joined = [edge for edge, reader in unit.readers if self._kernels.is_in_place(reader)]
+        scales = self._form.scales
+        for edge in (e for e in joined if e in scales):
+            shared = [
+                r
+                for e, r in unit.readers
+                if e.tensor == edge.tensor and scales.get(e) == scales[edge]
+            ]
+            for _ in {reader.role == "pool" for reader in shared if reader.integers}:
                 integer = self._ports.integer_at(edge)
                 yield self._conversion("reformat", edge, integer, integer)
 
@@ -341,6 +342,7 @@ class KernelLayers:
         yield PredictedLayer(layer, works, None, tuple(edge for edge, _ in reads))
         for unit in units:
             yield from self._copies(unit)
+            yield from self._moved_parts(unit)
 
     def _sum_type(self, units: Sequence[Unit]) -> str:
         """The type that what blocks of threads sum up for themselves is written in."""

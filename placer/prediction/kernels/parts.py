@@ -162,18 +162,13 @@ def is_concat(unit: Unit) -> bool:
     return unit.role == "move" and unit.node.op == "Concat"
 
 
-def is_scaled(writer: Unit | None, transposed: bool = False) -> bool:
-    """Whether what generates a tensor also casts a graph input or scales an INT8 product.
-
-    ``transposed``: a ConvTranspose of floats counts as well.
-    """
+def is_scaled(writer: Unit | None) -> bool:
+    """Whether what generates a tensor also casts a graph input or scales an INT8 product."""
     if writer is None or writer.role == "cast":
         return True
     if not writer.generated:
-        if transposed and writer.node.op == "ConvTranspose":
-            return True
         return writer.leaves_sums and writer.role == "product"
-    return all(is_scaled(source, transposed) for _, source in writer.reads)
+    return all(is_scaled(source) for _, source in writer.reads)
 
 
 def is_turned(unit: Unit) -> bool:

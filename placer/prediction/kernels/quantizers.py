@@ -10,7 +10,7 @@ from collections.abc import Callable
 from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.lines import LINE_RANK
-from placer.prediction.kernels.parts import VIEWS, Unit, is_concat, is_scaled, resizes
+from placer.prediction.kernels.parts import VIEWS, Unit, is_concat
 from placer.prediction.kernels.reductions import sums_map
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.layers.motion import Scale
@@ -161,7 +161,9 @@ class Quantizers:
     def _joins_in_place(self, unit: Unit) -> bool:
         """Whether it is a Concat of integers, whose parts are quantized where they belong.
 
-        It is a kernel where a part is resized, or where all are sums that are scaled (300 graphs).
+        It is a kernel where a part is resized, cut out or turned, and where no part is computed of
+        what a prepared kernel writes: all are scaled sums, norms, or computed of what is moved (600
+        graphs).
         """
         if not _joins_once(unit) or any(self._groups.writes_line(w) for _, w in unit.reads):
             return False
@@ -176,8 +178,8 @@ class Quantizers:
             return False
         if any(w is not None and w.writes_other(e, self._form) for e, w in unit.reads):
             return False
-        scaled = all(is_scaled(writer, transposed=True) for _, writer in unit.reads)
-        return not (scaled or any(_is_resized(writer) for _, writer in unit.reads))
+        writers = [writer for _, writer in unit.reads]
+        return any(map(_is_of_product, writers)) and not any(map(_is_moved, writers))
 
     def _is_joined_twice(self, part: Edge) -> bool:
         """Whether other Concats join the same integers, which can be in one tensor only."""
@@ -226,11 +228,23 @@ class Quantizers:
         )
 
 
-def _is_resized(unit: Unit | None) -> bool:
-    """Whether a kernel that makes it resizes a map."""
-    if unit is None or not unit.generated:
+def _is_of_product(unit: Unit | None) -> bool:
+    """Whether a prepared kernel writes it, or what it is computed of element by element.
+
+    But not those of ConvTransposes.
+    """
+    if unit is None or unit.role in ("cast", "reduce", "norm"):
         return False
-    return resizes(unit) or any(_is_resized(writer) for _, writer in unit.reads)
+    if not unit.generated:
+        return not unit.leaves_sums and unit.node.op != "ConvTranspose"
+    if unit.in_place:
+        return True
+    return not _is_moved(unit) and any(_is_of_product(writer) for _, writer in unit.reads)
+
+
+def _is_moved(unit: Unit | None) -> bool:
+    """Whether it is resized or a part of a tensor: what moves elements is quantized before."""
+    return unit is not None and unit.role == "move" and not is_concat(unit)
 
 
 def _joins_once(unit: Unit) -> bool:
