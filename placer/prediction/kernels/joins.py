@@ -66,10 +66,7 @@ class Joins:
         writers = [writer for _, writer in unit.reads]
         if scales == {None} and all(map(is_scaled, writers)):
             return False
-        if scales != {None} and (
-            any(w is not None and self._is_joined_with(e, w, unit) for e, w in unit.reads)
-            or not any(reader.integers for _, reader in unit.readers)
-        ):
+        if scales != {None}:
             return False
         if not unit.readers or any(self.is_generated(reader) for _, reader in unit.readers):
             return False

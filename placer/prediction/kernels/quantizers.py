@@ -236,7 +236,7 @@ def _is_of_product(unit: Unit | None) -> bool:
     if unit is None or unit.role in ("cast", "reduce", "norm"):
         return False
     if not unit.generated:
-        return not unit.leaves_sums and unit.node.op != "ConvTranspose"
+        return unit.role == "pool" or not (unit.leaves_sums or unit.node.op == "ConvTranspose")
     if unit.in_place:
         return True
     return not _is_moved(unit) and any(_is_of_product(writer) for _, writer in unit.reads)
