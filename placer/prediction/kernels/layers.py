@@ -222,9 +222,11 @@ class KernelLayers:
     def _moved_parts(self, unit: Unit) -> Iterator[PredictedLayer]:
         """Copies of what it writes into joined integers for what reads that besides.
 
-        All products read one copy, and pools another.
+        All products read one copy, and pools another. What a pool writes is copied anyway.
         """
         joined = [edge for edge, reader in unit.readers if self._kernels.is_in_place(reader)]
+        if unit.role == "pool":
+            return
         scales = self._form.scales
         for edge in (e for e in joined if e in scales):
             shared = [

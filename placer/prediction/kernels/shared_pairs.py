@@ -59,11 +59,11 @@ class SharedPairs:
         )
         behind = self._readers(quantizer, tensor, scale) if quantizer else []
         direct = self._readers(writer, tensor, scale)
-        joined = [r for _, r in (*direct, *behind) if r.in_place]
+        joined = [(e, r) for e, r in (*direct, *behind) if r.in_place]
         if not joined:
             return
-        if quantizer is None and writer.generated and self._wait(joined, writer, tensor, scale):
-            quantizer = Unit(0, joined[0].node, "quantize", False)
+        if quantizer is None and writer.generated and self._waits(joined, writer, tensor, scale):
+            quantizer = Unit(0, joined[0][1].node, "quantize", False)
             self._groups.start(quantizer)
             self._groups.made.link(Edge(tensor, "", -2), writer, quantizer)
         if quantizer is not None:
@@ -81,8 +81,11 @@ class SharedPairs:
             if edge.tensor == tensor and self._form.scales.get(edge) == scale
         ]
 
-    def _wait(self, joined: Sequence[Unit], writer: Unit, tensor: str, scale: Scale) -> bool:
-        """Whether joined integers depend on floats that the kernel of their part writes."""
+    def _waits(self, joined: Reads, writer: Unit, tensor: str, scale: Scale) -> bool:
+        """Whether joined integers depend on floats that the kernel of their part writes.
+
+        A Q that moved there from behind the Concat stays with the part (24 small graphs).
+        """
         kernel = self._groups.of(writer)
         floats = [
             reader
@@ -91,7 +94,8 @@ class SharedPairs:
             if reader not in kernel
             and (edge.tensor, self._form.scales.get(edge)) != (tensor, scale)
         ]
-        return any(self._groups.depends(unit, reader) for unit in joined for reader in floats)
+        given = [unit for edge, unit in joined if edge not in self._form.back]
+        return any(self._groups.depends(unit, reader) for unit in given for reader in floats)
 
     def _dequantizers(self, source: Unit, tensor: str, scale: Scale) -> Iterator[Unit]:
         """What makes floats of joined integers: once, for all that can be one kernel with it."""
