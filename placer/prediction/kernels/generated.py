@@ -105,9 +105,8 @@ class Generated:
             sums = [reader for reader in sums if not self._sums.is_row_product(reader)]
             if sums and len(sums) == len(unit.readers):
                 return False
-        if self.joins.is_in_place(writer) or self.joins.is_in_place(unit):
-            return False
-        if self._reads_part(writer, unit):
+        in_place = self.joins.is_in_place(writer) or self.joins.is_in_place(unit)
+        if in_place or self._reads_part(writer, unit):
             return False
         if multiplies_out(self._graph, unit) and not all(map(self._is_of_inputs, kernel)):
             return False
