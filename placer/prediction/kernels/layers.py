@@ -248,7 +248,8 @@ class KernelLayers:
             return
         edge, writer = product.reads[0]
         readers = writer.readers if writer is not None else ()
-        if not any(e.tensor == edge.tensor and self._kernels.is_in_place(r) for e, r in readers):
+        parts = [(e, r) for e, r in readers if e.tensor == edge.tensor]
+        if not any(self._kernels.is_in_place(r) and e not in self._form.scales for e, r in parts):
             return
         copied = units if self._kernels.is_prepared(units) else (product,)
         names = tuple(sorted(node.name for u in copied for node in self._names.named(u)))

@@ -78,7 +78,9 @@ class KernelPorts:
         if edge.tensor in self._graph.types and not dtype.is_float:
             return type_name(self._graph, edge.tensor)
         if writer.role in ("quantize", "pair"):
-            return self.integer_at(edge) if writer.writes_integers(reader) else self._base
+            joined = writer.role == "pair" and is_concat(reader)
+            written = joined or writer.writes_integers(reader)
+            return self.integer_at(edge) if written else self._base
         if reader.pools_integers:
             return self.integer_at(edge)
         wide = edge not in self._form.scales and self._stays_float32(edge.tensor, writer)
