@@ -26,7 +26,7 @@ class Generated:
         self._groups, self._sums = groups, sums
         self._graph, self._form = groups.made.graph, groups.made.form
         self._turned = Turned(groups)
-        self.joins = Joins(groups, self._may_fuse)
+        self.joins = Joins(groups)
 
     def fuse(self) -> None:
         """Let each unit be in the kernel of what it reads, where that may be."""
@@ -105,8 +105,8 @@ class Generated:
             sums = [reader for reader in sums if not self._sums.is_row_product(reader)]
             if sums and len(sums) == len(unit.readers):
                 return False
-        in_place = self.joins.is_in_place(writer) or self.joins.is_in_place(unit)
-        if in_place or self._reads_part(writer, unit):
+        joined = self.joins.is_in_place(writer) or self.joins.is_in_place(unit)
+        if joined or self._reads_part(writer, unit):
             return False
         if multiplies_out(self._graph, unit) and not all(map(self._is_of_inputs, kernel)):
             return False

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 
-from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import Unit, is_concat, is_scaled
 
-MayFuse = Callable[[Unit, Unit], bool]
-
 
 class Joins:
-    """The Concats of one placement.
+    """The Concats of one placement."""
 
-    ``may_fuse``: whether what is generated of two units may be one kernel.
-    """
-
-    def __init__(self, groups: Groups, may_fuse: MayFuse) -> None:
-        self._groups, self._may_fuse = groups, may_fuse
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
         self._graph, self._form = groups.made.graph, groups.made.form
         self._settled: dict[Unit, bool] | None = None  # What is in place, once all is grouped.
 
@@ -54,19 +48,14 @@ class Joins:
 
         It is one where its output leaves or is read by what is generated, where one of its
         inputs is moved or normed besides or joined twice, by another Concat too, or where all are
-        made of graph inputs and sums of INT8 products; integers of one scale are joined in place
-        if what quantizes them cannot be in one kernel with it.
+        made of graph inputs and sums of INT8 products. ``Quantizers`` finds integers in place.
         """
         scales = {
             None if other is not None and other.role == "cast" else self._form.last(edge)
             for edge, other in (*unit.reads, *unit.readers)
         }
-        if len(scales) > 1:
-            return False
         writers = [writer for _, writer in unit.reads]
-        if scales == {None} and all(map(is_scaled, writers)):
-            return False
-        if scales != {None}:
+        if scales != {None} or all(map(is_scaled, writers)):
             return False
         if not unit.readers or any(self.is_generated(reader) for _, reader in unit.readers):
             return False
@@ -84,27 +73,6 @@ class Joins:
     def is_generated(self, unit: Unit) -> bool:
         """Whether it is in a generated kernel, and does more than join."""
         return not is_concat(unit) and all(u.generated for u in self._groups.of(unit))
-
-    def _is_joined_with(self, edge: Edge, writer: Unit, joined: Unit) -> bool:
-        """Whether a Concat of integers is in the kernel of a part, or quantizes what that writes.
-
-        Kernels of parts that read nothing of INT8 products write them where they belong. What a
-        product's kernel writes in float, as a ConvTranspose's, is quantized (15 small U-Nets).
-        """
-        if self._groups.requantizes(edge, writer) or self._groups.is_float(writer):
-            return True
-        if writer.generated and writer.writes_other(edge, self._form):
-            return not self._reads_floats(writer)
-        floats = any(
-            e.tensor == edge.tensor and e not in self._form.scales for e, _ in writer.readers
-        )
-        return self._may_fuse(writer, joined) and (floats or not self._reads_floats(writer))
-
-    def _reads_floats(self, unit: Unit) -> bool:
-        """Whether its kernel reads what prepared ones have written, and no sums to be scaled."""
-        kernel = self._groups.of(unit)
-        read = [w for other in kernel for _, w in other.reads if w is not None and w not in kernel]
-        return any(not w.generated for w in read) and not any(w.leaves_sums for w in read)
 
     def _is_joined_elsewhere(self, part: str, writer: Unit, joined: Unit) -> bool:
         """Whether another Concat reads the part, in float: it can be in one tensor only."""

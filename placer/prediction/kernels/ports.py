@@ -98,9 +98,8 @@ class KernelPorts:
         if scale is None or self._kernels.is_float(writer):
             return self._base
         joined = reader.integers or self._is_part(edge, writer)
-        passed_on = (
-            joined or self._is_passed_on(edge, writer) or self._is_joined(edge, writer, reader)
-        )
+        joined = joined or self._is_joined(edge, writer, reader)
+        passed_on = joined or self._is_passed_on(edge, writer)
         return self.integer_at(edge) if passed_on else self._base
 
     def _stays_float32(self, tensor: str, writer: Unit) -> bool:

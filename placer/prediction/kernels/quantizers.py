@@ -5,9 +5,10 @@ Evidence: small graphs of two to four branches, and DenseNet, built by TensorRT-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from placer.graph import Edge
+from placer.graph import Edge, Graph
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.lines import LINE_RANK
 from placer.prediction.kernels.parts import VIEWS, Unit, is_concat
@@ -179,7 +180,8 @@ class Quantizers:
         if any(w is not None and w.writes_other(e, self._form) for e, w in unit.reads):
             return False
         writers = [writer for _, writer in unit.reads]
-        return any(map(_is_of_product, writers)) and not any(map(_is_moved, writers))
+        moved = any(_is_moved(self._graph, writer) for writer in writers)
+        return not moved and any(_is_of_product(self._graph, writer) for writer in writers)
 
     def _is_joined_twice(self, part: Edge) -> bool:
         """Whether other Concats join the same integers, which can be in one tensor only."""
@@ -228,7 +230,7 @@ class Quantizers:
         )
 
 
-def _is_of_product(unit: Unit | None) -> bool:
+def _is_of_product(graph: Graph, unit: Unit | None) -> bool:
     """Whether a prepared kernel writes it, or what it is computed of element by element.
 
     But not those of ConvTransposes.
@@ -239,12 +241,19 @@ def _is_of_product(unit: Unit | None) -> bool:
         return unit.role == "pool" or not (unit.leaves_sums or unit.node.op == "ConvTranspose")
     if unit.in_place:
         return True
-    return not _is_moved(unit) and any(_is_of_product(writer) for _, writer in unit.reads)
+    moved = _is_moved(graph, unit)
+    return not moved and any(_is_of_product(graph, writer) for _, writer in unit.reads)
 
 
-def _is_moved(unit: Unit | None) -> bool:
-    """Whether it is resized or a part of a tensor: what moves elements is quantized before."""
-    return unit is not None and unit.role == "move" and not is_concat(unit)
+def _is_moved(graph: Graph, unit: Unit | None) -> bool:
+    """Whether it is resized or a part of a tensor: what moves elements is quantized before.
+
+    A single place that a Resize repeats is quantized behind it.
+    """
+    if unit is None or unit.role != "move" or is_concat(unit):
+        return False
+    given = graph.type_of(unit.node.inputs[0]).shape or ()
+    return not (unit.node.op == "Resize" and math.prod(given[2:]) == 1)
 
 
 def _joins_once(unit: Unit) -> bool:
