@@ -53,7 +53,7 @@ def pruned(landscape: Landscape, held: State, state: State, objective: Objective
 
     The one whose undoing gains most goes first. Fewer changes are hardly noisier.
     """
-    # By what each does to layers: to predict whole placements takes five times as long.
+    # By what each does to layers: to predict a whole placement for each takes far longer.
     undone = _changes(landscape, held, _differing(landscape, state, held))
     while True:
         gains, changes = landscape.gains(state, objective, undone)
