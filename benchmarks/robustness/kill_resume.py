@@ -1,6 +1,6 @@
 """Kill ``placer optimize`` at random moments, resume it each time, and look for what was lost.
 
-    python -m benchmarks.robustness.kill_resume --engine onnxruntime --kills 50 --work kills
+    python -m benchmarks.robustness.kill_resume [--engine onnxruntime] [--kills 50] [--work kills]
 
 The engine is ``fusion-model``, whose estimates are the same in every run, or ``onnxruntime``, of
 which kinds and placements of trials are compared, by random sampling, not what it measured. A run
