@@ -6,7 +6,7 @@ Evidence: small graphs of two to four branches, and DenseNet, built by TensorRT-
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from placer.graph import Edge, Graph
 from placer.prediction.kernels.groups import Groups
@@ -43,7 +43,8 @@ class Quantizers:
                 if (edge.tensor, scale) in made:
                     self._groups.made.relink(unit, edge, made[edge.tensor, scale])
             ordered.append(unit)
-        self._groups.reorder([unit for unit in ordered if not self._is_replaced(unit)])
+        kept = [unit for unit in ordered if not self._is_replaced(unit)]
+        self._groups.reorder(list(_with_pairs_behind(kept)))
 
     def _quantizers(
         self,
@@ -207,7 +208,7 @@ class Quantizers:
         Evidence: 20 small graphs, and squeeze-and-excitation blocks of EfficientNet-B0 and PP-OCR
         cls; behind a Flatten it is quantized where it is taken.
         """
-        if writer is None or not writer.generated:
+        if writer is None or not writer.generated or writer.role == "pair":
             return False
         if writer.role == "pointwise":
             return self._is_of_mean(writer)
@@ -228,6 +229,15 @@ class Quantizers:
             and self._graph.type_of(other.outputs[0]).shape == shape
             for other in self._groups.of(unit)
         )
+
+
+def _with_pairs_behind(units: Sequence[Unit]) -> Iterator[Unit]:
+    """``units``, pairs that several readers share right behind what writes the tensor."""
+    shared = [unit for unit in units if unit.role == "pair"]
+    for unit in units:
+        if unit.role != "pair":
+            yield unit
+            yield from (pair for pair in shared if pair.reads[0][1] is unit)
 
 
 def _is_of_product(graph: Graph, unit: Unit | None) -> bool:
