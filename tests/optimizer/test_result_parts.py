@@ -219,7 +219,9 @@ def test_throughput_and_memory_of_the_result(save: Save, placer: Callable[..., F
     console = Console(width=80, file=io.StringIO())
     print_result(console, result, "model.placer")
     printed = console.file.getvalue()
-    assert f"placed for {result.engine.name}; another engine may run it slower" in printed
+    # Whether integers are faster is up to the processor.
+    said = f"placed for {result.engine.name}; another engine may run it slower" in printed
+    assert said == bool(result.best.quantized_edges)
 
     def row(name: str) -> str:
         return next(line for line in printed.splitlines() if line.startswith(f"│ {name} "))
