@@ -241,9 +241,9 @@ def _with_pairs_behind(units: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def _is_of_product(graph: Graph, unit: Unit | None) -> bool:
-    """Whether a prepared kernel writes it, or what it is computed of element by element.
+    """Whether a prepared kernel writes it, or that of a product what it is computed of.
 
-    But not those of ConvTransposes.
+    Element by element, that is. But not those of ConvTransposes.
     """
     if unit is None or unit.role in ("cast", "reduce", "norm"):
         return False
@@ -251,8 +251,8 @@ def _is_of_product(graph: Graph, unit: Unit | None) -> bool:
         return unit.role == "pool" or not (unit.leaves_sums or unit.node.op == "ConvTranspose")
     if unit.in_place:
         return True
-    moved = _is_moved(graph, unit)
-    return not moved and any(_is_of_product(graph, writer) for _, writer in unit.reads)
+    read = [writer for _, writer in unit.reads if writer is None or writer.role != "pool"]
+    return not _is_moved(graph, unit) and any(_is_of_product(graph, w) for w in read)
 
 
 def _is_moved(graph: Graph, unit: Unit | None) -> bool:
