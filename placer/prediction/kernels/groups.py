@@ -41,6 +41,12 @@ class Groups:
         unit.group = group
         self.by_number[group].append(unit)
 
+    def remove(self, unit: Unit) -> None:
+        """Let a unit be in no kernel any more."""
+        self.by_number[unit.group] = [other for other in self.of(unit) if other is not unit]
+        if not self.by_number[unit.group]:
+            del self.by_number[unit.group]
+
     def split(self, number: int) -> None:
         """Let units of a kernel that nothing in it joins any more be kernels of their own."""
         units = self.by_number[number]

@@ -199,7 +199,7 @@ class Quantizers:
         for edge, writer in unit.reads:
             if writer is not None:
                 writer.readers.remove((edge, unit))
-        del self._groups.by_number[unit.group]
+        self._groups.remove(unit)
         return True
 
     def quantizes_apart(self, writer: Unit | None) -> bool:
