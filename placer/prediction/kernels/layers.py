@@ -52,6 +52,8 @@ class KernelLayers:
                 yield from self._reordered(units)
             elif all(self._is_view(unit) for unit in units):
                 yield from self._quantized_view(units)
+            else:
+                yield from (copy for unit in units for copy in self._moved_parts(unit))
 
     def _only_casts(self, units: Sequence[Unit]) -> bool:
         """Whether it only makes other types; what leaves the graph in its shape at that."""

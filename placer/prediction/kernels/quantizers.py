@@ -178,11 +178,17 @@ class Quantizers:
             return False
         if not any(r.in_place or (r.integers and not r.generated) for _, r in unit.readers):
             return False
-        if any(w is not None and w.writes_other(e, self._form) for e, w in unit.reads):
+        if any(self._writes_two(*part) for part in unit.reads):
             return False
         writers = [writer for _, writer in unit.reads]
         moved = any(_is_moved(self._graph, writer) for writer in writers)
         return not moved and any(_is_of_product(self._graph, writer) for writer in writers)
+
+    def _writes_two(self, edge: Edge, writer: Unit | None) -> bool:
+        """Whether a kernel that generates a part quantizes it with another scale as well."""
+        if writer is None or self._groups.is_float(writer):
+            return False
+        return writer.writes_other(edge, self._form)
 
     def _is_joined_twice(self, part: Edge) -> bool:
         """Whether other Concats join the same integers, which can be in one tensor only."""
