@@ -90,6 +90,8 @@ class Quantizers:
 
         A part of joined integers is quantized where it belongs.
         """
+        if edge not in self._form.scales:  # A part of a Concat that runs twice.
+            return False
         readers = [reader for _, reader in self._sharing(edge, writer)]
         if len(readers) < 2 or any(r.in_place or self._joins_in_place(r) for r in readers):
             return False
