@@ -249,14 +249,17 @@ def _with_pairs_behind(units: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def _is_of_product(graph: Graph, unit: Unit | None) -> bool:
-    """Whether a prepared kernel writes it, or that of a product what it is computed of.
+    """Whether a prepared kernel of a product writes it, or what it is computed of.
 
-    Element by element, that is. But not those of ConvTransposes.
+    Element by element, that is. So does a pool of integers, but not one of floats (DenseNet), nor
+    a ConvTranspose.
     """
     if unit is None or unit.role in ("cast", "reduce", "norm"):
         return False
+    if unit.role == "pool":
+        return unit.integers
     if not unit.generated:
-        return unit.role == "pool" or not (unit.leaves_sums or unit.node.op == "ConvTranspose")
+        return not (unit.leaves_sums or unit.node.op == "ConvTranspose")
     if unit.in_place:
         return True
     read = [writer for _, writer in unit.reads if writer is None or writer.role != "pool"]
