@@ -78,8 +78,9 @@ class KernelPorts:
         if edge.tensor in self._graph.types and not dtype.is_float:
             return type_name(self._graph, edge.tensor)
         if writer.role in ("quantize", "pair"):
-            joined = writer.role == "pair" and is_concat(reader)
-            written = joined or writer.writes_integers(reader)
+            padded = reader.generated and any(r.pads_integers for _, r in writer.readers)
+            shared = writer.role == "pair" and (padded or is_concat(reader))
+            written = shared or writer.writes_integers(reader)
             return self.integer_at(edge) if written else self._base
         if reader.pools_integers:
             return self.integer_at(edge)
