@@ -34,6 +34,8 @@ def weight_magnitudes(values: np.ndarray, node: Node, weight: WeightInput) -> np
 
     Kernels go through the inputs of one output after the other: see ``weight_input`` for the axes.
     """
+    if not values.size:
+        return values
     if weight.axis is None:  # A constant left operand, or a vector: inputs lie along the last axis.
         return _in_type(magnitudes(values.astype(np.float32), values.shape[-1:]), values)
     moved = np.moveaxis(values.astype(np.float32), weight.axis, 0)

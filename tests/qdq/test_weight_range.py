@@ -12,10 +12,16 @@ from onnx import numpy_helper
 from pydantic import ValidationError
 
 from placer.graph import Edge
+from placer.graph.text import graph_of_text
 from placer.model import load_model
 from placer.qdq import Inserter
 from placer.quantization import Placement, Range, Scheme
-from placer.quantization.neighbours import magnitudes, neighbours
+from placer.quantization.neighbours import (
+    added_in_pairs,
+    magnitudes,
+    neighbours,
+    weight_magnitudes,
+)
 
 Save = Callable[..., Path]
 
@@ -101,6 +107,18 @@ def test_depthwise_convs_have_kernels_that_add_in_32_bits(save: Save):
     node = ("float[1,4,6,6] x", "float[4,1,3,3] w", "Conv<group = 4>(x, w)")
     full, reduced = (integers(save, node, scheme) for scheme in (FULL, REDUCED))
     np.testing.assert_array_equal(full, reduced)
+
+
+@pytest.mark.parametrize("shape", [(6, 0), (0, 3)])
+def test_weights_without_values_have_nothing_to_add(shape: tuple[int, ...]):
+    graph = graph_of_text("""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[2,6] x) => (float[2,3] y) <float[6,3] w = {1}> { [node] y = MatMul(x, w) }
+    """)
+    (node,) = graph.nodes
+    weight = added_in_pairs(graph, node)
+    assert weight is not None
+    assert weight_magnitudes(np.zeros(shape, np.float32), node, weight).shape == shape
 
 
 def test_one_scale_for_a_weight_holds_the_sums_of_all_its_outputs(save: Save):
