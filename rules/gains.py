@@ -80,7 +80,7 @@ class Gain(Time):
 
 
 class Gains(Strict):
-    """Times of integers against float on one thread of a processor as the engine usually has.
+    """Times of integers against float on one thread of the kind of processor in `when`.
 
     The default placement keeps float where integers would take longer by them.
     """

@@ -356,7 +356,8 @@ def _new_sites(
         notes.append(f"sites of new nodes are not listed: {error}")
         return ()
     new = set(transferred.new_nodes)
-    sites = find_sites(model.graph, rules, Target(integer=file.scheme.integer))
+    target = Target(integer=file.scheme.integer, processor=this_processor())
+    sites = find_sites(model.graph, rules, target)
     return tuple(site.name for site in sites if site.match.anchor.name in new)
 
 

@@ -93,7 +93,7 @@ def create_session(
     or a library, LimitError if the CPU's provider takes too long, as it may to compute constants.
     """
     config = {_EXTERNAL_FOLDER: str(base_dir)}
-    if exact and this_processor().exact_products is False:
+    if exact and this_processor().exact_products is not True:
         config[_EXACT_PRODUCTS] = "1"
     options = _options(threads, level, {**config, **(entries or {})})
     if optimized_path is not None:

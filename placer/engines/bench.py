@@ -111,6 +111,7 @@ def bench(
         shape_ranges=ranges,
         device=device,
         extra=engine_options or {},
+        weight_range="full",  # Files are measured as they are.
     )
     check_base(chosen, base)
     compiled = [_compile(chosen, model, ranges) for model in loaded]

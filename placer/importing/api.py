@@ -14,6 +14,7 @@ from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset
 from placer.common.file_groups import written_together
 from placer.common.files import write_text
+from placer.common.processor import this_processor
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
 from placer.graph import Edge
@@ -28,6 +29,7 @@ from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.pack import Pack
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import place
+from placer.rules.target import Target
 
 
 @dataclass(frozen=True)
@@ -253,7 +255,8 @@ def _placement_text(imported: Imported, pack: Pack, written: Model) -> str:
 
 
 def _compare(model: Model, imported: Imported, pack: Pack) -> PackComparison:
-    chosen = place(sites_with_defaults(model.graph, pack), {}).edges
+    target = Target(processor=this_processor())
+    chosen = place(sites_with_defaults(model.graph, pack, target), {}).edges
     source = imported.placement.edges
     known = {*imported.activations, *model.graph.initializers}
     uncalibrated = sorted({edge.tensor for edge in chosen} - known)

@@ -27,6 +27,9 @@ from placer.quantization.numerics import (
     weight_scale_for_bias,
 )
 
+# 255 times as much is within 16 bits.
+_LARGEST_SUM = 128
+
 
 @dataclass(frozen=True, eq=False)
 class QuantizedConstant:
@@ -202,24 +205,31 @@ class WeightQuantizer:
     def _weight_scale(self, values: np.ndarray, tensor: str, axis: int | None) -> np.ndarray:
         """The scale that an imported model had, where the scheme can have it, else placer's own.
 
+        An imported one that leaves no room for sums which are to be held is not kept.
+
         In the type of ``values``; raises ScaleError if that cannot hold it.
         """
         imported, known = self._model.imported, None
         if imported is not None and not self._scheme.is_float8:
             known = imported.weight_scale(tensor, axis, values.shape)
-        if known is not None:
+        readers = self._in_pairs.get(tensor, [])
+        if known is not None and not readers:
             return in_type(known, values.dtype)
-        reader = self._in_pairs.get(tensor)
-        if reader is not None:
-            values = weight_magnitudes(values, reader, self._weight_inputs[reader.name])
-        return weight_scale(values, axis, self._scheme.weight)
+        held = [weight_magnitudes(values, r, self._weight_inputs[r.name]) for r in readers]
+        largest = np.maximum.reduce(held) if held else values
+        own = weight_scale(largest, axis, self._scheme.weight, values.dtype)
+        if known is not None and np.all(own <= known * (_LARGEST_SUM / 127)):
+            return in_type(known, values.dtype)
+        return own
 
-    def _added_in_pairs(self, nodes: Sequence[Node]) -> dict[str, Node]:
-        """By weight a node that may add products of neighbours, if their sums are to be held."""
-        if self._scheme.weight_range == "full":
-            return {}
-        weights = ((added_in_pairs(self._graph, node), node) for node in nodes)
-        return {weight.tensor: node for weight, node in weights if weight is not None}
+    def _added_in_pairs(self, nodes: Sequence[Node]) -> dict[str, list[Node]]:
+        """By weight the nodes that may add products of neighbours, if their sums are to be held."""
+        found: dict[str, list[Node]] = {}
+        for node in nodes if self._scheme.weight_range == "reduced" else ():
+            weight = added_in_pairs(self._graph, node)
+            if weight is not None:
+                found.setdefault(weight.tensor, []).append(node)
+        return found
 
     def _name_weights(self) -> dict[tuple[str, int | None], PairName]:
         """Name each weight in node order, so that no name depends on earlier insertions."""

@@ -19,10 +19,13 @@ from placer.graph.weights import WeightInput, weight_input
 def added_in_pairs(graph: Graph, node: Node) -> WeightInput | None:
     """The weight of ``node`` if kernels may add its products in pairs; None without one.
 
-    Those of a depthwise Conv multiply one input channel and add in 32 bits.
+    Those of a depthwise Conv multiply one input channel and add in 32 bits, and a constant left
+    operand is the one that takes uint8.
     """
     weight = weight_input(graph, node)
-    if weight is None or node.op != "Conv":
+    if weight is None or weight.index == 0:
+        return None
+    if node.op != "Conv":
         return weight
     written, read = list(graph.initializers[weight.tensor].dims)[:2]
     is_depthwise = read == 1 and node.attributes.get("group", 1) == written
@@ -30,22 +33,18 @@ def added_in_pairs(graph: Graph, node: Node) -> WeightInput | None:
 
 
 def weight_magnitudes(values: np.ndarray, node: Node, weight: WeightInput) -> np.ndarray:
-    """``magnitudes`` of a weight as ``node`` multiplies by it, in the shape and type of ``values``.
+    """``magnitudes`` of a weight as ``node`` multiplies by it, float32 in the shape of ``values``.
 
     Kernels go through the inputs of one output after the other: see ``weight_input`` for the axes.
     """
     if not values.size:
-        return values
-    if weight.axis is None:  # A constant left operand, or a vector: inputs lie along the last axis.
-        return _in_type(magnitudes(values.astype(np.float32), values.shape[-1:]), values)
+        return values.astype(np.float32)
+    if weight.axis is None:  # A vector.
+        return magnitudes(values.astype(np.float32), values.shape[-1:])
     moved = np.moveaxis(values.astype(np.float32), weight.axis, 0)
     kernel = moved.shape[1:] if node.op in ("Conv", "ConvTranspose") else (moved[0].size,)
     found = magnitudes(moved.reshape(len(moved), -1), kernel).reshape(moved.shape)
-    return _in_type(np.moveaxis(found, 0, weight.axis), values)
-
-
-def _in_type(found: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return found.astype(values.dtype, copy=False)
+    return np.moveaxis(found, 0, weight.axis)
 
 
 def magnitudes(rows: np.ndarray, kernel: Sequence[int]) -> np.ndarray:

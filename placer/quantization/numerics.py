@@ -110,21 +110,27 @@ def _to_float8(scaled: np.ndarray) -> np.ndarray:
     return values
 
 
-def weight_scale(values: np.ndarray, axis: int | None, weight: str = "int8") -> np.ndarray:
-    """amax / 127 (FP8: 448) in the type of ``values``: shape () or, per channel, (channels,).
+def weight_scale(
+    values: np.ndarray,
+    axis: int | None,
+    weight: str = "int8",
+    dtype: np.dtype[Any] | None = None,
+) -> np.ndarray:
+    """amax / 127 (FP8: 448) in ``dtype``: shape () or, per channel, (channels,).
 
-    ``weight``: the scheme's type of weights.
+    ``weight``: the scheme's type of weights. ``dtype``: by default that of ``values``.
     A channel of zeros takes the tensor's scale, so that its bias keeps a usable resolution. Raises
-    ScaleError if the type of ``values`` cannot hold a scale.
+    ScaleError if ``dtype`` cannot hold a scale.
     """
+    dtype = values.dtype if dtype is None else dtype
     magnitude = np.abs(values.astype(np.float32))
     largest = _LARGEST[weight]
-    whole = _positive(float(magnitude.max(initial=0.0)) / largest, values.dtype)
+    whole = _positive(float(magnitude.max(initial=0.0)) / largest, dtype)
     if axis is None:
-        return np.array(whole, values.dtype)
+        return np.array(whole, dtype)
     others = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
     scale = magnitude.max(axis=others, initial=0.0).astype(np.float64) / largest
-    return in_type(np.where(scale > 0, scale, whole), values.dtype)
+    return in_type(np.where(scale > 0, scale, whole), dtype)
 
 
 def quantize_weight(

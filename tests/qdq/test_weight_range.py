@@ -1,9 +1,10 @@
 """Weights of reduced range, which leave room for sums of two neighbours."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,6 +108,53 @@ def test_depthwise_convs_have_kernels_that_add_in_32_bits(save: Save):
     node = ("float[1,4,6,6] x", "float[4,1,3,3] w", "Conv<group = 4>(x, w)")
     full, reduced = (integers(save, node, scheme) for scheme in (FULL, REDUCED))
     np.testing.assert_array_equal(full, reduced)
+
+
+def test_sums_are_held_along_the_inputs_of_every_reader(save: Save):
+    """One weight is read by columns and by rows: all of it is 1 by columns, +1 and -1 by rows."""
+    path = save("""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[2,6] x) => (float[2,6] y, float[2,6] z) <float[6,6] w = {0}> {
+      [columns] y = MatMul(x, w)
+      [rows] z = Gemm<transB = 1>(x, w)
+    }
+    """)
+    proto = onnx.load(path)
+    signs = np.tile(np.array([1, -1], np.float32), (6, 3))
+    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(signs, "w"))
+    onnx.save(proto, path)
+    weight = quantized_weight(path, [Edge("w", "columns", 1), Edge("w", "rows", 1)])
+    assert np.abs(weight[1:] + weight[:-1]).max() <= 128
+
+
+IMPORTED = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[2,6] x) => (float[2,3] y)
+<float s = {0.01}, uint8 z = {128}, float t = {0.5}, int8 v = {0}, int8[6,3] q = {VALUE}> {
+  [quantize] i = QuantizeLinear(x, s, z)
+  [dequantize] d = DequantizeLinear(i, s, z)
+  [weight] w = DequantizeLinear(q, t, v)
+  [node] y = MatMul(d, w)
+}
+"""
+
+
+@pytest.mark.parametrize(("value", "kept"), [(60, 60), (127, 64)])
+def test_scales_of_a_file_stay_where_they_leave_room(save: Save, value: int, kept: int):
+    path = save(IMPORTED.replace("VALUE", ", ".join([str(value)] * 18)))
+    (node,) = load_model(path).graph.nodes
+    weight = quantized_weight(path, [Edge(node.inputs[1], node.name, 1)])
+    assert set(np.unique(weight)) == {kept}
+
+
+def quantized_weight(path: Path, edges: Sequence[Edge]) -> np.ndarray:
+    """The integers of what ``edges`` read, of reduced range and with one scale."""
+    model, scheme = load_model(path), REDUCED.model_copy(update={"per_channel": False})
+    activations = [Edge("x", edge.node, 0) for edge in edges]
+    placement = Placement.of([*activations, *edges])
+    proto = Inserter(model, scheme).insert(placement, {"x": Range(-1, 1)})
+    (weight,) = (t for t in proto.graph.initializer if t.name == f"{edges[0].tensor}/quantized")
+    return numpy_helper.to_array(weight).astype(int)
 
 
 @pytest.mark.parametrize("shape", [(6, 0), (0, 3)])

@@ -112,7 +112,7 @@ class OnnxRuntimeModel:
             raise
         except RunError:
             # Its step that makes products exact fails where two nodes read one weight.
-            if not (optimized and exact and this_processor().exact_products is False):
+            if not (optimized and exact and this_processor().exact_products is not True):
                 raise
             optimized = False
             self._session = make(level.ORT_DISABLE_ALL)

@@ -14,6 +14,7 @@ import onnx
 import onnxruntime as ort
 
 from placer.common.ort_session import Session, create_session
+from placer.common.processor import UNKNOWN_PROCESSOR, this_processor
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.execution_paths import mean_seconds
 from placer.engines.onnxruntime.engine import processor
@@ -26,6 +27,7 @@ from placer.graph.operators import PAIR_OPS
 from placer.plan import Layer, Plan
 from placer.plan.readers.onnx_graph import original_name
 from placer.rules.packaging.load import load_pack
+from placer.rules.target import Target
 
 
 class ProviderEngine:
@@ -54,6 +56,9 @@ class ProviderEngine:
             f"{provider.name} of {runtime}, {place}, {settings.threads} thread{plural}{base}"
         )
         self._now, self.clock = cpu_clock(settings.threads)
+        # What this machine's processor computes says nothing of a GPU.
+        own = UNKNOWN_PROCESSOR if provider.on_gpu else this_processor()
+        self.target = Target(processor=own)
         if provider.on_gpu:
             self._now, self.clock = time.perf_counter, "wall time of a call with its copies"
 
