@@ -149,16 +149,10 @@ def explain_command(
     print_explanation(console, explained, show_all)
     for sentence in explained.pinned:
         console.print(f"pinned: {escape(sentence)}", highlight=False, soft_wrap=True)
-    for sentence in _notes(explained):
+    for sentence in explained.notes:
         console.print(escape(sentence), highlight=False, soft_wrap=True)
     if explained.built is not None:
         print_actual(console, explained.outcomes, explained.built, show_all)
-
-
-def _notes(explained: ModelExplanation) -> list[str]:
-    return [
-        text for text in (explained.inside, explained.in_bodies, *explained.unpredicted) if text
-    ]
 
 
 def _of_what(shown: ModelExplanation) -> str:
@@ -173,7 +167,7 @@ def _write_page(model: Path, explained: ModelExplanation, path: Path) -> None:
     from placer.report.explanation import Explained, write_explanation  # noqa: PLC0415
 
     pinned = [f"pinned: {sentence}" for sentence in explained.pinned]
-    facts = [_of_what(explained), *pinned, *_notes(explained)]
+    facts = [_of_what(explained), *pinned, *explained.notes]
     timed = explained.gpu is not None
     if not timed:
         facts.append(no_times(explained))

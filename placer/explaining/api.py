@@ -113,6 +113,11 @@ class ModelExplanation:
         return tuple(text for text in said if text)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what the decisions and layers leave out or cannot tell."""
+        return tuple(text for text in (self.inside, self.in_bodies, *self.unpredicted) if text)
+
+    @property
     def pinned(self) -> tuple[str, ...]:
         """What the user pinned in the placement, a sentence for each tensor."""
         return self._placed.pinned
@@ -126,6 +131,10 @@ class ModelExplanation:
             **explanation_json(self.explanation, timed=self.gpu is not None),
             "plan": plan_json(self.explanation.plan),
             "pinned": list(self.pinned),
+            "pack": self.pack.name_and_version,
+            "base": self.base,
+            "processor": self.processor or None,
+            "notes": list(self.notes),
         }
         if self.built is not None:
             estimated = self.built.estimated or self.built.estimated_times

@@ -149,7 +149,11 @@ def test_a_conv_with_scales_along_another_axis_is_predicted_in_float_as_it_is_bu
 
 def test_an_explanation_says_that_no_such_engine_is_built(tmp_path: Path):
     """TensorRT issue 2628: scales were NaN after calibration."""
-    (told,) = placer.explain(with_pairs(tmp_path, 0, scale=float("nan"))).unpredicted
+    found = placer.explain(with_pairs(tmp_path, 0, scale=float("nan")))
+    (told,) = found.unpredicted
+    document = found.to_json()
+    assert document["notes"] == [told]
+    assert (document["pack"], document["processor"]) == (found.pack.name_and_version, None)
     assert told.startswith("TensorRT refuses pairs of this file, so it builds no such plan: node ")
     assert "its scale is nan" in told
     assert placer.explain(with_pairs(tmp_path, 0)).unpredicted == ()
