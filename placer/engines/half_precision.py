@@ -89,8 +89,8 @@ class HalfPrecisionModel:
 
 
 def _products_saturate(model: ModelProto) -> bool:
-    """Whether products of integers in ``model`` do unless it is optimized."""
-    return this_processor().exact_products is False and any(
+    """Whether products of integers in ``model`` do, or may, unless it is optimized."""
+    return this_processor().exact_products is not True and any(
         node.op_type in _INTEGER_PRODUCTS for node in every_node(model.graph.node)
     )
 

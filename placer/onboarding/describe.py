@@ -81,8 +81,10 @@ def _unknown(why: str) -> Described:
 
 
 def _relevant(options: Options) -> dict[str, Any]:
-    names = {"engine", "gpu", "base", "threads", "build_for", "engine_options", "pack", "scheme"}
-    names.add("weight_range")
+    names = {
+        *("engine", "gpu", "base", "threads", "build_for", "engine_options"),
+        *("pack", "scheme", "weight_range"),
+    }
     return options.model_dump(include=names, exclude_none=True)
 
 

@@ -150,9 +150,8 @@ def rounded(
     ``per_channel``: the scale is each output's own, and may cut off its largest weights where that
     lowers the error. ``kernel``: where given, the sizes that k is flattened from, and sums of
     neighbours are in [-127, 127] as well, none of which is cut off; see
-    ``placer.quantization.neighbours``. The largest
-    magnitude is 127 times the scale, so that whoever quantizes the result by its largest magnitude
-    gets the same integers.
+    ``placer.quantization.neighbours``. The largest magnitude (or sum) is 127 times the scale, so
+    that whoever quantizes the result by it gets the same integers.
     """
     size = weights.shape[-1]
     power = np.trace(error.xx, axis1=1, axis2=2)[:, None, None] / size

@@ -5,8 +5,8 @@ generated kernels, which are one kernel then where they may, dequantize them, an
 that kernel does as well, or one of its own. If the joined tensor depends on what else the part's
 kernel writes, another kernel quantizes the part. See ``Quantizers`` for other shared pairs.
 
-Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 855 small graphs: five
-kinds of kernels that write, and one or two of nineteen kinds of readers.
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of small graphs: five kinds
+of kernels that write, and one or two of nineteen kinds of readers.
 """
 
 from __future__ import annotations
