@@ -18,6 +18,7 @@ from placer.engines.estimated.fusion_model import BASES
 from placer.errors import InputError
 from placer.explaining.float8 import float8_sentences
 from placer.explaining.placed_model import PlacedModel, placed_model
+from placer.explaining.saturating import saturating
 from placer.explaining.weights_only import weights_only
 from placer.model import is_quantized_file
 from placer.model.validate import parse_model
@@ -115,7 +116,9 @@ class ModelExplanation:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the decisions and layers leave out or cannot tell."""
-        return tuple(text for text in (self.inside, self.in_bodies, *self.unpredicted) if text)
+        wide = saturating(self._placed.wide, self.pack, self.target)
+        said = (self.inside, self.in_bodies, wide, *self.unpredicted)
+        return tuple(text for text in said if text)
 
     @property
     def pinned(self) -> tuple[str, ...]:

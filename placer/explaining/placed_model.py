@@ -20,6 +20,7 @@ from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.narrowed import without_narrowing
 from placer.qdq.own_pairs import OwnPairs, own_pairs, signed_apart
+from placer.qdq.wide_weights import wide_weights
 from placer.quantization import Placement, Range
 from placer.quantization.placement_file import Pin, PlacementFile, load_placement, read_placement
 from placer.rules.pack import Pack
@@ -38,7 +39,8 @@ class PlacedModel:
     file has pairs. ``bodies``: what is in bodies that are not part of ``graph``. ``pinned``: a
     sentence for each tensor that the user pinned; ``pins``: how, with the range, by tensor.
     ``refused``: a sentence on what of the file is not predicted. ``stored``: types of graph inputs
-    and outputs that are integers. ``own``: what the pairs of a quantized file say.
+    and outputs that are integers. ``own``: what the pairs of a quantized file say; ``wide``: its
+    nodes with ``wide_weights``.
     """
 
     graph: Graph
@@ -52,6 +54,7 @@ class PlacedModel:
     refused: str = ""
     stored: Mapping[str, str] = field(default_factory=dict)
     own: OwnPairs | None = None
+    wide: tuple[str, ...] = ()
 
 
 def placed_model(
@@ -144,6 +147,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         refused=refused,
         stored=stored,
         own=pairs,
+        wide=wide_weights(extracted, graph),
     )
 
 

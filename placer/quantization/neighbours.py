@@ -15,6 +15,9 @@ import numpy as np
 from placer.graph import Graph, Node
 from placer.graph.weights import WeightInput, weight_input
 
+# Of two neighbours, in integers: 255 times as much is the largest number of 16 bits.
+LARGEST_SUM = 128
+
 
 def added_in_pairs(graph: Graph, node: Node) -> WeightInput | None:
     """The weight of ``node`` if kernels may add its products in pairs; None without one.

@@ -1,0 +1,23 @@
+"""What an explanation says of a quantized file whose sums of products would saturate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.rules.pack import Pack
+from placer.rules.target import Target
+
+_SHOWN = 3
+
+
+def saturating(wide: Sequence[str], pack: Pack, target: Target) -> str:
+    """A sentence on the nodes ``wide`` (``wide_weights``); empty where their sums are exact."""
+    if not wide or not pack.saturates_on(target.processor):
+        return ""
+    shown = ", ".join(f"'{name}'" for name in wide[:_SHOWN])
+    more = f" and {len(wide) - _SHOWN} more" if len(wide) > _SHOWN else ""
+    return (
+        f"weights of {shown}{more} are too large for this kind of CPU, which has no VNNI: sums of "
+        f"products may saturate in 16 bits, and accuracy is lost; placer optimize with "
+        f"--weight-range reduced derives scales of weights that leave room"
+    )

@@ -1,0 +1,72 @@
+"""What an explanation says of weights whose products saturate on CPUs without VNNI."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from placer.explaining.api import explain
+
+Save = Callable[..., Path]
+
+# Of the same weights, the Conv's are integers whose neighbours' sums exceed 128 and the depthwise
+# Conv's are added in 32 bits; the last Conv reads floats.
+QUANTIZED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8,8,8] x) => (float[1,8,6,6] y, float[1,8,8,8] z)
+<float s = {0.02}, uint8 a = {128}, int8 n = {0}, int8[8,8,1,1] w = {W}, int8[8,1,3,3] v = {V}> {
+  [qx] xq = QuantizeLinear(x, s, a) [dx] xd = DequantizeLinear(xq, s, a)
+  [dw] wd = DequantizeLinear(w, s, n) [conv] c = Conv(xd, wd)
+  [qc] cq = QuantizeLinear(c, s, a) [dc] cd = DequantizeLinear(cq, s, a)
+  [dv] vd = DequantizeLinear(v, s, n) [depthwise] y = Conv<group = 8>(cd, vd)
+  [float] z = Conv(c, wd)
+}
+"""
+
+
+@pytest.fixture
+def quantized(save: Save) -> Callable[[int], Path]:
+    def written(largest: int) -> Path:
+        text = QUANTIZED.replace("{W}", f"{{{', '.join([str(largest)] * 64)}}}")
+        return save(text.replace("{V}", f"{{{', '.join([str(largest)] * 72)}}}"))
+
+    return written
+
+
+@pytest.mark.parametrize(
+    ("largest", "pack", "processor", "is_said"),
+    [
+        (65, "onnxruntime", "avx2", True),
+        (65, "openvino", "avx512", True),
+        (64, "onnxruntime", "avx2", False),
+        (127, "onnxruntime", "avx2-vnni", False),
+    ],
+)
+def test_the_convs_whose_sums_may_saturate_are_named(
+    quantized: Callable[[int], Path], largest: int, pack: str, processor: str, is_said: bool
+):
+    notes = explain(quantized(largest), pack=pack, processor=processor).notes
+    said = [note for note in notes if "no VNNI" in note]
+    assert len(said) == is_said
+    assert all(note.startswith("weights of 'conv' are too large") for note in said)
+
+
+def test_engines_with_exact_sums_are_told_nothing(quantized: Callable[[int], Path]):
+    notes = explain(quantized(127), pack="tensorrt").notes
+    assert not any("VNNI" in note for note in notes)
+
+
+def test_integers_that_the_file_computes_count_too(save: Save):
+    """As of quantizers that leave the weights of Constant nodes in float."""
+    path = save("""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,8,8,8] x) => (float[1,8,8,8] y)
+    <float s = {0.02}, uint8 a = {128}, float[8,8,1,1] w = {1},
+     float[8] t = {0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01},
+     int8[8] n = {0, 0, 0, 0, 0, 0, 0, 0}> {
+      [qx] xq = QuantizeLinear(x, s, a) [dx] xd = DequantizeLinear(xq, s, a)
+      [qw] wq = QuantizeLinear<axis = 0>(w, t, n) [dw] wd = DequantizeLinear<axis = 0>(wq, t, n)
+      [conv] y = Conv(xd, wd)
+    }
+    """)
+    assert any("'conv'" in note for note in explain(path, pack="openvino", processor="avx2").notes)
