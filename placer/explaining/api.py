@@ -212,7 +212,7 @@ def explain(
         if placed.placement is None:
             explanation = explainer.explain(place(explainer.sites, {}))
         else:
-            explanation = explainer.explain(placed.placement)
+            explanation = explainer.explain(placed.placement, placed.idle)
     if placed.own is not None:
         explanation = replace(explanation, pairs=placed.own.nodes)
     times = None if profile is None else Path(profile)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from placer.engines.tensorrt.pairs import kept_in_float, refused_pairs
 from placer.errors import InputError
-from placer.graph import Graph
+from placer.graph import Edge, Graph
 from placer.graph.bodies import Bodies, bodies_of
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
@@ -55,6 +55,13 @@ class PlacedModel:
     stored: Mapping[str, str] = field(default_factory=dict)
     own: OwnPairs | None = None
     wide: tuple[str, ...] = ()
+
+    @property
+    def idle(self) -> frozenset[Edge]:
+        """Edges with pairs in the file that are no part of the placement: no kernel takes them."""
+        if self.own is None or self.placement is None:
+            return frozenset()
+        return frozenset(self.own.nodes) - self.placement.edges
 
 
 def placed_model(

@@ -22,6 +22,7 @@ from placer.optimizer.options.request import Request
 from placer.optimizer.setup.prepare import prepare
 from placer.plan.diff import diff_plans
 from placer.plan.diff_result import Score
+from placer.prediction.explanation.conversion_text import conversion_text
 from placer.prediction.rule_tests import layer_line
 from placer.rules.packaging.load import load_pack
 from tests.conftest import Finished, with_random_weights
@@ -119,9 +120,12 @@ def weights(scale: float) -> dict[str, np.ndarray]:
     }
 
 
-def with_pairs(tmp_path: Path, axis: int, each: str = "", scale: float = 0.03) -> Path:
+def with_pairs(
+    tmp_path: Path, axis: int, each: str = "", scale: float = 0.03, op: str = "Conv"
+) -> Path:
     """A Conv whose weight has scales along ``axis``; ``each``: the input has some for channels."""
     text = PAIRS.replace("AXIS", str(axis)).replace("XS", f"s{each}").replace("XZ", f"z{each}")
+    text = text.replace("Conv<", f"{op}<")
     proto, path = onnx.parser.parse_model(text), tmp_path / "pairs.onnx"
     for name, value in weights(scale).items():
         proto.graph.initializer.append(numpy_helper.from_array(value, name))
@@ -145,6 +149,18 @@ def test_a_conv_with_scales_along_another_axis_is_predicted_in_float_as_it_is_bu
         (conv,) = (layer for layer in plan.layers if "conv" in layer.nodes)
         assert all(kind.startswith(reads) for kind in conv.input_types), plan
     assert len(found.unpredicted) == (reads == "float")
+
+
+def test_a_weight_with_scales_along_another_axis_is_not_said_to_have_no_pair(tmp_path: Path):
+    """ONNX Runtime issue 19694: the output channels of a ConvTranspose are 1."""
+    found = placer.explain(with_pairs(tmp_path, 0, op="ConvTranspose")).explanation
+    (dequantized,) = (x for x in found.conversions if x.kind == "dequantize")
+    because, remedy = conversion_text(dequantized, timed=True, pairs=found.pairs)
+    assert because.endswith(
+        "'x' is read in float by 'conv', whose operand 'w' has scales along another axis than its "
+        "output channels"
+    )
+    assert remedy.startswith("remove it: give 'v' (w -> conv[1]) scales by output channels; saves")
 
 
 def test_an_explanation_says_that_no_such_engine_is_built(tmp_path: Path):

@@ -1,6 +1,7 @@
 """The static check of Q/DQ pairs: what TensorRT refuses and why, held against NVIDIA's builder."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from onnx import TensorProto
 
 from placer.engines.tensorrt.offline_builder import check_model
+from placer.errors import InputError
 from placer.graph.text import parse_model
 from placer.model import load_quantized
 from placer.model.quantized import Finding, check_pairs
@@ -30,6 +32,15 @@ CONSTANTS = f"""
 """
 PAIR = "[q] q = QuantizeLinear(x, s, {0}) [dq] d = DequantizeLinear(q, s, {0}) "
 CONV = "[conv] y = Conv(d, w)"
+
+# Either branch gives ``y``; pairs of the first are PAIR's.
+BRANCHES = """
+    n = ReduceSum<keepdims = 0>(x) [test] t = Greater(n, s)
+    [choose] y = If(t) <
+      then_branch = yes () => (float[1,4,8,8] a) {{ {0} {1} }},
+      else_branch = no () => (float[1,4,8,8] b) {{ b = Identity(x) }}
+    >
+"""
 
 # Node and reason of what is refused.
 REFUSED = {
@@ -137,6 +148,11 @@ REFUSED = {
         "",
         ("dyn", "TensorRT has no such operator"),
     ),
+    "int8 with a zero point in a branch": (
+        BRANCHES.format(PAIR.format("z3"), "a = Conv(d, w)"),
+        "int8 z3 = {3}",
+        ("q", "its zero point is 3, TensorRT takes symmetric quantization only"),
+    ),
     "fake quantization of another domain": (
         '[f] d = qonnx.custom_op.general.Quant<signed = 1, narrow = 0, rounding_mode = "ROUND">'
         "(x, s, zf, bits) " + CONV,
@@ -160,9 +176,13 @@ TAKEN = {
     "float weights behind Q": PAIR.format("z")
     + "i = QuantizeLinear<axis = 0>(w, ws, wz) v = DequantizeLinear<axis = 0>(i, ws, wz)"
     "y = Conv(d, v)",
-    "weights of ConvTranspose per input channel": PAIR.format("z")  # pytorch-quantization's.
-    + "i = QuantizeLinear<axis = 0>(w, ws, wz) v = DequantizeLinear<axis = 0>(i, ws, wz)"
-    "y = ConvTranspose(d, v)",
+    "pairs in a branch": BRANCHES.format(
+        PAIR.format("z"), "v = DequantizeLinear<axis = 0>(wq, ws, wz) a = Conv(d, v)"
+    ),
+    "a zero point of a branch's own": BRANCHES.format(
+        "o = Constant<value = int8 {0}>()",
+        "q = QuantizeLinear(x, s, o) d = DequantizeLinear(q, s, o) a = Conv(d, w)",
+    ),
     "a shared Q": PAIR.format("z") + "e = DequantizeLinear(q, s, z) c = Conv(d, w) y = Add(c, e)",
 }
 
@@ -227,6 +247,16 @@ def test_a_dead_channels_scale_is_named(save: Save):
     assert finding.fix == "give channel 1 of the constant any positive scale"
 
 
+def test_a_scale_whose_file_is_missing_is_told_of_the_model(save: Save):
+    path = save(text_of(PAIR.format("z") + CONV))
+    onnx.save(
+        onnx.load(path), path, save_as_external_data=True, location="data.bin", size_threshold=0
+    )
+    path.with_name("data.bin").unlink()
+    with pytest.raises(InputError, match=f"^{re.escape(str(path))}: external data file data.bin"):
+        findings_of(path)
+
+
 def test_the_axis_that_fits_is_named(save: Save):
     """ONNX Runtime issue 17718: DequantizeLinear's default axis is 1, a Conv's channels are 0."""
     body = "[v] v = DequantizeLinear(wq, s8, z8) [conv] y = Conv(x, v)"
@@ -271,7 +301,14 @@ def test_uint8_is_built_as_int8(save: Save, builder: Any, zero_point: str):
         ),
         (
             "[v] v = DequantizeLinear<axis = 1>(wq, ws, wz) [conv] y = Conv(x, v)",
-            "its scales lie along axis 1, the output channels of Conv 'conv' along axis 0",
+            "its scales lie along axis 1, the output channels of Conv 'conv' along axis 0, so that "
+            "TensorRT-RTX computes it in float",
+        ),
+        (  # pytorch-quantization's.
+            PAIR.format("z")
+            + "i = QuantizeLinear<axis = 0>(w, ws, wz) v = DequantizeLinear<axis = 0>(i, ws, wz)"
+            "[up] y = ConvTranspose(d, v)",
+            "its scales lie along axis 0, the output channels of ConvTranspose 'up' along axis 1",
         ),
     ],
 )

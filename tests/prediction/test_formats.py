@@ -212,6 +212,22 @@ def test_a_remedy_says_which_format_it_changes():
     assert told(EMPTY, in_fp8("conv1", "conv2", "conv3")).count(f" to {FLOAT8};") == 1
 
 
+def test_a_remedy_says_which_tensors_get_one_scale():
+    before = Placement.of([Edge("x", "conv1", 0)])
+    conversion = StandaloneConversion("quantize p", "quantize", "p", 1.0, "why", None)
+    pairs = [Edge("x", "conv1", 0), Edge("p", "conv2", 0)]
+    told = [
+        conversion_text(
+            replace(conversion, remedy=Remedy(before, before.change_to(after), 1.0)), timed=True
+        )[1]
+        for after in (Placement.of(pairs), Placement.of(pairs, [("x", "p")]))
+    ]
+    assert told == [
+        "remove it: quantize p -> conv2[0]; saves est. 1.0 us",
+        "remove it: quantize p -> conv2[0] and give 'p', 'x' one scale; saves est. 1.0 us",
+    ]
+
+
 def test_the_third_constant_of_a_concat_is_no_bias():
     """Products of integers add none that is stored in another format than the scheme's."""
     graph = graph_of_text("""

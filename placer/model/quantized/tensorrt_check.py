@@ -17,10 +17,12 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from placer.graph.edit import reads, standard_opset
-from placer.graph.external_data import read_tensor
+from placer.graph.external_data import check_tensors, read_tensor
+from placer.graph.flat import flatten
 from placer.graph.weights import WEIGHTED_OPS, channel_axis
 from placer.model.check_operators import is_plugin
 from placer.model.constant_folding import fold_constants
+from placer.model.constant_nodes import constants_to_initializers
 from placer.model.early_axes import FIRST_WITH_AXIS
 from placer.model.normalize import infer_values, tidy_quantized
 from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, integer
@@ -74,15 +76,18 @@ class Finding:
 def check_pairs(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding, ...]:
     """Look at every node of ``proto`` that quantizes or dequantizes; uses ``proto`` up.
 
-    ``base_dir`` is where external data lies, ``path`` is for messages.
+    Nodes in bodies of If, Loop and Scan are nodes like any other. ``base_dir`` is where external
+    data lies, ``path`` is for messages.
     """
     tidy_quantized(proto)
-    before = list(_Check(proto, base_dir).readers_of_constants())  # Folding removes them.
+    if flatten(proto.graph):
+        constants_to_initializers(proto.graph)
+    before = list(_Check(proto, base_dir, path).readers_of_constants())  # Folding removes them.
     before.extend(_arithmetic(proto, base_dir))
     values = infer_values(proto, {}, path)
     types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
     fold_constants(proto, values, keep=QUANTIZE | DEQUANTIZE | FAKE_QUANTIZE)
-    return (*before, *_Check(proto, base_dir, types).findings())
+    return (*before, *_Check(proto, base_dir, path, types).findings())
 
 
 def _arithmetic(proto: ModelProto, base_dir: Path) -> Iterator[Finding]:
@@ -93,11 +98,15 @@ def _arithmetic(proto: ModelProto, base_dir: Path) -> Iterator[Finding]:
 
 class _Check:
     def __init__(
-        self, proto: ModelProto, base_dir: Path, types: Mapping[str, int] | None = None
+        self,
+        proto: ModelProto,
+        base_dir: Path,
+        path: Path,
+        types: Mapping[str, int] | None = None,
     ) -> None:
         self._nodes = list(proto.graph.node)
         self._opset = standard_opset(proto)
-        self._base_dir = base_dir
+        self._base_dir, self._path = base_dir, path
         self._constants: Mapping[str, TensorProto] = {t.name: t for t in proto.graph.initializer}
         self._inputs = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input}
         constants = {name: tensor.data_type for name, tensor in self._constants.items()}
@@ -212,12 +221,16 @@ class _Check:
             fix = f"set its attribute axis to {channels}" if fits else "export it again"
             reason = f"it has {count_of_scales} scales for {count} channels of axis {axis}"
             yield self._finding(node, "refused", reason, fix)
-        elif reader is not None and channels is not None and place not in _axes(reader, channels):
+        elif reader is not None and channels is not None and place != channels:
+            in_float = ", so that TensorRT-RTX computes it in float"
             reason = (
                 f"its scales lie along axis {place}, the output channels of {reader.op_type} "
-                f"'{reader.name}' along axis {channels}"
+                f"'{reader.name}' along axis {channels}{in_float * (reader.op_type == 'Conv')}"
             )
-            fix = f"quantize the weight along axis {channels}"
+            # TensorRT issues 1694 and 2380, and NVIDIA's exporters for PyTorch; that for ONNX puts
+            # them along the output channels.
+            other = " (TensorRT 8 wants axis 0)" * (reader.op_type == "ConvTranspose")
+            fix = f"quantize the weight along axis {channels}{other}"
             yield self._finding(node, "undocumented", reason, fix)
 
     def _weighted(self, node: NodeProto, rank: int) -> tuple[NodeProto | None, int | None]:
@@ -266,7 +279,7 @@ class _Check:
             is_dequantized = not self._dequantized.isdisjoint(node.output)
             refused = _INTEGERS if is_dequantized else {TensorProto.INT8}
             first = node.op_type in ("Clip", "CastLike")  # Not their bounds, not what has the type.
-            for tensor in node.input[:1] if first else reads(node):
+            for tensor in node.input[:1] if first else node.input:
                 constant = self._constants.get(tensor)
                 if constant is not None and constant.data_type in refused:
                     reason = f"it reads the quantized constant '{tensor}', which only a DQ may"
@@ -289,6 +302,7 @@ class _Check:
     def _array(self, name: str) -> np.ndarray | None:
         if name not in self._constants:
             return None
+        check_tensors([self._constants[name]], self._base_dir, self._path)
         return read_tensor(self._constants[name], self._base_dir)
 
     def _is_constant(self, tensor: str) -> bool:
@@ -306,15 +320,6 @@ class _Check:
             if node.op_type in DEQUANTIZE:
                 return ""
         return ""
-
-
-def _axes(reader: NodeProto, channels: int) -> tuple[int, ...]:
-    """Where scales of a weight may lie, whose output channels are along ``channels``.
-
-    NVIDIA's exporter for PyTorch puts those of a ConvTranspose along the input channels, which
-    TensorRT 8 demands (TensorRT issues 1694 and 2380).
-    """
-    return (channels, 0) if reader.op_type == "ConvTranspose" else (channels,)
 
 
 def _channels_without_scale(scale: np.ndarray) -> str:

@@ -26,23 +26,25 @@ def conversion_text(
     cost = f"est. {conversion.us:.1f} us; " if timed else ""
     remedy = ""
     if conversion.remedy is not None:
-        remedy = f"remove it: {_missing(conversion)}{_remedy(conversion.remedy, pairs or {})}"
+        pairs = pairs or {}
+        remedy = f"remove it: {_missing(conversion, pairs)}{_remedy(conversion.remedy, pairs)}"
     elif conversion.goes_with_others:
         remedy = "it goes with the remedies of the others"
     return f"{conversion.name}: {cost}{conversion.because}", remedy
 
 
-def _missing(conversion: StandaloneConversion) -> str:
+def _missing(conversion: StandaloneConversion, pairs: Pairs) -> str:
     """The pair that is missing, before the advice to take the others out instead."""
     if conversion.missing is None:
         return ""
-    what, saves = " and ".join(_quantized(conversion.missing.change)), conversion.missing.saves_us
+    change, saves = conversion.missing.change, conversion.missing.saves_us
+    what = " and ".join(_quantized(change, pairs))
     told = f"saves est. {saves:.1f} us" if saves > 0 else f"costs est. {-saves:.1f} us more"
     return f"{what}, which {told}; estimated to be faster: "
 
 
 def _remedy(remedy: Remedy, pairs: Pairs) -> str:
-    parts = list(_quantized(remedy.change))
+    parts = [*_quantized(remedy.change, pairs), *_tied(remedy.change)]
     parts += removed_text(remedy.change.removed, pairs)
     what = " and ".join(parts) or _one_scale(remedy.change)
     return f"{what}; saves est. {remedy.saves_us:.1f} us"
@@ -82,9 +84,31 @@ def _one_scale(change: Change) -> str:
     return "give the tensors one scale"
 
 
-def _quantized(change: Change) -> Iterator[str]:
-    """What ``change`` quantizes, anew or in another format than before."""
-    added, other, formats = change.added, change.reformatted, change.formats
+def _tied(change: Change) -> Iterator[str]:
+    """Which tensors ``change`` gives one scale that had none in common before."""
+    before = [{edge.tensor for edge in group.edges} for group in change.gone]
+    for group in sorted(change.come, key=lambda group: min(group.edges)):
+        tensors = {edge.tensor for edge in group.edges}
+        if len(tensors) > 1 and not any(tensors <= known for known in before):
+            names = sorted(f"'{tensor}'" for tensor in tensors)
+            more = len(names) - MOST_EDGES
+            rest = f" and {more} more" if more > 0 else ""
+            yield f"give {', '.join(names[:MOST_EDGES])}{rest} one scale"
+
+
+def _quantized(change: Change, pairs: Pairs) -> Iterator[str]:
+    """What ``change`` quantizes, anew or in another format than before.
+
+    A pair that the file has at an edge, without which it is predicted, has scales that no kernel
+    of integers takes.
+    """
+    idle = [edge for edge in change.added if edge in pairs]
+    for edge in idle:
+        where = " and ".join(f"'{name}'" for name in pairs[edge])
+        what = "scales by output channels" if edge.input_index else "one scale"
+        yield f"give {where} ({edge}) {what}"
+    added = tuple(edge for edge in change.added if edge not in pairs)
+    other, formats = change.reformatted, change.formats
     for edges, format_text in ((added, ""), (other, " in the scheme's own format")):
         plain = tuple(edge for edge in edges if edge not in formats)
         if plain:

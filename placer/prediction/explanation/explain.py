@@ -117,8 +117,11 @@ class Explainer:
         sites, self._overlaps = find_sites_with_overlaps(matches, rules, target, formats)
         self.sites = with_defaults(matches, sites, rules, gains, predictor, estimator)
 
-    def explain(self, placement: Placement) -> Explanation:
-        """Explain ``placement``, which must be of the explainer's graph."""
+    def explain(self, placement: Placement, idle: Set[Edge] = frozenset()) -> Explanation:
+        """Explain ``placement``, which must be of the explainer's graph.
+
+        ``idle``: edges beside it that have pairs in the file, with scales that no kernel takes.
+        """
         prediction = self._predictor.predict(placement)
         remedies = Remedies(self._graph, self.sites, self._predictor, self._estimator, prediction)
         remedy_of = remedies.find()
@@ -139,7 +142,9 @@ class Explainer:
             gains=gains,
             overlaps=self._overlaps,
             plan=plan,
-            conversions=tuple(self._conversions(prediction, plan, remedy_of, missing, left)),
+            conversions=tuple(
+                self._conversions(prediction, plan, remedy_of, missing, left, idle)
+            ),
             total_us=self._estimator.total_us(prediction),
             float_us=self._estimator.total_us(self._predictor.predict(EMPTY, prediction)),
             default_us=self._estimator.total_us(self._predictor.predict(default, prediction)),
@@ -157,6 +162,7 @@ class Explainer:
         remedies: Mapping[tuple[str, int], Remedy],
         missing: Mapping[tuple[str, int], Remedy],
         left: Set[str],
+        idle: Set[Edge],
     ) -> Iterator[StandaloneConversion]:
         """Those of ``prediction``, the costliest first; ``left``: layers that no remedy removes."""
         layers = self._estimator.layers(prediction)
@@ -174,7 +180,7 @@ class Explainer:
                 kind=predicted.layer.kind,
                 tensor=predicted.layer.inputs[0].tensor,
                 us=us,
-                because=reason(predicted, prediction, self._graph),
+                because=reason(predicted, prediction, self._graph, idle),
                 remedy=remedy,
                 goes_with_others=remedy is None and name not in left,
                 missing=missing.get((name, predicted.ordinal)),
@@ -190,8 +196,10 @@ def _apply_best(remedies: Remedies) -> None:
         remedies.apply(max(remedy_of.values(), key=lambda remedy: remedy.saves_us))
 
 
-def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> str:
-    """One sentence on why a conversion stays a layer of its own."""
+def reason(
+    predicted: PredictedLayer, prediction: Prediction, graph: Graph, idle: Set[Edge]
+) -> str:
+    """One sentence on why a conversion stays a layer of its own; ``idle``: see ``explain``."""
     tensor = predicted.layer.inputs[0].tensor
     served = _names(predicted.edges)
     if not any(predicted is other for other in prediction.layers):
@@ -199,7 +207,7 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> s
             f"the engine moves '{tensor}', which is read in float by {served}, and rounds it again"
         )
     if predicted.layer.kind == "dequantize":
-        without = _without_pair(predicted.edges, prediction, graph)
+        without = _without_pair(predicted.edges, prediction, graph, idle)
         return f"'{tensor}' is read in float by {served}{without}"
     if predicted.layer.kind == "requantize":
         return f"'{tensor}' is read in another scale by {served}"
@@ -224,11 +232,20 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph) -> s
     return f"'{graph.producer[tensor].name}' ({graph.producer[tensor].op}) computes in float"
 
 
-def _without_pair(edges: Sequence[Edge], prediction: Prediction, graph: Graph) -> str:
+def _without_pair(
+    edges: Sequence[Edge], prediction: Prediction, graph: Graph, idle: Set[Edge]
+) -> str:
     """The operands that keep products in float, if these read ``edges`` through pairs."""
     operands = _operands(edges, prediction, graph)
-    bare = {f"'{edge.tensor}'" for edge in operands if edge not in prediction.form.scales}
-    return f", whose operand {' and '.join(sorted(bare))} has no pair" if bare else ""
+    bare = [edge for edge in operands if edge not in prediction.form.scales]
+    parts = []
+    if without := sorted({f"'{edge.tensor}'" for edge in bare if edge not in idle}):
+        parts.append(f"{' and '.join(without)} has no pair")
+    for edge in sorted(edge for edge in bare if edge in idle):
+        is_weight = edge.tensor in graph.initializers
+        what = "scales along another axis than its output channels" if is_weight else "several scales"
+        parts.append(f"'{edge.tensor}' has {what}")
+    return f", whose operand {' and '.join(parts)}" if parts else ""
 
 
 def _operands(edges: Sequence[Edge], prediction: Prediction, graph: Graph) -> list[Edge]:
