@@ -157,8 +157,8 @@ def test_a_weight_with_scales_along_another_axis_is_not_said_to_have_no_pair(tmp
     (dequantized,) = (x for x in found.conversions if x.kind == "dequantize")
     because, remedy = conversion_text(dequantized, timed=True, pairs=found.pairs)
     assert because.endswith(
-        "'x' is read in float by 'conv', whose operand 'w' has scales along another axis than its "
-        "output channels"
+        "'x' is read in float by 'conv', whose operand 'w' has several scales along another axis "
+        "than its output channels"
     )
     assert remedy.startswith("remove it: give 'v' (w -> conv[1]) scales by output channels; saves")
 

@@ -112,6 +112,18 @@ def test_an_int32_bias_becomes_float_and_no_edge(save: Save):
     assert edges_of(model) == set()
 
 
+def test_a_bias_that_int32_could_not_hold_is_told(save: Save):
+    """ONNX Runtime issue 11415: a filter of next to nothing gives its bias a scale like that."""
+    body = "b = DequantizeLinear<axis = 0>(b_quantized, bs) [conv] y = Conv(x, w, b)"
+    constants = (
+        "int32[4] b_quantized = {{2147483647, 2, {}, 4}}, float[4] bs = {{1e-9, 0.25, 1e-9, 1}}"
+    )
+    cut, one = (model_of(save, body, constants.format(v)) for v in ("-2147483648", "2147483646"))
+    told = "bias 'b' was cut off at the ends of int32 in channel"
+    assert [note.split(",")[0] for note in notes_of(one)] == [f"{told} 0"]
+    assert notes_of(cut)[0].startswith(f"{told}s 0, 2, where the scale of the weight is too small")
+
+
 def test_weights_in_blocks_lose_their_scales_with_a_note(tmp_path: Path):
     text = """
         <ir_version: 10, opset_import: ["": 21]> g (float[1,4] x) => (float[1,2] y)

@@ -75,6 +75,8 @@ def dequantize_constant(
     dtype = draft.constants[operand.data].data_type
     tensor = draft.constants[name]
     state.records.add_weight(tensor, floats, scale, zero_point, axis, dtype, block)
+    if dtype == TensorProto.INT32:
+        state.records.check_bias(name, integers)
     return name
 
 

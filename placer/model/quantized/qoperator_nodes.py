@@ -91,6 +91,9 @@ def _bias(state: ImportState, node: NodeProto, made: Decomposed) -> str:
         raise state.refuse(node, "computes its bias")
     left, right = (draft.array(operand.scale) for operand in made.operands[:2])
     product = np.multiply(left.ravel(), right.ravel(), dtype=np.float64) * made.bias_factor
-    floats = (draft.array(made.bias).astype(np.float64) * product).astype(left.dtype)
+    integers = draft.array(made.bias)
+    floats = (integers.astype(np.float64) * product).astype(left.dtype)
     state.records.seen["int32 biases"] += 1
-    return draft.set_constant(draft.names.of_float(made.bias), floats)
+    name = draft.set_constant(draft.names.of_float(made.bias), floats)
+    state.records.check_bias(name, integers)
+    return name

@@ -32,6 +32,7 @@ _MIDDLE: dict[int, int] = {
     TensorProto.UINT4: 8,
 }
 _LEAST_OF_FLOAT8 = -240.0
+_SHOWN = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +144,24 @@ class Records:
             )
         elif scale.size:
             self.keep_weight(tensor, scale, axis, is_float8=dtype in _FLOAT8)
+
+    def check_bias(self, name: str, integers: np.ndarray) -> None:
+        """Tell where an int32 bias ends at the ends of its type, so that its own value is lost.
+
+        Its scale is that of the input times that of the weight, which is next to nothing where a
+        filter is (ONNX Runtime issue 11415).
+        """
+        ends = np.iinfo(np.int32)
+        channels = np.flatnonzero(np.isin(integers, (ends.min, ends.max))).tolist()
+        if not channels:
+            return
+        shown = ", ".join(map(str, channels[:_SHOWN]))
+        more = f" and {len(channels) - _SHOWN} more" if len(channels) > _SHOWN else ""
+        self.notes.append(
+            f"bias '{name}' was cut off at the ends of int32 in channel{'s' * (len(channels) > 1)} "
+            f"{shown}{more}, where the scale of the weight is too small for it: the file and its "
+            "float model are wrong there; quantize the original again, with larger scales there"
+        )
 
     def keep_weight(
         self, tensor: TensorProto, scale: np.ndarray, axis: int, *, is_float8: bool

@@ -142,9 +142,7 @@ class Explainer:
             gains=gains,
             overlaps=self._overlaps,
             plan=plan,
-            conversions=tuple(
-                self._conversions(prediction, plan, remedy_of, missing, left, idle)
-            ),
+            conversions=tuple(self._conversions(prediction, plan, remedy_of, missing, left, idle)),
             total_us=self._estimator.total_us(prediction),
             float_us=self._estimator.total_us(self._predictor.predict(EMPTY, prediction)),
             default_us=self._estimator.total_us(self._predictor.predict(default, prediction)),
@@ -196,9 +194,7 @@ def _apply_best(remedies: Remedies) -> None:
         remedies.apply(max(remedy_of.values(), key=lambda remedy: remedy.saves_us))
 
 
-def reason(
-    predicted: PredictedLayer, prediction: Prediction, graph: Graph, idle: Set[Edge]
-) -> str:
+def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph, idle: Set[Edge]) -> str:
     """One sentence on why a conversion stays a layer of its own; ``idle``: see ``explain``."""
     tensor = predicted.layer.inputs[0].tensor
     served = _names(predicted.edges)
@@ -242,9 +238,9 @@ def _without_pair(
     if without := sorted({f"'{edge.tensor}'" for edge in bare if edge not in idle}):
         parts.append(f"{' and '.join(without)} has no pair")
     for edge in sorted(edge for edge in bare if edge in idle):
+        where = " along another axis than its output channels"
         is_weight = edge.tensor in graph.initializers
-        what = "scales along another axis than its output channels" if is_weight else "several scales"
-        parts.append(f"'{edge.tensor}' has {what}")
+        parts.append(f"'{edge.tensor}' has several scales{where if is_weight else ''}")
     return f", whose operand {' and '.join(parts)}" if parts else ""
 
 
