@@ -403,6 +403,38 @@ def test_weights_of_4_bits_and_in_blocks(
     assert (finding.verdict, finding.reason) == (verdict, told)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "scale", "gpu", "refused"),
+    [
+        ("FLOAT4E2M1", "FLOAT8E4M3FN", "sm120", ""),  # NVFP4, as Model-Optimizer exports it.
+        (
+            "FLOAT8E4M3FN",
+            "FLOAT8E8M0",
+            "sm120",
+            "its scale is of type float8_e8m0fnu, which TensorRT does not read",
+        ),
+    ],
+    ids=["NVFP4", "MXFP8"],
+)
+def test_scales_of_blocks_in_fp8(builder: Any, dtype: str, scale: str, gpu: str, refused: str):
+    scaled = scale == "FLOAT8E4M3FN"
+    block = "axis = 0, block_size = 32, output_dtype = 1"
+    proto = onnx.parser.parse_model(f"""
+        <ir_version: 12, opset_import: ["": 24]> g (float[8,128] x) => (float[8,64] y)
+        <float one = {{0.01}}> {{
+          {"b = DequantizeLinear(s, one)" if scaled else ""}
+          [v] v = DequantizeLinear<{block}>(q, {"bs"[not scaled]})
+          y = MatMul(x, v)
+        }}""")
+    for name, kind, shape in (("q", dtype, [128, 64]), ("s", scale, [4, 64])):
+        of_type = TensorProto.DataType.Value(kind)
+        values = [0.5] * shape[0] * shape[1]
+        proto.graph.initializer.append(onnx.helper.make_tensor(name, of_type, shape, values))
+    assert check_model(builder, proto, gpu).accepted == (not refused)
+    found = check_pairs(proto, Path(), Path("model.onnx"))
+    assert [finding.reason for finding in found] == [refused] * bool(refused)
+
+
 def test_plugins_may_read_quantized_constants(save: Save):
     """TensorRT issue 3919; whether there is such a plugin is for the builder to say."""
     path = save(text_of("[plugin] y = qonnx.custom_op.general.Plugin(x, wq)"))

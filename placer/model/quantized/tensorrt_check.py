@@ -38,6 +38,7 @@ _UNKNOWN_OPERATORS = re.compile(
 # no uint4.
 _TYPES = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.FLOAT8E4M3FN})
 _INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8})
+_SCALES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 # What Q reads and its scale, which the builder takes for INT8 and not for FP8.
 _MIXED = {(TensorProto.FLOAT, half) for half in (TensorProto.FLOAT16, TensorProto.BFLOAT16)}
 _SMALL_TYPES = frozenset({TensorProto.INT4, TensorProto.FLOAT4E2M1})
@@ -164,6 +165,8 @@ class _Check:
 
     def _check_scale(self, node: NodeProto) -> Iterator[Finding]:
         scale = self._array(node.input[1])
+        if scale is None and self._is_scaled_scale(node):
+            return
         if scale is None:
             reason = "its scale is computed at run time, TensorRT documents constant ones"
             yield self._finding(node, "undocumented", reason, "calibrate a scale")
@@ -185,6 +188,20 @@ class _Check:
             fix = "give activations one scale"
             yield self._finding(node, "undocumented", reason, fix)
 
+    def _is_scaled_scale(self, node: NodeProto) -> bool:
+        """Whether the scales of ``node`` are constants that have a scale themselves, as FP4's do.
+
+        So NVIDIA's exporter writes NVFP4: a scale in FP8 for each block, and one for the tensor.
+        """
+        writer = self._producer.get(node.input[1])
+        is_float4 = self._quantized_type(node) == TensorProto.FLOAT4E2M1
+        return (
+            is_float4
+            and writer is not None
+            and writer.op_type in DEQUANTIZE
+            and all(name in self._constants for name in writer.input if name)
+        )
+
     def _check_opset(self, node: NodeProto) -> Iterator[Finding]:
         """Types and blocks that ONNX had not yet: ONNX Runtime refuses such a file."""
         if node.domain:
@@ -199,11 +216,14 @@ class _Check:
             yield self._finding(node, "undocumented", reason, fix)
 
     def _check_scale_type(self, node: NodeProto) -> Iterator[Finding]:
-        """FP8 of float32 by scales of half precision, as in Model-Optimizer issue 118."""
+        """FP8 of float32 by scales of half precision (Model-Optimizer issue 118); MX scales."""
         given = self._types.get(node.input[0])
         scale = self._constants[node.input[1]].data_type
         is_float8 = self._quantized_type(node) == TensorProto.FLOAT8E4M3FN
-        if node.op_type in QUANTIZE and is_float8 and (given, scale) in _MIXED:
+        if scale not in _SCALES:
+            reason = f"its scale is of type {type_name(scale)}, which TensorRT does not read"
+            yield self._finding(node, "refused", reason, "give it scales of float32 or float16")
+        elif node.op_type in QUANTIZE and is_float8 and (given, scale) in _MIXED:
             reason = f"it quantizes float to FP8 with a scale of {type_name(scale)}"
             yield self._finding(node, "refused", reason, "give the scale the type of the tensor")
 
