@@ -109,7 +109,8 @@ class ModelExplanation:
         sentences = unpredicted(self._placed.graph, self.pack.manifest)
         float8 = float8_sentences(self._placed, self.pack, self.target, self.gpu)
         refused = self._placed.refused
-        bare = weights_only(self._placed.graph, self._placed.placement)
+        placed, plan = self._placed, self.explanation.plan
+        bare = weights_only(placed.graph, placed.placement, plan)
         said = (refused or bare, *float8, *sentences)
         return tuple(text for text in said if text)
 

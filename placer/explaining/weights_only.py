@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from placer.graph import Graph
+from placer.plan import Plan
+from placer.plan.dtypes import is_quantized
 from placer.quantization import Placement
 
 _CONVS = frozenset({"Conv", "ConvTranspose"})
 _SHOWN = 3
 
 
-def weights_only(graph: Graph, placement: Placement | None) -> str:
+def weights_only(graph: Graph, placement: Placement | None, plan: Plan) -> str:
     """A sentence on Convs that ``placement`` leaves in float; empty if there are none.
+
+    ``plan``: what is predicted of it, where what a Conv reads may be integers though the pair is
+    before a Transpose or Reshape.
 
     TensorRT issue 2131: weights behind DequantizeLinear alone are no INT8 Conv, and TensorRT 8
     refused them. Of MatMuls nothing is said: engines may keep their weights in integers.
     """
     edges = frozenset() if placement is None else placement.edges
+    on_integers = {
+        node
+        for layer in plan.layers
+        if any(map(is_quantized, layer.input_types))
+        for node in layer.nodes
+    }
     found = []
     for node in graph.nodes:
         if node.op in _CONVS and len(node.inputs) > 1:
             data, weight = graph.edges_into(node)[:2]
-            if weight in edges and data not in edges and weight.tensor in graph.initializers:
+            is_bare = weight in edges and data not in edges and node.name not in on_integers
+            if is_bare and weight.tensor in graph.initializers:
                 found.append(node.name)
     if not found:
         return ""

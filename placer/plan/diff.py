@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -43,14 +43,15 @@ def diff_plans(predicted: Plan, actual: Plan) -> PlanDiff:
     known = _named(predicted) & _named(actual)
     left, right = _Side(predicted, known), _Side(actual, known)
     pairs = tuple(_pairs(left.compute, right.compute))
+    same = {id(layer) for pair in pairs for layer in (pair.predicted, pair.actual)}
     counts = len(predicted.of_kind("compute")), len(actual.of_kind("compute"))
     return PlanDiff(
         predicted_source=predicted.source,
         actual_source=actual.source,
         matched=tuple(pair for pair in pairs if pair.same_class),
         other_types=tuple(pair for pair in pairs if not pair.same_types),
-        splits=tuple(_regrouped(left.compute, right.compute)),
-        fusions=tuple(_regrouped(right.compute, left.compute)),
+        splits=tuple(_regrouped(left.compute, right.compute, same)),
+        fusions=tuple(_regrouped(right.compute, left.compute, same)),
         conversions=tuple(_conversions(kind, left, right) for kind in CONVERSIONS),
         exact=Score(sum(pair.same_types for pair in pairs), *counts),
         by_class=Score(sum(pair.same_class for pair in pairs), *counts),
@@ -222,16 +223,21 @@ def type_class(dtype: str) -> str:
     return "float" if is_float(dtype) else dtype
 
 
-def _regrouped(wholes: _Keyed, parts: _Keyed) -> Iterator[Regrouping]:
-    """Layers of ``wholes`` whose nodes lie in two or more layers of ``parts``."""
+def _regrouped(wholes: _Keyed, parts: _Keyed, same: Set[int]) -> Iterator[Regrouping]:
+    """Layers of ``wholes`` whose nodes lie in two or more layers of ``parts``.
+
+    Several layers may compute one node, in both plans alike: a layer and its parts that all have a
+    partner, by ``id`` those in ``same``, are not regrouped.
+    """
     holders: dict[str, list[int]] = defaultdict(list)
     for index, (_, nodes) in enumerate(parts):
         for node in nodes:
             holders[node].append(index)
     for layer, nodes in wholes:
         held = sorted({index for node in nodes for index in holders[node]})
-        if len(held) > 1:
-            yield Regrouping(layer, tuple(parts[index][0] for index in held))
+        found = tuple(parts[index][0] for index in held)
+        if len(found) > 1 and not all(id(one) in same for one in (layer, *found)):
+            yield Regrouping(layer, found)
 
 
 # --- conversions ----------------------------------------------------------------------------

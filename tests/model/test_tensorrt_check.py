@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
+import placer
 from placer.engines.tensorrt.offline_builder import check_model
 from placer.errors import InputError
 from placer.graph.text import parse_model
@@ -442,6 +443,24 @@ def test_plugins_may_read_quantized_constants(save: Save):
 
 
 # The command.
+
+
+@pytest.mark.parametrize("names", ["[q] [dq] [v] [conv]", "", "[node_of_d] [a] [b] [node_of_y]"])
+def test_a_built_plan_names_no_pairs_and_all_else_as_the_file_does(
+    save: Save, builder: Any, names: str
+):
+    """The builder calls nodes without a name after what they write."""
+    del builder
+    body = (
+        "{} q = QuantizeLinear(x, s, z) {} d = DequantizeLinear(q, s, z)"
+        "{} v = DequantizeLinear<axis = 0>(wq, ws, wz) {} y = Conv(d, v)"
+    )
+    path = save(text_of(body.format(*(names.split() or [""] * 4))))
+    conv = {"": "Conv_3"}.get(names, names.rpartition("[")[2].rstrip("]"))
+    plan = placer.check(path).plan
+    assert plan.layers[0].kind == "quantize"
+    assert {node for layer in plan.layers for node in layer.nodes} == {conv}
+    assert conv in {n for x in placer.explain(path).explanation.plan.layers for n in x.nodes}
 
 
 def test_check_names_the_pairs_before_it_builds(

@@ -103,6 +103,14 @@ def test_a_node_computed_in_two_layers_is_a_split():
     assert diff.exact == Score(1, 1, 2)
 
 
+def test_a_node_computed_in_two_layers_of_either_plan_is_no_split():
+    """TensorRT-RTX adds the bias of an INT8 product, and rounds, in a kernel behind it."""
+    plan = [layer("product", "float"), layer("product relu")]
+    diff = compare(plan, plan)
+    assert (diff.splits, diff.fusions, diff.agrees) == ((), (), True)
+    assert list(sentences(diff)) == []
+
+
 def test_nodes_that_one_plan_never_names_do_not_count():
     diff = compare(
         [layer("conv relu"), layer("pool")],

@@ -12,7 +12,7 @@ import yaml
 from placer.explaining.api import explain as explain_file
 from placer.graph import Edge, Graph
 from placer.model import load_model
-from placer.prediction.explanation.conversion_text import removed_text
+from placer.prediction.explanation.conversion_text import conversion_text, removed_text
 from placer.prediction.explanation.decision_tree import decision_tree
 from placer.prediction.explanation.default_gains import OTHER, chosen_layout
 from placer.prediction.explanation.explain import Explainer, Explanation, decision_costs
@@ -118,7 +118,8 @@ def test_pairs_inside_a_fused_kernel_are_named_with_what_the_default_saves(
     assert conv.notes[0] == "split by pairs: leave c -> relu1[0] in float"
     assert add.shown == "both-quantized (default: int8-residual)"
     assert min(conv.saves_us, add.saves_us) > 0
-    assert add.notes == (f"the default here saves est. {add.saves_us:.1f} us",)
+    told = f"the default here saves est. {add.saves_us:.1f} us: leave d -> add[0] in float"
+    assert add.notes == (told,)
     without = explain(graph, Placement.of([*CONVS, *both]))
     assert found.total_us - without.total_us == pytest.approx(conv.saves_us)
     assert found.default_us == default.total_us < found.improved_us + 0.1
@@ -596,6 +597,52 @@ def test_pairs_on_the_weights_of_convs_alone_gain_nothing(save: Callable[..., Pa
         "pairs on weights alone leave 'conv0' in float and gain no speed: quantize what these "
         "Convs read, too"
     )
+
+
+def test_a_conv_whose_pair_is_before_a_transpose_reads_integers(save: Callable[..., Path]):
+    """Convs of TensorFlow's layout: the pair stands before what turns the map."""
+    pairs = OWN_PAIRS.format(weight="wd")
+    turned = pairs.replace("[conv0]", "[turn] turned = Transpose<perm = [0, 1, 3, 2]>(d0) [conv0]")
+    turned = turned.replace("Conv(d0, wd)", "Conv(turned, wd)")
+    assert explain_file(save(turned)).unpredicted == ()
+
+
+SPLIT = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,32,32,32] x) => (float[1,48,32,32] y)
+    <float[32,32,1,1] w = {0.1}, float[16,16,3,3] v = {0.1}, float[48,32,1,1] u = {0.1},
+     float s = {0.5}, float r = {0.25}, int8 z = {0}, int64[2] half = {16, 16}> {
+      q0 = QuantizeLinear(x, s, z) d0 = DequantizeLinear(q0, s, z)
+      wq = QuantizeLinear(w, s, z) wd = DequantizeLinear(wq, s, z)
+      [conv] c = Conv(d0, wd)
+      [act] e = Relu(c)
+      [split] a, b = Split<axis = 1>(e, half)
+      q1 = QuantizeLinear(b, r, z) d1 = DequantizeLinear(q1, r, z)
+      vq = QuantizeLinear(v, s, z) vd = DequantizeLinear(vq, s, z)
+      [branch] f = Conv<pads = [1, 1, 1, 1]>(d1, vd)
+      [join] j = Concat<axis = 1>(a, f)
+      q2 = QuantizeLinear(j, s, z) d2 = DequantizeLinear(q2, s, z)
+      uq = QuantizeLinear(u, s, z) ud = DequantizeLinear(uq, s, z)
+      [last] y = Conv(d2, ud)
+    }"""
+
+
+def test_halves_of_unequal_scales_are_told_with_the_default_that_gives_them_one(
+    save: Callable[..., Path],
+):
+    """ShuffleNet; TensorRT issue 4467: a YOLO11 with a pair before each Conv alone."""
+    found = explain_file(save(SPLIT)).explanation
+    quantized = {c.tensor: c for c in found.conversions if c.kind == "quantize"}
+    for half in ("a", "b"):
+        assert quantized[half].default_of == ("concat", "shared-scale")
+        assert conversion_text(quantized[half], timed=False) == (
+            f"quantize {half}: the outputs of 'split' (Split) have unequal scales, so it copies "
+            "floats",
+            "it goes with the default of concat: shared-scale",
+        )
+    (concat,) = (branch for branch in decision_tree(found) if branch.rule.id == "concat")
+    change = "quantize a -> join[0], f -> join[1] and give 'a', 'b', 'f', 'j' one scale"
+    assert concat.layouts[0].notes[-1].endswith(f" us: {change}")
 
 
 def flat(printed: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from placer.common.shapes import GivenShape, given_ranges
 from placer.engines.tensorrt.build import BuildReport
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError
-from placer.graph.edit import all_tensors
+from placer.graph.edit import all_tensors, every_node
 from placer.graph.external_data import data_folder
+from placer.graph.operators import PAIR_OPS
 from placer.model import load_quantized, load_unquantized
 from placer.model.named_dimensions import with_named_dimensions
 from placer.model.quantized import Finding, check_pairs, is_quantized
@@ -37,6 +38,7 @@ class CheckReport:
     placed the pairs for, where that is another one; None also if placer did not write the file.
     ``not_imported``: why ``placer import`` refuses the file, where findings ask for it.
     ``is_float``: it does because nothing quantizes; ``placer optimize`` takes the file as it is.
+    ``names``: what nodes are called in plans that the builder calls otherwise; Q and DQ: nothing.
     """
 
     findings: tuple[Finding, ...]
@@ -44,6 +46,7 @@ class CheckReport:
     placed_for: str | None = None
     not_imported: str | None = None
     is_float: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def refusal(self) -> str | None:
@@ -72,7 +75,14 @@ class CheckReport:
         """What was built, None where nothing was."""
         if self.build is None or not self.build.accepted:
             return None
-        return Plan(tuple(typed_layers(self.build.plan.layers)), self.build.plan.source)
+        layers = (
+            replace(layer, nodes=tuple(name for node in layer.nodes if (name := self._name(node))))
+            for layer in self.build.plan.layers
+        )
+        return Plan(tuple(typed_layers(layers)), self.build.plan.source)
+
+    def _name(self, node: str) -> str:
+        return self.names.get(node, node)
 
     def write_plan(self, path: str | PathLike[str]) -> None:
         """Write what was built, for ``diff_plans`` and ``explain``; InputError if nothing was."""
@@ -107,8 +117,8 @@ def check(
     path = Path(model)
     architecture = architecture_of(gpu)
     proto = load_quantized(path)
-    placed_for = _placed_for(proto)
-    found = _imported(CheckReport(_findings(proto, path), None, placed_for), path)
+    placed_for, names = _placed_for(proto), _names(proto)
+    found = _imported(CheckReport(_findings(proto, path), None, placed_for, names=names), path)
     if static:
         return found
     ranges = with_named_dimensions(path, given_ranges(shapes))
@@ -124,6 +134,20 @@ def _placed_for(proto: ModelProto) -> str | None:
         return None
     manifest = load_pack(pack).manifest
     return None if manifest.behaviour.pairs == "symmetric" else manifest.engine
+
+
+def _names(proto: ModelProto) -> dict[str, str]:
+    """``CheckReport.names``: the builder calls a node without a name after what it writes.
+
+    The reader of its log tells Q and DQ by the names that exporters give them.
+    """
+    names: dict[str, str] = {}
+    for node in every_node(proto.graph.node):
+        is_pair = node.op_type in PAIR_OPS
+        if is_pair or node.name:
+            called = (node.name, *(f"node_of_{tensor}" for tensor in node.output[:1]))
+            names |= dict.fromkeys(called, "" if is_pair else node.name)
+    return names
 
 
 def _findings(proto: ModelProto, model: Path) -> tuple[Finding, ...]:

@@ -6,9 +6,11 @@ import re
 
 from placer.plan.dtypes import dtype_name
 
-# Pairs as exporters call them (tf2onnx: QuantLinearNode__838), and copies that TensorRT makes.
+# Pairs as exporters call them (tf2onnx: QuantLinearNode__838; NNCF: QuantizeLinear_, the tensor and
+# a number), and copies that TensorRT makes.
 PAIR = re.compile(
     r"(Quant|Dequant)(ize)?Linear(Node)?(_+\d+)?(_clone_\d+)?$|_(de)?quantize_scale_node$"
+    r"|^(Quantize|Dequantize)Linear_"
 )
 
 # Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.

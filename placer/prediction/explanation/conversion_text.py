@@ -28,6 +28,9 @@ def conversion_text(
     if conversion.remedy is not None:
         pairs = pairs or {}
         remedy = f"remove it: {_missing(conversion, pairs)}{_remedy(conversion.remedy, pairs)}"
+    elif conversion.default_of is not None:
+        rule, layout = conversion.default_of
+        remedy = f"it goes with the default of {rule}: {layout}"
     elif conversion.goes_with_others:
         remedy = "it goes with the remedies of the others"
     return f"{conversion.name}: {cost}{conversion.because}", remedy
@@ -44,10 +47,13 @@ def _missing(conversion: StandaloneConversion, pairs: Pairs) -> str:
 
 
 def _remedy(remedy: Remedy, pairs: Pairs) -> str:
-    parts = [*_quantized(remedy.change, pairs), *_tied(remedy.change)]
-    parts += removed_text(remedy.change.removed, pairs)
-    what = " and ".join(parts) or _one_scale(remedy.change)
-    return f"{what}; saves est. {remedy.saves_us:.1f} us"
+    return f"{change_text(remedy.change, pairs)}; saves est. {remedy.saves_us:.1f} us"
+
+
+def change_text(change: Change, pairs: Pairs) -> str:
+    """What to do to the file that has ``pairs``."""
+    parts = [*_quantized(change, pairs), *_tied(change), *removed_text(change.removed, pairs)]
+    return " and ".join(parts) or _one_scale(change)
 
 
 def removed_text(edges: Sequence[Edge], pairs: Pairs) -> Iterator[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from placer.prediction.explanation.conversion_text import Pairs, removed_text
+from placer.prediction.explanation.conversion_text import Pairs, change_text, removed_text
 from placer.prediction.explanation.explain import DecisionCost, Explanation, decision_costs
+from placer.prediction.explanation.remedies import Remedy
 from placer.rules.schema import Rule
 
 _BY_TIMES = "by default: with what they convert, more integers are not expected to save time here"
@@ -16,12 +17,12 @@ _BY_TIMES = "by default: with what they convert, more integers are not expected 
 class LayoutBranch:
     """What was decided alike at some sites of a rule.
 
-    ``saves_us``: what the pack's default there saves, by an estimate; 0 where it saves nothing.
+    ``gain``: the pack's default there, where it saves time by an estimate.
     ``pairs``: the nodes of the file's own pairs.
     """
 
     costs: tuple[DecisionCost, ...]
-    saves_us: float
+    gain: Remedy | None
     pairs: Pairs
 
     @property
@@ -32,14 +33,22 @@ class LayoutBranch:
         return layout if layout == first.default else f"{layout} (default: {first.default})"
 
     @property
+    def saves_us(self) -> float:
+        """What the pack's default there saves, by an estimate; 0 where it saves nothing."""
+        return 0.0 if self.gain is None else self.gain.saves_us
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Why the default is not the rule's own, what splits the layout, what the default saves."""
         inside = [edge for cost in self.costs for edge in cost.decision.inside]
         split = f"split by pairs: {' and '.join(removed_text(inside, self.pairs))}"
-        saves = f"the default here saves est. {self.saves_us:.1f} us"
+        saves = ""
+        if self.gain is not None:
+            change = change_text(self.gain.change, self.pairs)
+            saves = f"the default here saves est. {self.saves_us:.1f} us: {change}"
         site = self.costs[0].decision.site
         by_times = site.default != site.match.rule.default_layout
-        notes = ((f"{site.default} {_BY_TIMES}", by_times), (split, inside), (saves, self.saves_us))
+        notes = ((f"{site.default} {_BY_TIMES}", by_times), (split, inside), (saves, saves))
         return tuple(note for note, applies in notes if applies)
 
 
@@ -80,8 +89,7 @@ def _branch(alike: Iterable[Sequence[DecisionCost]], explanation: Explanation) -
     for costs in alike:
         gain = explanation.gains.get(costs[0].decision.kind)
         dearest = tuple(sorted(costs, key=lambda cost: -cost.us))
-        saves_us = 0.0 if gain is None else gain.saves_us
-        branches.append(LayoutBranch(dearest, saves_us, explanation.pairs))
+        branches.append(LayoutBranch(dearest, gain, explanation.pairs))
     branches.sort(key=lambda branch: _order(branch.costs))
     return RuleBranch(branches[0].costs[0].decision.site.match.rule, tuple(branches))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from placer.graph import Edge, Graph
+from placer.graph import Edge, Graph, Node
 from placer.graph.weights import WEIGHTED_OPS
 from placer.plan import Plan
 from placer.prediction.defaults_by_estimates import are_left_float, with_defaults
@@ -33,8 +33,9 @@ class StandaloneConversion:
     """A quantize, dequantize, requantize or reformat layer, what it costs and why it is there.
 
     ``remedy`` is None if no change that was tried removes it and makes the engine faster;
-    ``goes_with_others`` says that the remedies of others remove it. ``missing``: where the remedy
-    takes pairs out, the change that gives the operands beside them pairs instead.
+    ``goes_with_others`` says that the remedies of others remove it, or the pack's default at other
+    sites: ``default_of`` is the rule and layout of that. ``missing``: where the remedy takes pairs
+    out, the change that gives the operands beside them pairs instead.
     """
 
     name: str
@@ -45,6 +46,7 @@ class StandaloneConversion:
     remedy: Remedy | None
     goes_with_others: bool = False
     missing: Remedy | None = None
+    default_of: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -129,10 +131,14 @@ class Explainer:
         default = place(self.sites, {})
         decisions = tuple(decide(self.sites, placement, default))
         gains = default_gains(remedies, decisions, default)
+        removed_by = dict[str, tuple[str, str]]()
         for kind in sorted(gains, key=lambda kind: -gains[kind].saves_us):
             alike = [decision for decision in decisions if decision.kind == kind]
             for gain in default_gains(remedies, alike, default).values():  # Once others are back.
+                before = _conversion_names(remedies.prediction)
                 remedies.apply(gain)
+                gone = before - _conversion_names(remedies.prediction)
+                removed_by |= dict.fromkeys(gone - removed_by.keys(), (kind[0], kind[2]))
         _apply_best(remedies)
         improved = remedies.prediction
         left = {predicted.layer.name for predicted in improved.layers}
@@ -142,7 +148,10 @@ class Explainer:
             gains=gains,
             overlaps=self._overlaps,
             plan=plan,
-            conversions=tuple(self._conversions(prediction, plan, remedy_of, missing, left, idle)),
+            conversions=tuple(
+                replace(one, default_of=removed_by.get(one.name)) if one.goes_with_others else one
+                for one in self._conversions(prediction, plan, remedy_of, missing, left, idle)
+            ),
             total_us=self._estimator.total_us(prediction),
             float_us=self._estimator.total_us(self._predictor.predict(EMPTY, prediction)),
             default_us=self._estimator.total_us(self._predictor.predict(default, prediction)),
@@ -185,6 +194,10 @@ class Explainer:
             )
 
 
+def _conversion_names(prediction: Prediction) -> set[str]:
+    return {found.layer.name for found in prediction.layers if found.is_conversion}
+
+
 def _apply_best(remedies: Remedies) -> None:
     """Apply the remedy of a conversion that saves most until none helps."""
     for _ in range(MAX_REMEDIES):
@@ -225,7 +238,17 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph, idle
         return f"the readers of '{tensor}' have unequal formats, so its producer writes float"
     if len(scales) > 1:
         return f"the readers of '{tensor}' have unequal scales, so its producer writes float"
-    return f"'{graph.producer[tensor].name}' ({graph.producer[tensor].op}) computes in float"
+    producer = graph.producer[tensor]
+    if producer.op == "Split" and _have_unequal_scales(producer, prediction, graph):
+        return f"the outputs of '{producer.name}' (Split) have unequal scales, so it copies floats"
+    return f"'{producer.name}' ({producer.op}) computes in float"
+
+
+def _have_unequal_scales(split: Node, prediction: Prediction, graph: Graph) -> bool:
+    """Whether all that reads what ``split`` writes reads integers, of several scales."""
+    edges = [edge for tensor in split.outputs for edge in graph.edges_of(tensor)]
+    scales = {prediction.form.scales.get(edge) for edge in edges}
+    return None not in scales and len(scales) > 1
 
 
 def _without_pair(

@@ -76,6 +76,8 @@ def _conversion(conversion: StandaloneConversion, timed: bool, pairs: Pairs) -> 
         "us": conversion.us if timed else None,
         "because": conversion.because,
         "goes_with_others": conversion.goes_with_others,
+        "goes_with_default": conversion.default_of
+        and dict(zip(("rule", "layout"), conversion.default_of, strict=True)),
         "remedy": remedy
         and {
             "quantize": _quantized(remedy.change),
