@@ -96,6 +96,7 @@ def test_a_fused_layer_of_tensorrt_8(write: Save):
         ("QuantLinearNode__838", "Reformat", "QDQ", (LINEAR, INT8_32), "quantize"),
         ("QuantLinearNode__838", "Scale", "", (LINEAR, INT8_32), "quantize"),
         ("DequantLinearNode__839", "Scale", "", ("N/A", "N/A"), "dequantize"),
+        ("QuantizeLinear_/a/Conv_output_0_1", "Scale", "", (LINEAR, INT8_32), "quantize"),  # NNCF
         ("my first pair", "Reformat", "QDQ", (LINEAR, INT8_32), "quantize"),
         ("QuantizeLinear_2_quantize_scale_node", "Scale", "", (LINEAR, INT8_32), "quantize"),
         ("DequantizeLinear_4", "Scale", "", ("N/A", "N/A"), "dequantize"),
