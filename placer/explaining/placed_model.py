@@ -15,7 +15,7 @@ from placer.graph.scopes import Scopes
 from placer.model import Model, is_quantized_file, load_model, load_quantized, quantizes_at_run_time
 from placer.model.input_shapes import given_shapes
 from placer.prediction.layers.norms import without_norms
-from placer.qdq.extract import extract_placement
+from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.narrowed import without_narrowing
@@ -139,7 +139,9 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     placement, pairs, refused = extracted.placement, own_pairs(extracted), ""
     if behaviour.pairs == "symmetric":
         placement = placement.without(kept_in_float(extracted, graph))
-        if behaviour.kernels != "generated":  # Those compute what others fold.
+        if behaviour.kernels == "generated":
+            placement = placement.with_weights(_of_one_scale(extracted))
+        else:  # Generated ones compute what others fold.
             graph = without_norms(graph, placement)
         refused = refused_pairs(load_quantized(path), path)
     if behaviour.signed == "converted":
@@ -155,6 +157,15 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         stored=stored,
         own=pairs,
         wide=wide_weights(extracted, graph),
+    )
+
+
+def _of_one_scale(extracted: ExtractedModel) -> frozenset[Edge]:
+    """Edges that read a constant through a pair of one scale."""
+    return frozenset(
+        edge
+        for edge in extracted.placement.edges
+        if edge.tensor in extracted.constants and edge not in extracted.axes
     )
 
 

@@ -57,7 +57,8 @@ _CAST = re.compile(r"(^|[/._])Cast(_\d+)?$")
 _CONSTANT = re.compile(r"__myl_CastMul(Conc)*(Cast)?_myl\d+_\d+$")  # Of a quantized weight.
 # Of no node: quantizes, and dequantizes at once what is read in float.
 _ROUNDS = re.compile(r"__myl_(Mul|Cast|Max|Min)*Roun(Mul|Cast|Max|Min|Roun)*_myl\d+_\d+$")
-_SCALED = re.compile(r"__myl_((Mul|Cast|Move)+)_myl\d+_\d+$")  # Of no node: an INT8 product's sum.
+# Of no node: the sum of an INT8 product, scaled and stored otherwise.
+_SCALED = re.compile(r"__myl_((Mul|Cast|Move|Resh|Tran)+)_myl\d+_\d+$")
 
 
 _LAYER = re.compile(r"^Name: (?P<name>.*?), LayerType: (?P<op>[^,]*), (?P<rest>Inputs: .*)$")

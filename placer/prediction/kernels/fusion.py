@@ -52,6 +52,20 @@ class Kernels:
         SharedPairs(self._groups).settle()
         self._groups.find_dependences()
         self._joins.settle()
+        self._join_quantizers()
+
+    def _join_quantizers(self) -> None:
+        """What quantizes a graph input to several scales is one kernel.
+
+        Of what a prepared kernel writes there is one for each (eight small graphs).
+        """
+        known: dict[str, Unit] = {}
+        for unit in self._groups.units:
+            if unit.role != "quantize" or unit.reads[0][1] is not None:
+                continue
+            first = known.setdefault(unit.reads[0][0].tensor, unit)
+            if first is not unit and len(self._groups.of(unit)) == 1:
+                self._groups.merge(first.group, unit.group)
 
     def quantizes_apart(self, writer: Unit | None) -> bool:
         """Whether what a generated kernel writes is quantized by another one: means, and parts."""
@@ -62,7 +76,10 @@ class Kernels:
         return self._joins.is_part(writer, writer.outputs)
 
     def _join_products(self) -> None:
-        """Products of one tensor with weights are one (queries, keys and values; heads)."""
+        """Products of one tensor with weights are one (queries, keys and values; heads).
+
+        Integers are one tensor where they have one scale.
+        """
         known: dict[object, Unit] = {}
         for unit in self._groups.units:
             weight = weight_input(self._graph, unit.node)
@@ -77,7 +94,8 @@ class Kernels:
                 continue
             edge = unit.reads[0][0]
             depth = (self._graph.type_of(edge.tensor).shape or (0,))[-1]
-            read = edge.tensor, self._form.scales.get(edge) if row else unit.integers
+            scale = self._form.scales.get(edge) if row or unit.integers else None
+            read = edge.tensor, unit.integers and not row, scale
             powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
             first = known.setdefault((*read, depth, row, powered), unit)
             if first is not unit:

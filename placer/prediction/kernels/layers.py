@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from placer.graph import Edge
 from placer.plan import Kind, Layer, Port
@@ -38,8 +39,9 @@ class KernelLayers:
         for units in sorted(groups, key=lambda group: group[-1].index):
             yield from self._cleared(units)
             if all(unit.role in ("quantize", "pair") for unit in units):
-                yield self._quantize(units[0])
-                yield from self._moved_parts(units[0])
+                yield self._quantize(units)
+                for unit in units:
+                    yield from self._moved_parts(unit)
             elif self._only_casts(units) or self._only_turns(units):
                 yield self._squeezed_cast(units) or self._cast(units)
             elif self._quantizes_turned(units):
@@ -188,7 +190,15 @@ class KernelLayers:
         if floats and integers:
             yield self._conversion_of(*floats[0], integers[0])
 
-    def _quantize(self, unit: Unit) -> PredictedLayer:
+    def _quantize(self, units: Sequence[Unit]) -> PredictedLayer:
+        """What quantizes one tensor; ``units``: one for each scale."""
+        first, *others = map(self._quantized, units)
+        outputs = (port for made in (first, *others) for port in made.layer.outputs)
+        layer = replace(first.layer, outputs=tuple(outputs))
+        edges = (edge for made in (first, *others) for edge in made.edges)
+        return replace(first, layer=layer, edges=tuple(edges))
+
+    def _quantized(self, unit: Unit) -> PredictedLayer:
         ((edge, _writer),) = unit.reads
         read = next((other for other, _ in unit.readers), edge)
         integer = self._ports.integer_at(read)
