@@ -10,6 +10,7 @@ from placer.engines.tensorrt.pairs import kept_in_float, refused_pairs
 from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.bodies import Bodies, bodies_of
+from placer.graph.edit import remove_dead_nodes
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.model import Model, is_quantized_file, load_model, load_quantized, quantizes_at_run_time
@@ -128,6 +129,7 @@ def _as_arithmetic(model: Model) -> str:
 def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pack) -> PlacedModel:
     behaviour = pack.manifest.behaviour
     quantized = load_quantized(path)
+    remove_dead_nodes(quantized.graph)  # No engine builds them.
     flat_scopes = flatten(quantized.graph) if pack.enters_bodies else {}
     if behaviour.pairs == "symmetric":
         without_narrowing(quantized.graph)

@@ -92,7 +92,7 @@ def _by_estimates(
     defaults = {n: [*site.layouts].index(site.default) for n, site in enumerate(sites)}
     moves = list(_moves(sites, defaults))
     if isinstance(predictor, KernelPredictor):
-        moves = moves[::-1][: _PREDICTED_NODES // len(matches.graph.nodes)]
+        moves = moves[::-1][: _PREDICTED_NODES // max(1, len(matches.graph.nodes))]
     descent = _Descent(sites, predictor, estimator)
     descent.begin(defaults)
     descent.go_on(moves)

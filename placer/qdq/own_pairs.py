@@ -159,7 +159,9 @@ def _is_reshaped(edge: Edge, graph: Graph, model: ExtractedModel) -> bool:
     if product.inputs[0] in graph.open_tensors:
         return False
     readers = graph.edges_of(product.outputs[0])
-    if len(readers) != 1 or readers[0] in model.pairs or graph.by_name[readers[0].node].op != "Add":
+    if len(readers) != 1 or readers[0] in model.pairs or readers[0].is_graph_output:
+        return False
+    if graph.by_name[readers[0].node].op != "Add":
         return False
     data, weight = (graph.type_of(tensor).shape or () for tensor in product.inputs)
     others = [t for t in graph.by_name[readers[0].node].inputs if t in graph.initializers]

@@ -476,3 +476,36 @@ def test_fp8_without_kernels_is_told(tmp_path: Path, pack, gpu, conv, said):
     proto.graph.initializer.append(fp8)
     onnx.save(proto, path)
     assert placer.explain(path, gpu=gpu, pack=pack).unpredicted == tuple(said)
+
+
+DEAD = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[1,32,8,8] x) => (float[1,16,8,8] y)
+<float[32,32,1,1] w = {1}, float s = {0.03}, int8 z = {0}, int64[2] half = {16, 16}> {
+  i = QuantizeLinear(x, s, z) d = DequantizeLinear(i, s, z)
+  j = QuantizeLinear(w, s, z) v = DequantizeLinear(j, s, z)
+  [conv] c = Conv(d, v)
+  [split] y, unread = Split<axis = 1>(c, half)
+  k = QuantizeLinear(unread, s, z) e = DequantizeLinear(k, s, z) [dead] n = Conv(e, first)
+}
+"""
+
+
+@pytest.mark.parametrize("pack", ["tensorrt", "tensorrt-rtx", "onnxruntime", "openvino"])
+def test_nodes_that_no_output_needs_are_not_built(tmp_path: Path, pack: str):
+    proto = onnx.parser.parse_model(DEAD.replace("{1}", "{" + ", ".join(["1"] * 1024) + "}"))
+    first = np.ones((8, 16, 1, 1), np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(first, "first"))
+    onnx.save(proto, tmp_path / "model.onnx")
+    plan = placer.explain(tmp_path / "model.onnx", pack=pack).explanation.plan
+    assert {node for layer in plan.layers for node in layer.nodes} == {"conv", "split"}
+
+
+@pytest.mark.parametrize("pack", ["tensorrt", "tensorrt-rtx", "onnxruntime", "openvino"])
+def test_a_file_of_a_pair_alone_is_explained(tmp_path: Path, pack: str):
+    text = """
+    <ir_version: 8, opset_import: ["": 17]> g (float[1,8] x) => (float[1,8] y)
+    <float s = {0.03}, int8 z = {0}> { i = QuantizeLinear(x, s, z) y = DequantizeLinear(i, s, z) }
+    """
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    assert placer.explain(tmp_path / "model.onnx", pack=pack).explanation.decisions == ()

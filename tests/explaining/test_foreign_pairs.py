@@ -110,8 +110,22 @@ def conversions(plan: Plan) -> Counter[str]:
             "activation_type": QuantType.QUInt8,
             "extra_options": {"QDQKeepRemovableActivations": True},
         },
+        {  # As TensorRT takes it; the product that leaves the graph has no pair behind it.
+            "activation_type": QuantType.QInt8,
+            "op_types_to_quantize": ["MatMul"],
+            "extra_options": {
+                "ActivationSymmetric": True,
+                "OpTypesToExcludeOutputQuantization": ["MatMul"],
+            },
+        },
     ],
-    ids=["int8", "products of 16 bits", "weights of 4 bits", "a pair before a Relu"],
+    ids=[
+        "int8",
+        "products of 16 bits",
+        "weights of 4 bits",
+        "a pair before a Relu",
+        "signed pairs before products alone",
+    ],
 )
 def test_conversions_of_other_files_are_predicted(options: Mapping[str, Any], tmp_path: Path):
     path = tmp_path / "model.onnx"
