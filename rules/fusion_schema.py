@@ -195,6 +195,12 @@ class Fusion(Strict):
         description="Whether the engines of `later_input_when` go by it the other way where the "
         "file that they build has a BatchNormalization behind each input's node.",
     )
+    fewer_products_when: list[Condition] = Field(
+        default=[],
+        description="Engines that go, before `later_input`, by the first node, a Conv: the layer "
+        "whose Conv sums fewer products for each value is built; not where norms decide by "
+        "`earlier_input_if_normalized`.",
+    )
     when: Condition = Field(default=Condition(), description="Engines on which it is so.")
 
     @property

@@ -289,6 +289,17 @@ def test_a_profile_alone_gives_names_and_times(write: Save):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"), [("__myl_Cast_myl56_1", "reformat"), ("__myl_MulSum_myl0_0", "compute")]
+)
+def test_a_generated_kernel_in_a_profile_is_a_reformat_if_it_only_casts(
+    write: Save, name: str, kind: str
+):
+    """The output of a ResNet50 in FP16 (10.14)."""
+    (layer,) = read_plan(write([{"name": name, "averageMs": 0.004}])).layers
+    assert (layer.kind, layer.nodes) == (kind, ())
+
+
 def test_a_profile_gives_layers_their_times_in_order(write: Save):
     names = ["Conv_1", "QuantizeLinear_2", "Conv_1", "Relu_9"]
     layers = [entry(name, "Any", LINEAR, LINEAR) for name in names]

@@ -19,7 +19,12 @@ def graph_of(signature: str, body: str, constants: str) -> Graph:
 
 
 def reformats(
-    graph: Graph, quantized: str = "", base: str = "float16", typing: Typing = "weak"
+    graph: Graph,
+    quantized: str = "",
+    base: str = "float16",
+    typing: Typing = "weak",
+    version: str = "8.6",
+    capability: str = "8.0",
 ) -> list[str]:
     """``tensor: type`` of each reformat that keeps the type.
 
@@ -31,7 +36,7 @@ def reformats(
         for index, name in enumerate(node.inputs)
         if name in quantized.split()
     ]
-    target = Target(engine_version="8.6", compute_capability="8.0", typing=typing)
+    target = Target(engine_version=version, compute_capability=capability, typing=typing)
     prediction = Predictor(graph, RULES, target, base, "int8").predict(Placement.of(pairs))
     layers = [layer for layer in prediction.plan.layers if layer.kind == "reformat"]
     return [
@@ -177,10 +182,30 @@ def test_an_fp16_conv_needs_the_channels_of_a_graph_input_grouped():
     assert reformats(graph, typing="strong") == []
 
 
+@pytest.mark.parametrize(
+    ("version", "capability", "found"),
+    [
+        ("8.6", "8.0", ["p: float"]),  # ResNet18 on A100.
+        ("10.14", "8.9", ["x: float"]),  # ResNet50 on RTX 4050, for a kernel in TF32.
+        ("10.14", "7.5", ["p: float"]),  # Without TF32.
+    ],
+)
+def test_an_fp32_conv_on_an_image_needs_its_channels_grouped_from_tensorrt_10_on(
+    version: str, capability: str, found: list[str]
+):
+    graph = graph_of(
+        "(float[1,3,8,8] x) => (float[1,8,1,1] y)",
+        "[stem] c = Conv(x, w) [relu] r = Relu(c) [pool] p = MaxPool<kernel_shape = [2, 2]>(r)"
+        "[conv] d = Conv(p, v) [mean] y = GlobalAveragePool(d)",
+        "float[8,3,1,1] w = {1}, float[8,8,1,1] v = {1}",
+    )
+    assert reformats(graph, "", "float", "weak", version, capability) == found
+
+
 def test_layers_without_a_demand_read_any_layout():
     node = HEADS.by_name["sig"]
     for layout in ("linear", "image", "grouped", "interleaved"):
-        assert can_read(HEADS, ("PointWise", node), ("r", "float16", layout))
+        assert can_read(HEADS, ("PointWise", node), ("r", "float16", layout), ("float16", Target()))
 
 
 def test_fp16_parts_that_begin_within_a_group_are_joined_row_major_for_a_reshape():

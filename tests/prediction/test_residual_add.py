@@ -51,6 +51,49 @@ def test_between_them_the_last_in_the_models_order_takes_it(added: str):
     assert taker(MAIN_FIRST, added, "8.4") == "shortcut"
 
 
+def taker_of_sizes(
+    kernel: int, width: int, version: str, norms: str = "", added: str = "c, s"
+) -> str:
+    """The same; the main Conv reads 64 channels in a window of ``kernel``, the other ``width``."""
+    graph = graph_of_text(
+        f"{HEAD} g (float[1,{width},8,8] x) => (float[1,128,8,8] y) "
+        f"<float[64,{width},1,1] v = {{1}}, float[128,64,{kernel},{kernel}] w = {{1}}, "
+        f"float[128,{width},1,1] u = {{1}}, float[128] o = {{1}}, float[128] z = {{0}}> "
+        f"{{ [stem] n = Conv(x, v) [act] m = Relu(n) "
+        f"[main] c = Conv<pads = {[kernel // 2] * 4}>(m, w) [shortcut] s = Conv(x, u) {norms} "
+        f"[add] a = Add({added}) [relu] y = Relu(a) }}"
+    )
+    target = Target(engine_version=version)
+    predictor = Predictor(without_norms(graph, EMPTY), RULES, target, "float16", "int8")
+    layers = predictor.predict(EMPTY).plan.layers
+    (found,) = (layer.nodes[0] for layer in layers if "add" in layer.nodes)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kernel", "width", "found"),
+    [
+        (3, 64, "shortcut"),  # ResNet18: 9 * 64 products against 64.
+        (1, 64, "shortcut"),  # The first stage of ResNet50: as many, so the second input.
+        (1, 128, "main"),  # Its other stages.
+    ],
+)
+@pytest.mark.parametrize("added", ["c, s", "s, c"])
+def test_from_tensorrt_10_on_the_conv_of_fewer_products_takes_it(
+    kernel: int, width: int, found: str, added: str
+):
+    if kernel == 1 and width == 64:
+        found = {"c, s": "shortcut", "s, c": "main"}[added]
+    assert taker_of_sizes(kernel, width, "10.14", added=added) == found
+    assert taker_of_sizes(kernel, width, "8.6.3", added="s, c") == "main"
+
+
+def test_not_where_the_file_has_norms_behind_both():
+    """torch_trt's ResNet18, in which the Conv of 3x3 takes it."""
+    norms = "b = BatchNormalization(c, o, z, z, o) t = BatchNormalization(s, o, z, z, o)"
+    assert taker_of_sizes(3, 64, "10.4", norms, "b, t") == "main"
+
+
 NORMS = "b = BatchNormalization(c, o, z, z, o) n2 = BatchNormalization(s, o, z, z, o)"
 
 

@@ -71,7 +71,8 @@ def named_layer(name: str, time_us: float | None = None) -> Layer:
     """A layer of which nothing but the name is known."""
     names = name_parts(name)
     nodes, pairs = _nodes_and_pairs(name, names, "")
-    kind = "compute" if nodes or name.startswith("__myl") else conversion_kind(pairs, (), ())
+    is_generated = name.startswith("__myl") and not _is_copy(name)
+    kind = "compute" if nodes or is_generated else conversion_kind(pairs, (), ())
     return Layer(name, "", nodes, kind=kind, time_us=time_us)
 
 
@@ -93,9 +94,14 @@ def _inspector_layer(entry: Mapping[str, Any], where: str) -> Layer:
     names = metadata_nodes(str(entry.get("Metadata", ""))) or name_parts(name)
     nodes, pairs = _nodes_and_pairs(name, names, origin)
     kind = _kind(op, origin, nodes, pairs, inputs, outputs)
-    if kind == "compute" and not nodes and (COPY.match(name) or STORED_OTHERWISE.match(name)):
+    if kind == "compute" and not nodes and _is_copy(name):
         kind = "reformat"
     return Layer(name, op, nodes, inputs, outputs, kind, _activation(entry))
+
+
+def _is_copy(name: str) -> bool:
+    """Whether a generated kernel only casts, moves or stores otherwise."""
+    return bool(COPY.match(name) or STORED_OTHERWISE.match(name))
 
 
 def _activation(entry: Mapping[str, Any]) -> str:

@@ -5,13 +5,14 @@ if the edges that its layout quantizes carry a pair after motion, no pair stands
 and the readers of its output agree as ``outputs`` demands. Met claims take their nodes in order:
 those that read integers, then by priority, number of nodes, number of quantized edges, and the
 later nodes first, unless the rule says otherwise for the engine (``later_input`` and
-``earlier_input_when``, ``first_when``) or the file (``earlier_input_if_normalized``); of the same
-nodes those that write integers in any case.
+``earlier_input_when``, ``fewer_products_when``, ``first_when``) or the file
+(``earlier_input_if_normalized``); of the same nodes those that write integers in any case.
 Nodes that no claim takes are layers of their own and compute in float.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -43,8 +44,9 @@ class Claim:
     ``beside``: by edge of ``demanded`` those of which one must carry the same pair, where any must.
     ``in_place``: edges read in the type that is written. ``passed``: nodes that run before the
     layer though they read what it writes. ``movers``: nodes that run after it though some of its
-    nodes stand behind them. Of overlapping claims alike in all else the one of the highest
-    ``input_index`` is met, then that of the first nodes if ``goes_first``. ``sums``: edges to sums
+    nodes stand behind them. Of overlapping claims alike in all else the one of the fewest
+    ``products`` is met, then that of the highest ``input_index``, then that of the first nodes if
+    ``goes_first``. ``sums``: edges to sums
     past which the engine moves what follows the layer, each with the other operand's. ``formats``:
     those of its pairs for which it is built (None: the scheme's own), where not for all.
     ``with_pairs``: True if it is built only in a model of which an activation carries a pair, False
@@ -61,6 +63,7 @@ class Claim:
     paired: tuple[Edge, ...]
     bare: tuple[Edge, ...]
     like: Edge | None
+    products: int = 0
     input_index: int = 0
     goes_first: bool = False
     passed: frozenset[str] = frozenset()
@@ -72,7 +75,7 @@ class Claim:
     undequantized: tuple[Edge, ...] = ()
 
     @property
-    def rank(self) -> tuple[bool, int, int, int, int, tuple[int, ...], bool]:
+    def rank(self) -> tuple[bool, int, int, int, int, int, tuple[int, ...], bool]:
         """Sorts claims: the first to be met takes its nodes."""
         if self.goes_first:
             order = tuple([node.index for node in self.nodes])
@@ -83,6 +86,7 @@ class Claim:
             -self.match.rule.priority,
             -len(self.nodes),
             -len(self.demanded),
+            self.products,
             -self.input_index,
             order,
             self.fusion.outputs in NO_TYPES,
@@ -94,6 +98,7 @@ class _Offer:
     """A layer that a rule's layout fuses; ``reads``: references to the edges that it demands.
 
     ``by_input``: 1 where the engine goes by the fusion's ``later_input``, -1 where the other way.
+    ``by_products``: whether it goes by the products that the first node sums, before that.
     ``block``: channels of a block of ONNX Runtime's on the target's processor.
     """
 
@@ -101,6 +106,7 @@ class _Offer:
     fusion: Fusion
     reads: tuple[str, ...]
     by_input: int
+    by_products: bool
     goes_first: bool
     formats: frozenset[str | None] | None
     block: int
@@ -126,6 +132,7 @@ def _offers(rule: Rule, target: Target) -> list[_Offer]:
             fusion,
             tuple(r for r in _reads(layout, fusion) if not r.endswith(".*")),
             _direction(fusion, target),
+            any(map(target.meets, fusion.fewer_products_when)),
             any(map(target.meets, fusion.first_when)),
             _formats(fusion, target),
             block_of(target.processor),
@@ -186,6 +193,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         + _blocked(match, offer, graph)
         + _bare_inside(inner, absorbed, taking, fusion),
         like=like[0] if like else None,
+        products=_products(offer, nodes[0], later_edges, graph),
         input_index=_by_input(offer, later_edges, graph)
         * max((e.input_index for e in later_edges), default=0),
         goes_first=offer.goes_first,
@@ -217,10 +225,23 @@ def _sums(match: Match, fusion: Fusion, graph: Graph) -> tuple[tuple[Edge, Edge]
 
 def _by_input(offer: _Offer, later_edges: Sequence[Edge], graph: Graph) -> int:
     """``offer.by_input``, the other way where the file has a norm behind each input."""
-    if offer.by_input < 1 or not offer.fusion.earlier_input_if_normalized:
-        return offer.by_input
+    return (
+        -1 if offer.by_input == 1 and _are_normalized(offer, later_edges, graph) else offer.by_input
+    )
+
+
+def _are_normalized(offer: _Offer, later_edges: Sequence[Edge], graph: Graph) -> bool:
+    """Whether the fusion goes by norms, and the file has one behind each input."""
     norms = [t in graph.normalized for e in later_edges for t in graph.by_name[e.node].inputs]
-    return -1 if norms and all(norms) else 1
+    return offer.fusion.earlier_input_if_normalized and bool(norms) and all(norms)
+
+
+def _products(offer: _Offer, node: Node, later_edges: Sequence[Edge], graph: Graph) -> int:
+    """How many products a Conv sums for each value, where the engine goes by that; else 0."""
+    if not offer.by_products or _are_normalized(offer, later_edges, graph):
+        return 0
+    shape = graph.type_of(node.inputs[1]).shape
+    return math.prod(shape[1:]) if shape is not None else 0
 
 
 def _blocked(match: Match, offer: _Offer, graph: Graph) -> tuple[Edge, ...]:

@@ -182,7 +182,8 @@ class LayerReads:
             return port
         node = self.target.graph.by_name.get(edge.node)
         tensor = edge.tensor, port.dtype, available.layout
-        if can_read(self.target.graph, (op, node), tensor):
+        engine = self.target.base, self.target.target
+        if can_read(self.target.graph, (op, node), tensor, engine):
             return port
         chain = self.tensors.chains[edge]
         known = self.tensors.serve(edge, port.dtype, chain)

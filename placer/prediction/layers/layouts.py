@@ -23,7 +23,8 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
 - what an INT8 Conv writes in FP32 is row-major, and so is what an FP32 Conv writes in an engine
   that computes in FP16 (fuser);
 - in an FP32 engine the Conv on an image and the MaxPool behind it are row-major, other Convs are
-  not (A100; RTX 3090);
+  not (A100; RTX 3090), up to TensorRT 8; in 10 the image is grouped for kernels in TF32 (ResNet50
+  on RTX 4050, 10.14; a YOLO26n, 10.7; AlexNet, 10.1);
 - a Slice is a copy and writes what its reader reads (camera), and a reformat to the type of a graph
   output also changes the layout in front of a Reshape (CIFAR's ResNet18 in FP16).
 """
@@ -38,7 +39,9 @@ from onnx import TensorProto
 
 from placer.graph import Edge, Graph, Node
 from placer.plan.dtypes import is_quantized
+from placer.rules.condition import Condition
 from placer.rules.fusion_schema import NO_OP
+from placer.rules.target import Target
 
 # ``interleaved``: NC/32HW32 in FP16, which fewer layers read than other grouped channels.
 # ``image``: row-major, as FP32 kernels for images write.
@@ -53,18 +56,29 @@ _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 _IMAGE_AND_POOL = "ConvActPool"
 _ROW_MAJOR = frozenset({"linear", "image"})
 _HALF = frozenset({"float16", "bfloat16"})
+_TF32_ON_IMAGES = Condition(engine_versions=">=10", compute_capability=">=8.0")
+
+
+def groups_images(target: Target) -> bool:
+    """Whether FP32 Convs on images of an engine in FP32 read and write grouped channels."""
+    return target.meets(_TF32_ON_IMAGES)
 
 
 def written_layout(
-    graph: Graph, nodes: Sequence[Node], types: tuple[str, str], read: Iterable[Layout], base: str
+    graph: Graph,
+    nodes: Sequence[Node],
+    types: tuple[str, str],
+    read: Iterable[Layout],
+    engine: tuple[str, Target],
 ) -> Layout:
     """The layout that a layer of ``nodes`` writes.
 
-    ``types``: what it computes in and writes. ``read``: of the tensors that it reads.
+    ``types``: what it computes in and writes. ``read``: of the tensors that it reads. ``engine``:
+    its float type and what it is built for.
     """
     conv = next((node for node in nodes if node.op in _CONVS), None)
     if conv is not None:
-        return _of_conv(graph, conv, types, base)
+        return _of_conv(graph, conv, types, engine)
     layouts = set(read)
     if nodes[-1].op == "Concat" and joins_row_major(graph, nodes[-1], types[1]):
         return "linear"
@@ -89,12 +103,15 @@ def _is_transposed_for_conv(graph: Graph, last: Node, dtype: str) -> bool:
     return dtype in _HALF and all(node is not None and node.op == "Conv" for node in readers)
 
 
-def _of_conv(graph: Graph, conv: Node, types: tuple[str, str], base: str) -> Layout:
-    computes, writes = types
+def _of_conv(
+    graph: Graph, conv: Node, types: tuple[str, str], engine: tuple[str, Target]
+) -> Layout:
+    (computes, writes), (base, target) = types, engine
     if writes == "float":
         if is_quantized(computes) or base != "float":
             return "linear"
-        return "image" if channels(graph, conv.inputs[0]) <= FEW_CHANNELS else "grouped"
+        is_image = channels(graph, conv.inputs[0]) <= FEW_CHANNELS
+        return "image" if is_image and not groups_images(target) else "grouped"
     return "interleaved" if is_quantized(computes) and not is_quantized(writes) else "grouped"
 
 
@@ -103,12 +120,15 @@ def _moves(graph: Graph, edge: Edge) -> bool:
 
 
 def can_read(
-    graph: Graph, reader: tuple[str, Node | None], tensor: tuple[str, str, Layout]
+    graph: Graph,
+    reader: tuple[str, Node | None],
+    tensor: tuple[str, str, Layout],
+    engine: tuple[str, Target],
 ) -> bool:
     """Whether a layer reads a tensor as it is.
 
     ``reader``: the layer's operator and its node that reads; no node for a graph output.
-    ``tensor``: its name, type and layout.
+    ``tensor``: its name, type and layout. ``engine``: its float type and what it is built for.
     """
     op, node = reader
     name, dtype, layout = tensor
@@ -121,9 +141,16 @@ def can_read(
         return layout != "interleaved"
     if node.op != "Conv" or op == _IMAGE_AND_POOL:
         return True
-    if is_quantized(dtype) or (dtype in _HALF and node.inputs[0] == name):
+    in_groups = dtype in _HALF or _is_grouped_image(graph, name, dtype, engine)
+    if is_quantized(dtype) or (in_groups and node.inputs[0] == name):
         return layout != "linear"
     return layout != "image"
+
+
+def _is_grouped_image(graph: Graph, tensor: str, dtype: str, engine: tuple[str, Target]) -> bool:
+    base, target = engine
+    is_float = dtype == base == "float" and channels(graph, tensor) <= FEW_CHANNELS
+    return is_float and groups_images(target)
 
 
 def _is_converted_output(graph: Graph, node: Node, dtype: str) -> bool:

@@ -169,7 +169,8 @@ class StepDraft:
                 layout = self.tensors.formats[edge.tensor].layout
                 layouts.append("grouped" if is_quantized_here else layout)
         nodes = self.candidate.nodes
-        return written_layout(self.target.graph, nodes, (computes, dtype), layouts, base)
+        engine = base, self.target.target
+        return written_layout(self.target.graph, nodes, (computes, dtype), layouts, engine)
 
 
 def _adds_residual(nodes: Sequence[Node]) -> bool:
