@@ -56,7 +56,11 @@ HEADS = graph_of(
 
 def test_a_reshape_reads_row_major_what_a_conv_wrote_by_channels():
     assert reformats(HEADS) == ["c: float16"]
-    assert reformats(HEADS, typing="strong") == []  # There is evidence for weak typing only.
+
+
+@pytest.mark.parametrize(("version", "found"), [("10.3", ["c: float16"]), ("11.1", [])])
+def test_layouts_are_told_under_strong_typing_in_tensorrt_10_alone(version: str, found: list[str]):
+    assert reformats(HEADS, typing="strong", version=version) == found
 
 
 def test_one_pixel_of_whole_groups_is_row_major_already():

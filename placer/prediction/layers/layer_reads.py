@@ -23,6 +23,7 @@ from placer.prediction.layers.layouts import (
     fills_groups,
     joins_last_axis,
     joins_row_major,
+    tells_layouts,
 )
 from placer.prediction.layers.paired_candidate import PairedCandidate
 
@@ -132,11 +133,11 @@ class LayerReads:
         if edge.tensor not in self.tensors.formats:
             return port
         graph = self.target.graph
-        weak = self.target.target.typing == "weak"
+        in_groups = tells_layouts(self.target.target)
         join = self.paired.candidate.nodes[0]
-        if weak and joins_row_major(graph, join, port.dtype):
+        if in_groups and joins_row_major(graph, join, port.dtype):
             return port if self.tensors.formats[edge.tensor].by_conv else self._copy(edge, port)
-        fits = not weak or fills_groups(graph, join, edge.tensor, port.dtype)
+        fits = not in_groups or fills_groups(graph, join, edge.tensor, port.dtype)
         if fits and self.tensors.is_converted(edge, port):
             return port
         producer = graph.producer.get(edge.tensor)
@@ -171,11 +172,10 @@ class LayerReads:
     def laid_out(self, edge: Edge, port: Port, op: str) -> Port:
         """``port``, reformatted where the layer does not read its layout; see ``layouts``.
 
-        What a conversion wrote is laid out as its readers need it. There is evidence for weak
-        typing only.
+        What a conversion wrote is laid out as its readers need it.
         """
         available = self.tensors.formats.get(edge.tensor)
-        if available is None or self.target.target.typing != "weak":
+        if available is None or not tells_layouts(self.target.target):
             return port
         converted = any(not layer.nodes and edge in layer.edges for layer in self.tensors.layers)
         if converted or any(edge == served for _, served in self.tensors.served):

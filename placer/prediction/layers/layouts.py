@@ -2,6 +2,8 @@
 
 Kernels for tensor cores read and write tensors whose channels are grouped (NHWC, NC/32HW32), other
 layers row-major ones. Which kernel is fastest is not known here, but some layers have no choice.
+They are the same under strong typing in TensorRT 10 (10.0, NVIDIA's page on best practices: a
+quantized ResNet50's Convs read and write NC/32HW32), of which no list with reformats is known.
 What each of these rules rests on (published TensorRT 8 and 10 engines, weakly typed):
 
 - graph outputs are row-major (BEVFusion camera: Softmax; NvInfer.h: the default of bindings);
@@ -56,7 +58,14 @@ _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 _IMAGE_AND_POOL = "ConvActPool"
 _ROW_MAJOR = frozenset({"linear", "image"})
 _HALF = frozenset({"float16", "bfloat16"})
+_STRONG = Condition(engine_versions=">=10,<11")
 _TF32_ON_IMAGES = Condition(engine_versions=">=10", compute_capability=">=8.0")
+
+
+def tells_layouts(target: Target) -> bool:
+    """Whether there is evidence of layouts in engines for ``target``: see above."""
+    is_strong = target.typing == "strong" and target.engine_version is not None
+    return target.typing == "weak" or (is_strong and target.meets(_STRONG))
 
 
 def groups_images(target: Target) -> bool:

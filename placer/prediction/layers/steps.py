@@ -20,7 +20,7 @@ from placer.prediction.layers.conversions import (
 from placer.prediction.layers.layer_candidate import LayerCandidate, Written
 from placer.prediction.layers.layer_reads import IN_PLACE_CONCAT, LayerReads
 from placer.prediction.layers.layer_types import LayerTypes, reads_integers
-from placer.prediction.layers.layouts import Layout, written_layout
+from placer.prediction.layers.layouts import Layout, tells_layouts, written_layout
 from placer.prediction.layers.motion import Scale, Scales
 from placer.prediction.layers.paired_candidate import PairedCandidate
 from placer.rules.fusion_schema import NO_OP
@@ -156,8 +156,8 @@ class StepDraft:
             self._reads.laid_out(edge, port, "")
 
     def _layout(self, reads: Mapping[Edge, Port], dtype: str) -> Layout:
-        """The layout that the layer writes ``dtype`` in; told apart under weak typing only."""
-        if self.target.target.typing != "weak":
+        """The layout that the layer writes ``dtype`` in, where layouts are told apart."""
+        if not tells_layouts(self.target.target):
             return "linear"
         integer, base = self.target.integer, self.target.base
         layouts, computes = list[Layout](), base
