@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command_line import parser_of, write_json
-from placer.graph import Edge, Graph
+from placer.graph import Edge, Graph, Node
 from placer.model import load_model, load_quantized
 from placer.prediction.select import make_predictor
 from placer.prediction.times.gpus import load_gpu
@@ -59,6 +59,7 @@ class Total:
 ADA = Build("rtx-4090", "10.0", "weak", "levipereira/yolov9-qat")
 ADA_MODELOPT = Build("rtx-4090", "10.13", "strong", "levipereira/Model-Optimizer-ONNX")
 ADA_MODELOPT_FLOAT = replace(ADA_MODELOPT, typing="weak")
+ADA_LAPTOP = Build("rtx-4050-laptop", "10.14.1", "weak", "Techn08055/tensorrt-precision-lab")
 ADA_FLOAT = Build("rtx-4090", "10.0", "weak", "WongKinYiu/yolov9 issue 327")
 ORIN = Build("orin-agx", "8.5.2", "weak", "NVIDIA-AI-IOT/yolo_deepstream")
 ORIN_NANO = Build("orin-nano-8gb", "10.3", "weak", "onnxsim pull request 1742")
@@ -101,6 +102,14 @@ def totals() -> Iterator[Total]:
     ):
         yield Total(network, "none", ORIN_NANO, half)
         yield Total(network, "residuals", ORIN_NANO, integer, network)
+    yield Total("resnet50 x1", "none", ADA_LAPTOP, 0.603)
+    for pairs, ms in (
+        ("scattered blocks", 0.606),
+        ("adjacent blocks", 0.602),
+        ("all but stem and first block", 0.381),
+        ("all", 0.335),
+    ):
+        yield Total("resnet50 x1", pairs, ADA_LAPTOP, ms, "resnet50 x1")
     yield Total("vit-b x1", "none", ORIN_NANO, 5.59)
     yield Total("vit-b x1", "modelopt", ORIN_NANO, 4.30, "vit-b x1")
     for build, row in (
@@ -185,6 +194,30 @@ def _residuals(place: int) -> Place:
     return make
 
 
+def _blocks(takes: Callable[[str], bool]) -> Place:
+    """Pairs on the Convs and on the residual Adds of some blocks of torchvision's ResNet50, as
+    "layer3.0", and if it takes "" on all that is in no block, too.
+    """
+
+    def make(graph: Graph) -> Placement:
+        rest = [n for n in graph.nodes if n.op in ("MaxPool", "GlobalAveragePool", "Gemm")]
+        edges = _convs(graph, lambda name: takes(_block(name)))
+        for node in rest if takes("") else []:
+            edges += [Edge(node.inputs[i], node.name, i) for i in range(1 + (node.op == "Gemm"))]
+        for node in graph.nodes:
+            if node.op == "Add" and takes(_block(node.name)):
+                # The first block's shortcut has the Conv that takes the Add; it reads the other.
+                place = 0 if _block(node.name) == "layer1.0" else 1
+                edges.append(Edge(node.inputs[place], node.name, place))
+        return Placement.of(edges)
+
+    return make
+
+
+def _block(name: str) -> str:
+    return next((part for part in name.split("/") if part.startswith("layer") and "." in part), "")
+
+
 PLACES: dict[tuple[str, str], Place] = {
     ("yolov9c", "trained"): _yolov9,
     ("yolov9c-relu", "trained"): _yolov9,
@@ -192,6 +225,16 @@ PLACES: dict[tuple[str, str], Place] = {
     ("yolov7", "own scales"): _yolov7(),
     ("yolov7", "own scales but for pools"): _yolov7("MaxPool"),
     ("resnet18", "residuals"): _residuals(1),
+    ("resnet50", "scattered blocks"): _blocks(
+        lambda block: block in ("layer2.1", "layer3.0", "layer3.4", "layer3.5", "layer4.1")
+    ),
+    ("resnet50", "adjacent blocks"): _blocks(
+        lambda block: block in ("layer3.3", "layer3.4", "layer3.5")
+    ),
+    ("resnet50", "all but stem and first block"): _blocks(
+        lambda block: block not in ("", "layer1.0")
+    ),
+    ("resnet50", "all"): _blocks(lambda _: True),
     ("resnet50-v1", "residuals"): _residuals(1),
     ("mobilenetv2", "residuals"): _residuals(0),
     ("yolo26n", "backbone"): lambda g: Placement.of(_convs(g, lambda name: _stage(name) < 11)),

@@ -9,7 +9,7 @@ from placer.errors import InputError
 from placer.prediction.times.gpus import Gpu, architecture_of, gpu_names, load_gpu
 
 NAMES = gpu_names()
-GEFORCE = ("rtx-3060-laptop", "rtx-3090", "rtx-4090", "rtx-5090")
+GEFORCE = ("rtx-3060-laptop", "rtx-3090", "rtx-4050-laptop", "rtx-4090", "rtx-5090")
 
 # Dense multiply-adds per SM and clock: float16 with FP16 accumulation, and int8. Sources, NVIDIA
 # whitepapers: Turing (8 tensor cores x 64 FP16 FMA per SM); A100 (4 x 256); GA102, table 6
@@ -53,7 +53,8 @@ def test_the_shipped_gpus():
         *("a10", "a100-pcie-80gb", "a100-sxm-40gb", "a100-sxm-80gb", "a30"),
         *("h100-pcie", "h100-sxm", "h200", "l4", "l40s"),
         *("orin-agx", "orin-nano-8gb", "orin-nx-16gb"),
-        *("rtx-3060-laptop", "rtx-3090", "rtx-4090", "rtx-5090", "t4", "titan-rtx"),
+        *("rtx-3060-laptop", "rtx-3090", "rtx-4050-laptop", "rtx-4090", "rtx-5090"),
+        *("t4", "titan-rtx"),
     )
 
 

@@ -790,3 +790,101 @@ def test_a_sigmoid_is_a_convs_epilogue_in_fp16_from_8_5_on(
     predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
     plan = predictor.predict(Placement.of(())).plan
     assert [layer.name for layer in plan.of_kind("compute")] == layers
+
+
+# TensorRT 10.14.1, torchvision's ResNet50 at batch 1 in FP16 on an RTX 4050 Laptop:
+# github.com/Techn08055/tensorrt-precision-lab, profiling/layer_profile_fp16.txt. The Conv that sums
+# fewer products takes the residual Add: the shortcut's in the first stage, whose two sum as many,
+# and the block's last one in the others.
+def test_the_residuals_of_a_resnet50_on_tensorrt_10(tmp_path: Path):
+    proto = topologies.resnet(224, (3, 4, 6, 3), bottleneck=True, classes=1000)
+    onnx.save(proto, tmp_path / "resnet50.onnx")
+    graph = load_model(tmp_path / "resnet50.onnx").graph
+    target = Target(engine_version="10.14.1", compute_capability="8.9", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    found = facts(predictor.predict(Placement.of(())).plan, counted(graph))
+    image, *layers, last = found
+    assert (image, last) == ("reformat: float -> float16", "reformat: float16 -> float")
+    built, conv, add = ["Conv0", "MaxPool0"], 1, 0
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        for block in range(blocks):
+            alone = [] if block else [conv + 2 if stage == 0 else conv + 3]
+            adds = conv + 3 if (stage, block) == (0, 0) else conv + 2
+            built += [f"Conv{i}" for i in (conv, conv + 1, *alone)] + [f"Conv{adds}+Add{add}"]
+            conv, add = conv + (3 if block else 4), add + 1
+    reads = ("float16, float16" if "Add" in name else "float16" for name in built)
+    expected = [f"{n}: {r} -> float16" for n, r in zip(built, reads, strict=True)]
+    assert layers == [
+        *expected,
+        *(f"{n}: float16 -> float16" for n in ("GlobalAveragePool0", "Gemm0")),
+    ]
+
+
+# TensorRT 10.0.1, a block of an RT-DETRv2 on a GTX 1650 Ti: NVIDIA/TensorRT issue 4048. Both
+# branches end in a SiLU; one Conv takes both and the Add of their results. (That engine, of INT8 and
+# FP16, has conv1 and conv2 apart, which in FP16 are predicted to be one.)
+def test_a_block_whose_branches_end_in_silus_on_tensorrt_10(save: Callable[..., Path]):
+    def conv(name: str, read: str, weights: str) -> str:
+        pads = PADDED if weights == "w3" else ""
+        return f"""
+          [{name}] {name}_c = Conv{pads}({read}, {weights})
+          [{name}_sigmoid] {name}_s = Sigmoid({name}_c)
+          [{name}_mul] {name} = Mul({name}_c, {name}_s)"""
+
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,64,40,40] x) => (float[1,64,40,40] out)
+        <float[64,64,3,3] w3 = {{0.1}}, float[64,64,1,1] w1 = {{0.1}}, float[64,64,1,1] v1 = {{0.1}}> {{
+          {conv("down", "x", "w3")}{conv("conv1", "down", "w1")}{conv("first", "conv1", "w3")}
+          {conv("last", "first", "w3")}{conv("conv2", "down", "v1")}
+          [add] sum = Add(last, conv2)
+          {conv("conv3", "sum", "w1")}
+          [relu] out = Relu(conv3)
+        }}"""
+    graph = load_model(save(model)).graph
+    target = Target(engine_version="10.0.1", compute_capability="7.5", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    plan = predictor.predict(Placement.of(())).plan
+    sums = next(layer for layer in plan.layers if "add" in layer.nodes)
+    assert [node for node in sums.nodes if "_" not in node] == ["last", "add"]
+    assert {port.tensor for port in sums.inputs} == {"conv2_c", "first"}
+
+
+# TensorRT 8, a YOLOv3 on a ResNet18 with trained pairs on inputs and weights of all Convs, INT8 and
+# FP32: NVIDIA/TensorRT at 8e449266, tools/experimental/trt-engine-explorer,
+# notebooks/layer_info.json. Resize runs in INT8 and is copied into the joined tensor, which the
+# other branch's Q writes by itself.
+def test_a_pyramid_of_a_yolov3_with_trained_pairs_on_tensorrt_8(save: Callable[..., Path]):
+    model = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,32,32,32] image) => (float[1,32,16,16] out, float[1,32,8,8] low_out)
+        <float[32,32,3,3] w = {0.1}, float[32,32,1,1] v = {0.1}, float[32,64,1,1] u = {0.1},
+         float[4] sizes = {1, 1, 2, 2}> {
+          [high] a = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(image, w)
+          [high_relu] b = Relu(a)
+          [low] c = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(b, w)
+          [low_relu] d = Relu(c)
+          [head] low_out = Conv(d, v)
+          [up] e = Conv(d, v) [up_relu] f = LeakyRelu<alpha = 0.1>(e)
+          [resize] g0 = Resize<mode = "nearest", coordinate_transformation_mode = "asymmetric",
+                               nearest_mode = "floor">(f, , sizes)
+          [join] h = Concat<axis = 1>(g0, b)
+          [last] out = Conv(h, u)
+        }"""
+    graph = load_model(save(model)).graph
+    edges = [Edge(n.inputs[i], n.name, i) for n in graph.by_op["Conv"] for i in (0, 1)]
+    target = Target(engine_version="8.6", compute_capability="8.6", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float", "int8")
+    found = facts(predictor.predict(Placement.of(edges)).plan)
+    assert found == [
+        "quantize: float -> int8",
+        "high+high_relu: int8 -> float",
+        "quantize: float -> int8",
+        "low+low_relu: int8 -> int8",
+        "head: int8 -> float",
+        "up+up_relu: int8 -> int8",
+        "resize: int8 -> int8",
+        "quantize: float -> int8",
+        "reformat: int8 -> int8",
+        "last: int8 -> float",
+    ]

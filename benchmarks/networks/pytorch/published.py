@@ -171,6 +171,7 @@ class VitB(nn.Module):
 
 _CLASSIFIERS = {
     "resnet18": models.resnet18,
+    "resnet50": models.resnet50,
     "resnet50-v1": _resnet50_v1,
     "mobilenetv2": models.mobilenet_v2,
 }
