@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command_line import parser_of, write_json
-from placer.graph import Edge, Graph, Node
+from placer.graph import Edge, Graph
 from placer.model import load_model, load_quantized
 from placer.prediction.select import make_predictor
 from placer.prediction.times.gpus import load_gpu

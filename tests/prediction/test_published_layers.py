@@ -821,8 +821,8 @@ def test_the_residuals_of_a_resnet50_on_tensorrt_10(tmp_path: Path):
 
 
 # TensorRT 10.0.1, a block of an RT-DETRv2 on a GTX 1650 Ti: NVIDIA/TensorRT issue 4048. Both
-# branches end in a SiLU; one Conv takes both and the Add of their results. (That engine, of INT8 and
-# FP16, has conv1 and conv2 apart, which in FP16 are predicted to be one.)
+# branches end in a SiLU; one Conv takes both and the Add of their results. (That engine, of INT8
+# and FP16, has conv1 and conv2 apart, which in FP16 are predicted to be one.)
 def test_a_block_whose_branches_end_in_silus_on_tensorrt_10(save: Callable[..., Path]):
     def conv(name: str, read: str, weights: str) -> str:
         pads = PADDED if weights == "w3" else ""
@@ -834,7 +834,8 @@ def test_a_block_whose_branches_end_in_silus_on_tensorrt_10(save: Callable[..., 
     model = f"""
         <ir_version: 9, opset_import: ["": 17]>
         g (float[1,64,40,40] x) => (float[1,64,40,40] out)
-        <float[64,64,3,3] w3 = {{0.1}}, float[64,64,1,1] w1 = {{0.1}}, float[64,64,1,1] v1 = {{0.1}}> {{
+        <float[64,64,3,3] w3 = {{0.1}}, float[64,64,1,1] w1 = {{0.1}},
+         float[64,64,1,1] v1 = {{0.1}}> {{
           {conv("down", "x", "w3")}{conv("conv1", "down", "w1")}{conv("first", "conv1", "w3")}
           {conv("last", "first", "w3")}{conv("conv2", "down", "v1")}
           [add] sum = Add(last, conv2)
