@@ -31,6 +31,7 @@ EXPORTED = (
     "exported_aside",
     "exported_more_pairs",
     "exported_pairs",
+    "fifteenth_lot",
     "fifth_lot",
     "fit_lot",
     "fourth_lot",
