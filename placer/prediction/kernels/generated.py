@@ -10,6 +10,7 @@ from placer.prediction.kernels.joins import Joins
 from placer.prediction.kernels.lines import IN_PARTS, LINE_RANK
 from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import Reduction, reduction, sums_places
+from placer.prediction.kernels.resized import Resized
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.turned import Turned
 from placer.prediction.kernels.views import FEW, keeps_all
@@ -30,13 +31,19 @@ class Generated:
 
     def fuse(self) -> None:
         """Let each unit be in the kernel of what it reads, where that may be."""
+        resized = Resized(self._groups)
+        for unit, writer in resized.pairs():
+            if self._may_join(writer, unit):
+                self._merge(writer, unit)
         for unit in self._groups.units:
             if not all(other.generated for other in self._groups.of(unit)):
                 continue
             for _, writer in unit.reads:
                 copied = writer is not None and self._is_copy(writer)
-                if writer is not None and not copied and self._may_join(writer, unit):
-                    self._groups.merge(writer.group, unit.group)
+                if writer is None or copied or resized.is_left(writer, unit):
+                    continue
+                if self._may_join(writer, unit):
+                    self._merge(writer, unit)
         for unit in self._groups.units:
             for _, writer in unit.reads:
                 if writer is not None and self._is_copy(writer) and self._may_join(writer, unit):
@@ -44,6 +51,11 @@ class Generated:
         self._name_resized()
         self._cut_again()
         Waiting(self._groups, self._sums).move()
+
+    def _merge(self, writer: Unit, unit: Unit) -> None:
+        self._groups.merge(writer.group, unit.group)
+        if any(map(resizes, self._groups.of(unit))):
+            self._groups.depend_together(unit.group)
 
     def _name_resized(self) -> None:
         """Let kernels of sums that turn what a kernel with a Resize computes be named so."""

@@ -81,7 +81,23 @@ class Groups:
                     bits |= before[writer.index] | 1 << writer.index
             before.append(bits)
         self._before = before
-        return before
+        return tuple(before)
+
+    def depend_together(self, number: int) -> None:
+        """Let what depends on a unit of a kernel depend on all that the kernel needs.
+
+        Otherwise two kernels might be made that wait for each other.
+        """
+        units = self.by_number[number]
+        own = sum(1 << unit.index for unit in units)
+        needed = 0
+        for unit in units:
+            needed |= self._before[unit.index]
+        needed &= ~own
+        before = self._before
+        for unit in self.units[min(unit.index for unit in units) :]:
+            if unit.group == number or before[unit.index] & own:
+                before[unit.index] |= needed
 
     def depends(self, unit: Unit, other: Unit) -> bool:
         """Whether ``unit`` needs ``other``, or is it."""

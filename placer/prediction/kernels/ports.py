@@ -12,7 +12,16 @@ from placer.graph.kept import kept
 from placer.plan import Port
 from placer.prediction.kernels.channels import sums_channels
 from placer.prediction.kernels.fusion import Kernels
-from placer.prediction.kernels.parts import CONVS, CUT, NORMED, NORMS, SQUARES, Unit, is_concat
+from placer.prediction.kernels.parts import (
+    CONVS,
+    CUT,
+    NORMED,
+    NORMS,
+    SQUARES,
+    Unit,
+    is_concat,
+    resizes,
+)
 from placer.prediction.kernels.units import Units
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import type_name
@@ -89,6 +98,8 @@ class KernelPorts:
             self._is_cast(edge.tensor, writer, reader) and not self._kernels.is_float(writer)
         ):
             return FLOAT
+        if self._is_resized(edge, writer, reader):
+            return self._base
         norms = any(unit.alone and unit.node.op in NORMS for unit in (writer, reader))
         computes_floats = self._kernels.sums.multiplies_row(reader) or sums_channels(reader)
         if norms or computes_floats or self._kernels.quantizes_apart(writer):
@@ -102,6 +113,20 @@ class KernelPorts:
         joined = joined or self._is_joined(edge, writer, reader)
         passed_on = joined or self._is_passed_on(edge, writer)
         return self.integer_at(edge) if passed_on else self._base
+
+    def _is_resized(self, edge: Edge, writer: Unit, reader: Unit) -> bool:
+        """Whether a pair is at a Resize between kernels that compute element by element.
+
+        The one before it rounds, and the one behind casts to integers or only scales: what passes
+        is in float. Integers are there for products and Concats (see ``Resized``).
+        """
+        if edge not in self._form.scales or not (resizes(writer) or resizes(reader)):
+            return False
+        sharing = [r for e, r in writer.readers if e.tensor == edge.tensor]
+        return writer.generated and all(
+            r.generated and not is_concat(r) and (r.role == "pointwise" or resizes(r))
+            for r in sharing
+        )
 
     def _stays_float32(self, tensor: str, writer: Unit) -> bool:
         """Whether a tensor is no FP16; one for a power in a kernel that scales integers is."""
