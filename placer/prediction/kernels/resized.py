@@ -14,10 +14,11 @@ neighbours, as in FPNs, HRNets and DDRNets, each in FP16, with the default pairs
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import Unit, is_concat, resizes
+from placer.prediction.kernels.parts import Unit, resizes
 
 
 class Resized:
@@ -29,18 +30,37 @@ class Resized:
 
     def pairs(self) -> Iterator[tuple[Unit, Unit]]:
         """Units and what they read in one kernel with it, with a Resize before anything else is."""
+        later: set[Unit] = set()
         for unit in self._groups.units:
-            if not unit.generated or len(unit.reads) == 1:
+            if not unit.generated or (len(unit.reads) == 1 and unit.reads[0][1] not in later):
                 continue
             maps = [(e, w) for e, w in unit.reads if w is not None and resizes(w)]
             rounded = [w for e, w in maps if self._is_rounded(e, w)]
-            if not is_concat(unit):
+            if self._is_of_prepared(unit) or any(w in later for _, w in unit.reads):
+                later.add(unit)
+            elif unit.role == "pointwise":
                 yield from self._joined_with(unit)
             if len(rounded) == len(maps) > 1:
                 yield unit, rounded[-1]
 
+    def _is_of_prepared(self, unit: Unit) -> bool:
+        """Whether it adds a resized map to floats that a prepared kernel writes.
+
+        Whatever is computed of that, or added to it, is in its kernel then.
+        """
+        if unit.role != "pointwise" or self._chain(unit) is None:
+            return False
+        floats = (w for e, w in unit.reads if w is not None and e not in self._form.scales)
+        return any(not all(u.generated for u in self._groups.of(writer)) for writer in floats)
+
     def _joined_with(self, unit: Unit) -> Iterator[tuple[Unit, Unit]]:
         """What lies between a Resize and ``unit``, which reads more than that."""
+        chain = self._chain(unit)
+        if chain is not None:
+            yield from pairwise(chain)
+
+    def _chain(self, unit: Unit) -> list[Unit] | None:
+        """What a resized map goes through on its way to ``unit``, and its Resize at last."""
         for edge, writer in unit.reads:
             chain, at = [unit], edge
             while writer is not None and writer.role == "pointwise" and len(writer.reads) == 1:
@@ -48,17 +68,9 @@ class Resized:
                     break
                 chain.append(writer)
                 at, writer = writer.reads[0]
-            if writer is None or not resizes(writer) or self._is_rounded(at, writer):
-                continue
-            if self._is_prepared(writer):
-                continue
-            yield from zip(chain, (*chain[1:], writer), strict=True)
-            return
-
-    def _is_prepared(self, resize: Unit) -> bool:
-        """Whether it resizes floats that a prepared kernel writes."""
-        edge, writer = resize.reads[0]
-        return edge not in self._form.scales and (writer is None or not writer.generated)
+            if writer is not None and resizes(writer) and not self._is_rounded(at, writer):
+                return [*chain, writer]
+        return None
 
     def _is_rounded(self, edge: Edge, resize: Unit) -> bool:
         """Whether a pair lies between a Resize and its reader, which has not moved before it."""
@@ -69,13 +81,18 @@ class Resized:
         """Whether ``unit``, which reads what ``writer``'s kernel resizes, is in a later kernel."""
         if unit.group == writer.group or not any(map(resizes, self._groups.of(writer))):
             return False
-        return self._leads_to_resize(unit)
+        read = [e for e, w in unit.reads if w is writer]
+        rounded = resizes(writer) and any(self._is_rounded(edge, writer) for edge in read)
+        return self._leads_to_resize(unit, rounded)
 
-    def _leads_to_resize(self, unit: Unit) -> bool:
-        """Whether what is computed of it alone is added to another resized map."""
+    def _leads_to_resize(self, unit: Unit, rounded: bool) -> bool:
+        """Whether what is computed of it alone is added to another resized map, or resized.
+
+        The latter counts for what adds a ``rounded`` map.
+        """
         while unit.role == "pointwise" and not any(map(resizes, self._groups.of(unit))):
             readers = {reader.group: reader for _, reader in unit.readers}
             if len(readers) != 1:
                 return False
             (unit,) = readers.values()
-        return unit.role == "pointwise"
+        return unit.role == "pointwise" or (rounded and resizes(unit))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from placer.graph import Edge, Graph
 from placer.prediction.kernels.channels import reads_channels
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import PRODUCTS, VIEWS, Unit
+from placer.prediction.kernels.parts import PRODUCTS, VIEWS, Unit, resizes
 from placer.prediction.kernels.reductions import product_shape
 from placer.prediction.kernels.sums import Sums
 
@@ -150,7 +150,7 @@ class Waiting:
             return False
         if any(multiplies_out(self._graph, reader) for _, reader in unit.readers):
             return False
-        if self._reads_twice(unit):
+        if self._reads_twice(unit) or all(any(map(resizes, k)) for k in (kernel, later)):
             return False
         if self._groups.have_other_path(kernel, later):
             return True
