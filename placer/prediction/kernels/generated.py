@@ -32,10 +32,12 @@ class Generated:
     def fuse(self) -> None:
         """Let each unit be in the kernel of what it reads, where that may be."""
         resized = Resized(self._groups)
+        first: dict[Unit, None] = {}
         for unit, writer in resized.pairs():
             if self._may_join(writer, unit):
                 self._merge(writer, unit)
-        for unit in self._groups.units:
+                first[unit] = None
+        for unit in (*first, *self._groups.units):
             if not all(other.generated for other in self._groups.of(unit)):
                 continue
             for _, writer in unit.reads:

@@ -27,6 +27,7 @@ class Resized:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         self._form = groups.made.form
+        self._passed_on: set[tuple[Unit, Unit]] = set()  # Writers in other kernels than a reader.
 
     def pairs(self) -> Iterator[tuple[Unit, Unit]]:
         """Units and what they read in one kernel with it, with a Resize before anything else is."""
@@ -44,14 +45,41 @@ class Resized:
                 yield unit, rounded[-1]
 
     def _is_of_prepared(self, unit: Unit) -> bool:
-        """Whether it adds a resized map to floats that a prepared kernel writes.
+        """Whether it adds a resized map to floats that another kernel writes.
 
-        Whatever is computed of that, or added to it, is in its kernel then.
+        Whatever is computed of that, or added to it, is in its kernel then. The other kernel is a
+        prepared one, or another map depends on the floats that is resized and added then.
         """
         if unit.role != "pointwise" or self._chain(unit) is None:
             return False
-        floats = (w for e, w in unit.reads if w is not None and e not in self._form.scales)
-        return any(not all(u.generated for u in self._groups.of(writer)) for writer in floats)
+        other = self._added_behind(unit)
+        for edge, writer in unit.reads:
+            if writer is None or resizes(writer):
+                continue
+            prepared = any(not u.generated for u in self._groups.of(writer))
+            if prepared and edge not in self._form.scales:
+                return True
+            if prepared or writer.is_quantized_for_others(edge, self._form):
+                continue
+            if other is not None and self._groups.depends(other, writer):
+                self._passed_on.add((writer, unit))
+                return True
+        return False
+
+    def _added_behind(self, unit: Unit) -> Unit | None:
+        """The Resize of another map that is added to what is computed of ``unit`` alone."""
+        while unit.role == "pointwise":
+            readers = [reader for _, reader in unit.readers]
+            if len(readers) != 1:
+                return None
+            (reader,) = readers
+            if reader.role != "pointwise":
+                return None
+            for _, writer in reader.reads:
+                if writer is not None and writer is not unit and resizes(writer):
+                    return writer
+            unit = reader
+        return None
 
     def _joined_with(self, unit: Unit) -> Iterator[tuple[Unit, Unit]]:
         """What lies between a Resize and ``unit``, which reads more than that."""
@@ -79,6 +107,8 @@ class Resized:
 
     def is_left(self, writer: Unit, unit: Unit) -> bool:
         """Whether ``unit``, which reads what ``writer``'s kernel resizes, is in a later kernel."""
+        if (writer, unit) in self._passed_on:
+            return True
         if unit.group == writer.group or not any(map(resizes, self._groups.of(writer))):
             return False
         read = [e for e, w in unit.reads if w is writer]
