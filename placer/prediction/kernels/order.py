@@ -6,10 +6,11 @@ two Convs of one tensor, at other depths, are added: the one that comes later in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from placer.graph import Graph, Node
 from placer.graph.index import with_nodes
+from placer.graph.kept import kept
 
 
 def depth_first_from_inputs(graph: Graph, cast: Iterable[str] = ()) -> Graph:
@@ -31,6 +32,29 @@ def depth_first_from_inputs(graph: Graph, cast: Iterable[str] = ()) -> Graph:
     if [node.name for node in ordered] == [node.name for node in graph.nodes]:
         return graph
     return with_nodes(graph, ordered)
+
+
+@kept
+def branches_last_first(graph: Graph) -> Mapping[str, int]:
+    """The place of each node where the last of a tensor's readers, and all behind it, is first.
+
+    In other words, the reverse of the order in which a search that goes deep leaves nodes.
+    """
+    left: list[str] = []
+    seen: set[str] = set()
+    roots = [node for node in graph.nodes if all(t not in graph.producer for t in node.inputs)]
+    waiting = [(node, False) for node in reversed(roots)]
+    while waiting:
+        node, done = waiting.pop()
+        if done:
+            left.append(node.name)
+        elif node.name not in seen:
+            seen.add(node.name)
+            waiting.append((node, True))
+            names = {e.node for tensor in node.outputs for e in graph.edges_of(tensor) if e.node}
+            readers = sorted((graph.by_name[name] for name in names), key=lambda n: -n.index)
+            waiting += [(reader, False) for reader in readers if reader.name not in seen]
+    return {name: place for place, name in enumerate(reversed(left))}
 
 
 def _first_reader(graph: Graph, tensor: str) -> int:

@@ -3,7 +3,7 @@
 What adds a resized map is one kernel with its Resize, before anything else is. What is computed of
 that and added to another resized map then is in the kernel that resizes the other one. A map whose
 pair lies behind its Resize, as behind a linear one, is written in float by that Resize's kernel if
-the kernel that reads it resizes another one; of several such maps the one that is read last is
+the kernel that reads it resizes another one; of several such maps the one that comes first is
 resized where it is read.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 28 small graphs of sums,
@@ -18,7 +18,9 @@ from itertools import pairwise
 
 from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.order import branches_last_first
 from placer.prediction.kernels.parts import Unit, resizes
+from placer.prediction.kernels.reductions import is_map
 
 
 class Resized:
@@ -27,6 +29,7 @@ class Resized:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         self._form = groups.made.form
+        self._order = branches_last_first(groups.made.graph)
         self._passed_on: set[tuple[Unit, Unit]] = set()  # Writers in other kernels than a reader.
 
     def pairs(self) -> Iterator[tuple[Unit, Unit]]:
@@ -41,8 +44,9 @@ class Resized:
                 later.add(unit)
             elif unit.role == "pointwise":
                 yield from self._joined_with(unit)
-            if len(rounded) == len(maps) > 1:
-                yield unit, rounded[-1]
+            graph = self._groups.made.graph
+            if len(rounded) == len(maps) > 1 and all(is_map(graph, w.node.inputs[0]) for w in rounded):
+                yield unit, min(rounded, key=lambda resize: self._order[resize.node.name])
 
     def _is_of_prepared(self, unit: Unit) -> bool:
         """Whether it adds a resized map to floats that another kernel writes.
