@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from placer.graph import Edge, Graph
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.lines import LINE_RANK
-from placer.prediction.kernels.parts import VIEWS, Unit, is_concat
+from placer.prediction.kernels.parts import VIEWS, Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import sums_map
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.layers.motion import Scale
@@ -183,8 +183,17 @@ class Quantizers:
         if any(self._writes_two(*part) for part in unit.reads):
             return False
         writers = [writer for _, writer in unit.reads]
-        moved = any(_is_moved(self._graph, writer) for writer in writers)
+        moved = any(
+            _is_moved(self._graph, writer) and not self._is_rounded_behind(edge, writer)
+            for edge, writer in unit.reads
+        )
         return not moved and any(_is_of_product(self._graph, writer) for writer in writers)
+
+    def _is_rounded_behind(self, edge: Edge, writer: Unit | None) -> bool:
+        """Whether a part is quantized behind a Resize, as behind a linear one (60 small graphs)."""
+        if writer is None or not resizes(writer):
+            return False
+        return self._form.scales.get(writer.reads[0][0]) != self._form.scales.get(edge)
 
     def _writes_two(self, edge: Edge, writer: Unit | None) -> bool:
         """Whether a kernel that generates a part quantizes it with another scale as well."""
