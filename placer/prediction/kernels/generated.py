@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from placer.prediction.kernels import row_activations
 from placer.prediction.kernels.channels import leaves_as_row, reads_channels_of, sums_apart
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.joins import Joins
@@ -53,6 +54,7 @@ class Generated:
         self._name_resized()
         self._cut_again()
         Waiting(self._groups, self._sums).move()
+        row_activations.name(self._graph, self._groups.units)
 
     def _merge(self, writer: Unit, unit: Unit) -> None:
         self._groups.merge(writer.group, unit.group)

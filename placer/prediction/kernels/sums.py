@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from placer.graph import Graph
 from placer.graph.weights import weight_input
+from placer.prediction.kernels import row_activations
 from placer.prediction.kernels.channels import sums_channels
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, SQUARES, VIEWS, Unit
 from placer.prediction.kernels.reductions import (
@@ -50,6 +51,10 @@ class Sums:
             if any(self._is_repeated(u, kernel) for u in summed):
                 return True
             if unit.role != "pointwise" or any(w not in kernel for _, w in unit.reads):
+                return True
+            if row_activations.keeps_bias(self._graph, unit):
+                return False
+            if row_activations.is_left(self._graph, unit):
                 return True
             return not (self._feeds_row_product(unit) or _is_squared(unit))
         if not summed:

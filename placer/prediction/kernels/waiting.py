@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.graph import Edge, Graph
+from placer.prediction.kernels import row_activations
 from placer.prediction.kernels.channels import reads_channels
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import PRODUCTS, VIEWS, Unit, resizes
@@ -49,7 +50,8 @@ class Waiting:
             self._groups.split(number)
         for unit in self._groups.units:
             product = self._biased(unit)
-            if product is not None and not self._writes_parts(unit):
+            kept = row_activations.keeps_bias(self._graph, unit)
+            if product is not None and not kept and not self._writes_parts(unit):
                 self._leave_bias(unit, product)
 
     def _leave_to_products(self, unit: Unit) -> None:
