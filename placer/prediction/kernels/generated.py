@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from placer.prediction.kernels import row_activations
 from placer.prediction.kernels.channels import leaves_as_row, reads_channels_of, sums_apart
@@ -10,7 +10,7 @@ from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.joins import Joins
 from placer.prediction.kernels.lines import IN_PARTS, LINE_RANK
 from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat, resizes
-from placer.prediction.kernels.reductions import Reduction, reduction, sums_places
+from placer.prediction.kernels.reductions import Reduction, is_map, reduction, sums_places
 from placer.prediction.kernels.resized import Resized
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.turned import Turned
@@ -34,7 +34,7 @@ class Generated:
         """Let each unit be in the kernel of what it reads, where that may be."""
         resized = Resized(self._groups)
         first: dict[Unit, None] = {}
-        for unit, writer in resized.pairs():
+        for unit, writer in (*resized.pairs(), *self._last_sums()):
             if self._may_join(writer, unit):
                 self._merge(writer, unit)
                 first[unit] = None
@@ -55,6 +55,17 @@ class Generated:
         self._cut_again()
         Waiting(self._groups, self._sums).move()
         row_activations.name(self._graph, self._groups.units)
+
+    def _last_sums(self) -> Iterator[tuple[Unit, Unit]]:
+        """Of unequal sums of one map the last one, which the map's kernel takes, and the map."""
+        for writer in self._groups.units:
+            if not writer.generated or writer.role == "reduce":
+                continue
+            sums = [r for _, r in writer.readers if r.role == "reduce" and len(r.reads) == 1]
+            if len({reduction(self._graph, unit.node) for unit in sums}) > 1:
+                last = max(sums, key=lambda unit: unit.node.index)
+                if is_map(self._graph, last.node.inputs[0]):
+                    yield last, writer
 
     def _merge(self, writer: Unit, unit: Unit) -> None:
         self._groups.merge(writer.group, unit.group)
@@ -107,6 +118,8 @@ class Generated:
             return False
         if unit.alone or any(u.alone for u in kernel) or self._is_left_to_readers(writer, unit):
             return False
+        if is_concat(unit) and self._joins_sums(unit, kernel):
+            return False
         large = self._sums.is_of_large_map(unit)
         turned = self._sums.ends_turned(writer, unit) or self._turned.is_map(writer, unit)
         if (large and turned) or self._turned.ends(writer, unit):
@@ -138,6 +151,10 @@ class Generated:
         if views and self._sums.multiplies_row(unit):
             return False
         return self._may_fuse(writer, unit)
+
+    def _joins_sums(self, unit: Unit, kernel: Sequence[Unit]) -> bool:
+        """Whether a Concat reads sums of this kernel, which another one joins and quantizes."""
+        return any(w in kernel and w.role == "reduce" for _, w in unit.reads if w is not None)
 
     def _reads_part(self, writer: Unit, unit: Unit) -> bool:
         """Whether it reads the pair of a part of joined integers, which a kernel ends with."""

@@ -13,11 +13,15 @@ from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames, squeezes
 from placer.prediction.kernels.parts import CONVS, VIEWS, Unit, is_padded
 from placer.prediction.kernels.ports import KernelPorts
+from placer.prediction.kernels.reductions import is_map, reduction_axes
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import SWAPPED, is_matrix_conv, keeps_all, leaves_turned
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.motion import Scale
+
+
+_MAP_RANK = 4
 
 
 class KernelLayers:
@@ -250,6 +254,22 @@ class KernelLayers:
                 integer = self._ports.integer_at(edge)
                 yield self._conversion("reformat", edge, integer, integer)
 
+    def _moved_line(self, unit: Unit) -> Iterator[PredictedLayer]:
+        """The copy of means over the rows or columns of a map for float Convs that read them.
+
+        Their channels are stored last then, as those of maps are (six small graphs).
+        """
+        if unit.role != "reduce" or reduction_axes(self._graph, unit.node) not in ((2,), (3,)):
+            return
+        floats = [
+            edge
+            for edge, reader in unit.readers
+            if reader.role == "product" and reader.node.op in CONVS and edge not in self._form.scales
+        ]
+        shape = self._graph.type_of(unit.node.inputs[0]).shape or ()
+        if floats and len(shape) == _MAP_RANK and is_map(self._graph, unit.node.inputs[0]):
+            yield self._conversion("reformat", floats[0], self._base, self._base)
+
     def _copied_part(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         """The copy of a part of joined floats that a depthwise Conv reads besides.
 
@@ -358,6 +378,7 @@ class KernelLayers:
         for unit in units:
             yield from self._copies(unit)
             yield from self._moved_parts(unit)
+            yield from self._moved_line(unit)
 
     def _sum_type(self, units: Sequence[Unit]) -> str:
         """The type that what blocks of threads sum up for themselves is written in."""

@@ -16,6 +16,8 @@ from placer.prediction.kernels.reductions import sums_map
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.layers.motion import Scale
 
+_ROW_RANK = 2  # Of rows that products of matrices read.
+
 
 class Quantizers:
     """What quantizes, of the units of one placement, before others read it."""
@@ -222,8 +224,8 @@ class Quantizers:
     def quantizes_apart(self, writer: Unit | None) -> bool:
         """Whether a mean is not quantized where it is taken, but in the next kernel or its own.
 
-        Evidence: 20 small graphs, and squeeze-and-excitation blocks of EfficientNet-B0 and PP-OCR
-        cls; behind a Flatten it is quantized where it is taken.
+        Evidence: 40 small graphs, and squeeze-and-excitation blocks of EfficientNet-B0 and PP-OCR
+        cls; behind a Flatten, or as a row in the first place, it is quantized where it is taken.
         """
         if writer is None or not writer.generated or writer.role == "pair":
             return False
@@ -233,6 +235,9 @@ class Quantizers:
             lines = len(self._graph.type_of(writer.outputs[0]).shape or ()) == LINE_RANK
             return lines and self.quantizes_apart(writer.reads[0][1])
         if writer.role != "reduce" or self._sums.is_row_product(writer):
+            return False
+        row = len(self._graph.type_of(writer.outputs[0]).shape or ()) == _ROW_RANK
+        if row and not any(reader.node.op in VIEWS for _, reader in writer.readers):
             return False
         whole = self._graph.type_of(writer.node.inputs[0]).shape
         return self._graph.type_of(writer.outputs[0]).shape != whole
