@@ -21,7 +21,7 @@ from placer.prediction.kernels.parts import (
 )
 from placer.prediction.kernels.reductions import WRITTEN_OUT, has_heads, product_shape
 from placer.prediction.kernels.views import is_matrix_conv, readers_of
-from placer.prediction.kernels.wiring import UnitGraph
+from placer.prediction.kernels.wiring import UnitGraph, is_volume
 
 _ACTIVATIONS = ("Relu", "Sigmoid", "Mul", "HardSwish", "HardSigmoid", "Tanh", "LeakyRelu", "Gelu")
 
@@ -60,7 +60,10 @@ class ProductUnits:
         depthwise = node.op == "Conv" and 1 < node.attributes.get("group", 1) == channels
         uneven = channels % EVEN_CHANNELS != 0 if integers else channels % 2 != 0 and not depthwise
         single = integers and is_single_line(self._graph, node)
-        padded = (uneven or (integers and depthwise)) and not single
+        # Before a depthwise Conv of three dimensions a kernel moves channels in float as well, and
+        # its own kernel is generated (21 small graphs of windows and strides).
+        volume = depthwise and not integers and is_volume(self._graph, node)
+        padded = (uneven or volume or (integers and depthwise)) and not single
         if node.op == "ConvTranspose":
             padded = _pads_transposed(self._graph, node, edges[0] in self._form.scales)
         moved, pads = None, padded and node.op == "Conv"
@@ -79,7 +82,8 @@ class ProductUnits:
         product.integers = integers
         product.scales = integers and (single or self._made.has_one_scale(node))
         product.depthwise = depthwise
-        product.grouped = node.op == "Conv" and 1 < node.attributes.get("group", 1) < channels
+        groups = node.attributes.get("group", 1)
+        product.grouped = node.op == "Conv" and (volume or 1 < groups < channels)
         if moved is not None:
             self._made.relink(product, edges[0], moved)
         self._finish(product, node)
