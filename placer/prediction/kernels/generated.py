@@ -57,11 +57,15 @@ class Generated:
         row_activations.name(self._graph, self._groups.units)
 
     def _last_sums(self) -> Iterator[tuple[Unit, Unit]]:
-        """Of unequal sums of one map the last one, which the map's kernel takes, and the map."""
+        """Of unequal sums of a map the last one, which the kernel takes that rounds the map.
+
+        Of a map without a pair it takes the first (24 small graphs).
+        """
         for writer in self._groups.units:
             if not writer.generated or writer.role == "reduce":
                 continue
-            sums = [r for _, r in writer.readers if r.role == "reduce" and len(r.reads) == 1]
+            read = [(e, r) for e, r in writer.readers if e in self._form.scales]
+            sums = [r for _, r in read if r.role == "reduce" and len(r.reads) == 1]
             if len({reduction(self._graph, unit.node) for unit in sums}) > 1:
                 last = max(sums, key=lambda unit: unit.node.index)
                 if is_map(self._graph, last.node.inputs[0]):

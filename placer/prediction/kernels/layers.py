@@ -20,7 +20,6 @@ from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.motion import Scale
 
-
 _MAP_RANK = 4
 
 
@@ -264,7 +263,9 @@ class KernelLayers:
         floats = [
             edge
             for edge, reader in unit.readers
-            if reader.role == "product" and reader.node.op in CONVS and edge not in self._form.scales
+            if reader.role == "product"
+            and reader.node.op in CONVS
+            and edge not in self._form.scales
         ]
         shape = self._graph.type_of(unit.node.inputs[0]).shape or ()
         if floats and len(shape) == _MAP_RANK and is_map(self._graph, unit.node.inputs[0]):

@@ -45,7 +45,9 @@ class Resized:
             elif unit.role == "pointwise":
                 yield from self._joined_with(unit)
             graph = self._groups.made.graph
-            if len(rounded) == len(maps) > 1 and all(is_map(graph, w.node.inputs[0]) for w in rounded):
+            if len(rounded) == len(maps) > 1 and all(
+                is_map(graph, w.node.inputs[0]) for w in rounded
+            ):
                 yield unit, min(rounded, key=lambda resize: self._order[resize.node.name])
 
     def _is_of_prepared(self, unit: Unit) -> bool:
