@@ -34,9 +34,9 @@ class Generated:
         """Let each unit be in the kernel of what it reads, where that may be."""
         resized = Resized(self._groups)
         first: dict[Unit, None] = {}
-        for unit, writer in (*resized.pairs(), *self._last_sums()):
-            if self._may_join(writer, unit):
-                self._merge(writer, unit)
+        for unit, given in (*resized.pairs(), *self._last_sums()):
+            if self._may_join(given, unit):
+                self._merge(given, unit)
                 first[unit] = None
         for unit in (*first, *self._groups.units):
             if not all(other.generated for other in self._groups.of(unit)):
@@ -122,8 +122,6 @@ class Generated:
             return False
         if unit.alone or any(u.alone for u in kernel) or self._is_left_to_readers(writer, unit):
             return False
-        if is_concat(unit) and self._joins_sums(unit, kernel):
-            return False
         large = self._sums.is_of_large_map(unit)
         turned = self._sums.ends_turned(writer, unit) or self._turned.is_map(writer, unit)
         if (large and turned) or self._turned.ends(writer, unit):
@@ -157,7 +155,7 @@ class Generated:
         return self._may_fuse(writer, unit)
 
     def _joins_sums(self, unit: Unit, kernel: Sequence[Unit]) -> bool:
-        """Whether a Concat reads sums of this kernel, which another one joins and quantizes."""
+        """Whether a Concat reads sums of this kernel."""
         return any(w in kernel and w.role == "reduce" for _, w in unit.reads if w is not None)
 
     def _reads_part(self, writer: Unit, unit: Unit) -> bool:
@@ -174,7 +172,10 @@ class Generated:
         """Whether the kernel of other sums, or of a Concat, does what only reads a sum.
 
         What lies between a product of one row and a Softmax, and views of means that are joined.
+        Sums are joined, and quantized as such, by another kernel than theirs (20 small graphs).
         """
+        if is_concat(unit) and self._joins_sums(unit, self._groups.of(writer)):
+            return True
         readers = [reader for _, reader in unit.readers]
         if not readers or writer.role != "reduce":
             return False

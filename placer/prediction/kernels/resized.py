@@ -1,14 +1,17 @@
 """Sums and products of resized maps, of which a generated kernel resizes one at most.
 
 What adds a resized map is one kernel with its Resize, before anything else is. What is computed of
-that and added to another resized map then is in the kernel that resizes the other one. A map whose
-pair lies behind its Resize, as behind a linear one, is written in float by that Resize's kernel if
-the kernel that reads it resizes another one; of several such maps the one that comes first is
-resized where it is read.
+that and added to another resized map then is in the kernel that resizes the other one. It is not so
+if the first map is added to floats of another kernel, be that a prepared one or one whose floats
+the other map depends on: then all else is computed where the first map is resized.
 
-Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 28 small graphs of sums,
-gates and Concats of two or three maps, resized by linear interpolation and by their nearest
-neighbours, as in FPNs, HRNets and DDRNets, each in FP16, with the default pairs and two random ones.
+A map that a pair rounds behind its Resize, as behind a linear one, is written by that if the kernel
+that reads it resizes another one. Of several such maps that Convs write the one that is computed
+first is resized where they are read.
+
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 59 small graphs of sums,
+gates and Concats of two to four maps, as in FPNs, HRNets and DDRNets, each in FP16, with the
+default pairs and two random ones. All but four are predicted so with the default pairs.
 """
 
 from __future__ import annotations
@@ -28,37 +31,40 @@ class Resized:
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        self._form = groups.made.form
-        self._order = branches_last_first(groups.made.graph)
+        self._graph, self._form = groups.made.graph, groups.made.form
+        self._order = branches_last_first(self._graph)
         self._passed_on: set[tuple[Unit, Unit]] = set()  # Writers in other kernels than a reader.
 
     def pairs(self) -> Iterator[tuple[Unit, Unit]]:
         """Units and what they read in one kernel with it, with a Resize before anything else is."""
-        later: set[Unit] = set()
+        later: set[Unit] = set()  # What is computed where an earlier map is resized.
         for unit in self._groups.units:
             if not unit.generated or (len(unit.reads) == 1 and unit.reads[0][1] not in later):
                 continue
-            maps = [(e, w) for e, w in unit.reads if w is not None and resizes(w)]
-            rounded = [w for e, w in maps if self._is_rounded(e, w)]
-            if self._is_of_prepared(unit) or any(w in later for _, w in unit.reads):
+            if self._is_of_other_floats(unit) or any(w in later for _, w in unit.reads):
                 later.add(unit)
             elif unit.role == "pointwise":
-                yield from self._joined_with(unit)
-            graph = self._groups.made.graph
-            if len(rounded) == len(maps) > 1 and all(
-                is_map(graph, w.node.inputs[0]) for w in rounded
-            ):
-                yield unit, min(rounded, key=lambda resize: self._order[resize.node.name])
+                yield from pairwise(self._chain(unit))
+            yield from self._first_rounded(unit)
 
-    def _is_of_prepared(self, unit: Unit) -> bool:
+    def _first_rounded(self, unit: Unit) -> Iterator[tuple[Unit, Unit]]:
+        """Of several maps of Convs, all of which are rounded, the one that is computed first."""
+        maps = [(e, w) for e, w in unit.reads if w is not None and resizes(w)]
+        rounded = [w for e, w in maps if self._is_rounded(e, w)]
+        if len(rounded) == len(maps) > 1 and all(map(self._resizes_map, rounded)):
+            yield unit, min(rounded, key=lambda resize: self._order[resize.node.name])
+
+    def _resizes_map(self, resize: Unit) -> bool:
+        return is_map(self._graph, resize.node.inputs[0])
+
+    def _is_of_other_floats(self, unit: Unit) -> bool:
         """Whether it adds a resized map to floats that another kernel writes.
 
-        Whatever is computed of that, or added to it, is in its kernel then. The other kernel is a
-        prepared one, or another map depends on the floats that is resized and added then.
+        That is a prepared one, or another resized map, added later, depends on the floats.
         """
-        if unit.role != "pointwise" or self._chain(unit) is None:
+        if unit.role != "pointwise" or not self._chain(unit):
             return False
-        other = self._added_behind(unit)
+        added = self._added_behind(unit)
         for edge, writer in unit.reads:
             if writer is None or resizes(writer):
                 continue
@@ -67,7 +73,7 @@ class Resized:
                 return True
             if prepared or writer.is_quantized_for_others(edge, self._form):
                 continue
-            if other is not None and self._groups.depends(other, writer):
+            if added is not None and self._groups.depends(added, writer):
                 self._passed_on.add((writer, unit))
                 return True
         return False
@@ -76,35 +82,27 @@ class Resized:
         """The Resize of another map that is added to what is computed of ``unit`` alone."""
         while unit.role == "pointwise":
             readers = [reader for _, reader in unit.readers]
-            if len(readers) != 1:
+            if len(readers) != 1 or readers[0].role != "pointwise":
                 return None
-            (reader,) = readers
-            if reader.role != "pointwise":
-                return None
-            for _, writer in reader.reads:
-                if writer is not None and writer is not unit and resizes(writer):
-                    return writer
-            unit = reader
+            others = (w for _, w in readers[0].reads if w is not None and w is not unit)
+            resize = next(filter(resizes, others), None)
+            if resize is not None:
+                return resize
+            (unit,) = readers
         return None
 
-    def _joined_with(self, unit: Unit) -> Iterator[tuple[Unit, Unit]]:
-        """What lies between a Resize and ``unit``, which reads more than that."""
-        chain = self._chain(unit)
-        if chain is not None:
-            yield from pairwise(chain)
-
-    def _chain(self, unit: Unit) -> list[Unit] | None:
-        """What a resized map goes through on its way to ``unit``, and its Resize at last."""
+    def _chain(self, unit: Unit) -> list[Unit]:
+        """``unit``, what a resized map goes through on its way to it, and the map's Resize."""
         for edge, writer in unit.reads:
-            chain, at = [unit], edge
-            while writer is not None and writer.role == "pointwise" and len(writer.reads) == 1:
-                if at in self._form.scales or len(writer.readers) > 1:
+            chain, at, given = [unit], edge, writer
+            while given is not None and given.role == "pointwise" and len(given.reads) == 1:
+                if at in self._form.scales or len(given.readers) > 1:
                     break
-                chain.append(writer)
-                at, writer = writer.reads[0]
-            if writer is not None and resizes(writer) and not self._is_rounded(at, writer):
-                return [*chain, writer]
-        return None
+                chain.append(given)
+                at, given = given.reads[0]
+            if given is not None and resizes(given) and not self._is_rounded(at, given):
+                return [*chain, given]
+        return []
 
     def _is_rounded(self, edge: Edge, resize: Unit) -> bool:
         """Whether a pair lies between a Resize and its reader, which has not moved before it."""
@@ -112,12 +110,12 @@ class Resized:
         return scale is not None and self._form.scales.get(resize.reads[0][0]) != scale
 
     def is_left(self, writer: Unit, unit: Unit) -> bool:
-        """Whether ``unit``, which reads what ``writer``'s kernel resizes, is in a later kernel."""
+        """Whether ``unit`` is in a later kernel than that of ``writer``, which it reads."""
         if (writer, unit) in self._passed_on:
             return True
         if unit.group == writer.group or not any(map(resizes, self._groups.of(writer))):
             return False
-        read = [e for e, w in unit.reads if w is writer]
+        read = [edge for edge, w in unit.reads if w is writer]
         rounded = resizes(writer) and any(self._is_rounded(edge, writer) for edge in read)
         return self._leads_to_resize(unit, rounded)
 

@@ -1,9 +1,9 @@
 """Activations behind products of a single row, as between the two layers of a channel's gate.
 
-A kernel that multiplies a row adds its bias, and computes the activation of the sum if that reads it
-once, as Relu, Sigmoid, Tanh, LeakyRelu and SiLU do. What reads the sum twice, as HardSwish and GELU
-do, and most activations of a sum without a bias are left to the kernel of what reads them. Of a
-HardSigmoid the first kernel multiplies and the next one limits; a Clip is limited on one side by
+A kernel that multiplies a row adds its bias, and computes the activation of the sum if that reads
+it once, as Relu, Sigmoid, Tanh, LeakyRelu and SiLU do. What reads the sum twice, as HardSwish and
+GELU do, and most activations of a sum without a bias are left to the kernel of what reads them. Of
+a HardSigmoid the first kernel multiplies and the next one limits; a Clip is limited on one side by
 each. Both kernels are called after a Relu of a sum without a bias.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 58 small graphs of
@@ -37,6 +37,16 @@ def is_left(graph: Graph, unit: Unit) -> bool:
         if plain and unit.node.op in _LEFT_WITHOUT_BIAS:
             return True
     return False
+
+
+def ends_kernel(graph: Graph, unit: Unit, feeds_product: bool) -> bool:
+    """Whether another kernel than the product's computes ``unit``, which is behind its sum.
+
+    ``feeds_product``: whether only products of a single row read it in the end.
+    """
+    if keeps_bias(graph, unit):
+        return False
+    return is_left(graph, unit) or not feeds_product
 
 
 def keeps_bias(graph: Graph, bias: Unit) -> bool:

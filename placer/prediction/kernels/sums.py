@@ -52,11 +52,8 @@ class Sums:
                 return True
             if unit.role != "pointwise" or any(w not in kernel for _, w in unit.reads):
                 return True
-            if row_activations.keeps_bias(self._graph, unit):
-                return False
-            if row_activations.is_left(self._graph, unit):
-                return True
-            return not (self._feeds_row_product(unit) or _is_squared(unit))
+            feeds = self._feeds_row_product(unit) or _is_squared(unit)
+            return row_activations.ends_kernel(self._graph, unit, feeds)
         if not summed:
             return False
         if unit.node.op == "Expand":
