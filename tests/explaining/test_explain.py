@@ -509,3 +509,22 @@ def test_a_file_of_a_pair_alone_is_explained(tmp_path: Path, pack: str):
     """
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
     assert placer.explain(tmp_path / "model.onnx", pack=pack).explanation.decisions == ()
+
+
+@pytest.mark.parametrize("pack", ["tensorrt", "openvino"])
+def test_integers_that_enter_leave_as_floats_behind_their_pair(tmp_path: Path, pack: str):
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (int8[1,16,8,8] x) => (float[1,16,8,8] y, float[1,16,8,8] d)
+    <float s = {0.03}, int8 z = {0}> {
+      d = DequantizeLinear(x, s, z) i = QuantizeLinear(w, s, z) v = DequantizeLinear(i, s, z)
+      [conv] y = Conv(d, v)
+    }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones((16, 16, 1, 1), "f"), "w"))
+    onnx.save(proto, tmp_path / "model.onnx")
+    plan = placer.explain(tmp_path / "model.onnx", pack=pack, base="float").explanation.plan
+    assert {layer_line(layer) for layer in plan.layers} == {
+        "conv: int8 -> float",
+        "dequantize x: int8 -> float",
+    }

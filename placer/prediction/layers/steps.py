@@ -145,7 +145,8 @@ class StepDraft:
     def write_output(self) -> None:
         """Convert what leaves the graph to the type it declares."""
         (edge,) = self.candidate.reads
-        stored = self.target.stored.get(edge.tensor)
+        enters = edge.tensor in self.target.graph.inputs  # As integers, which leave as floats.
+        stored = None if enters else self.target.stored.get(edge.tensor)
         port = self.tensors.as_integers(edge) if stored else self.tensors.as_float(edge)
         declared = stored or type_name(self.target.graph, edge.tensor)
         if stored and port.dtype != declared:
