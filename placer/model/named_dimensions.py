@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from onnx import ModelProto, TensorShapeProto
+from onnx import GraphProto, ModelProto, TensorShapeProto
 
 from placer.common.shapes import Shape, ShapeRange, optima
 from placer.errors import InputError
@@ -15,6 +15,8 @@ from placer.model.validate import parse_model
 Dimensions = list[TensorShapeProto.Dimension]
 # Not `?` and the like, and not what exporters call all that they do not know.
 _NAME = re.compile(r"(?i:(?!(none|unknown|dynamic)$))[A-Za-z_][\w./]*")
+# What several dimensions of one input are called though they differ.
+_PLACEHOLDER = re.compile(r"(?i:none|unknown|dynamic|\?+|\*|-1)")
 # What may stand behind axis 0, as in states of LSTM, and has no other size than the inputs' batch.
 _BATCH = re.compile(r"(?i:batch(_?size)?)")
 
@@ -91,6 +93,18 @@ def size_of(dim: TensorShapeProto.Dimension, sizes: Mapping[str, int]) -> int | 
         return int(dim.dim_value)
     known = [int(part) if part.isdecimal() else sizes.get(part) for part in _parts(dim)]
     return None if None in known else sum(size for size in known if size is not None)
+
+
+def forget_placeholders(graph: GraphProto) -> None:
+    """Leave dimensions of inputs and outputs without a name where what they have is none.
+
+    Exporters that call all unknown sizes ``?`` do not mean that they are equal, as TensorRT, which
+    refuses other sizes, takes dimensions of one name to be.
+    """
+    for value in (*graph.input, *graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if _PLACEHOLDER.fullmatch(dim.dim_param):
+                dim.ClearField("dim_param")
 
 
 def dimensions_of(proto: ModelProto) -> dict[str, Dimensions]:

@@ -49,6 +49,7 @@ from placer.model.early_norms import put_back
 from placer.model.fused_operators import replace_fused
 from placer.model.identities import remove_identities
 from placer.model.minimum_opset import HALF_OPSET, MIN_OPSET, raise_for_half, raise_opset
+from placer.model.named_dimensions import forget_placeholders
 from placer.model.pooled_means import pool_means
 from placer.model.redundant_views import bypass_redundant_views, may_have_redundant_views
 from placer.model.sparse_initializers import write_out_sparse
@@ -68,12 +69,14 @@ def tidy(proto: ModelProto) -> None:
     """Undo what old or careless exporters write and ONNX Runtime accepts; computes nothing.
 
     The graph has a name, initializers are no graph inputs, nodes are sorted, the standard domain is
-    called "", inferred types are dropped, and the IR version is one that ONNX Runtime reads.
+    called "", inferred types are dropped, dimensions called "?" have no name, and the IR version is
+    one that ONNX Runtime reads.
     """
     graph = proto.graph
     graph.name = graph.name or "graph"
     _drop_initializer_inputs(graph)
     del graph.value_info[:]
+    forget_placeholders(graph)
     proto.ir_version = min(max(proto.ir_version, MIN_IR_VERSION), MAX_IR_VERSION)
     _name_standard_domain(proto)
     sort_nodes(graph)

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 
 import placer
 from placer.common.shapes import ShapeRange, given_ranges
+from placer.engines.tensorrt.check import check
 from placer.errors import InputError
 from placer.model import load_model
 from placer.model.named_dimensions import with_named_dimensions
@@ -126,3 +128,35 @@ def test_commands_take_names(decoder: Path, placer: Callable[..., Finished]):
     for command in (("explain",), ("bench", "--engine", "onnxruntime", "--rounds", "3")):
         finished = placer(command[0], decoder, *command[1:], *sizes)
         assert finished.code == 0, finished.err
+
+
+SAME_PLACEHOLDER = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[n,3,h,w] image) => (float[n,4,h,w] y) <float[4,3,1,1] k = {1}> { [conv] y = Conv(image, k) }
+"""
+
+
+@pytest.fixture
+def placeholders(save: Save) -> Path:
+    """Height and width are both called ``?``, as by paddle2onnx; the batch has a name."""
+    path = save(SAME_PLACEHOLDER)
+    proto = onnx.load(path)
+    for value in (proto.graph.input[0], proto.graph.output[0]):
+        for axis in (2, 3):
+            value.type.tensor_type.shape.dim[axis].dim_param = "?"
+    onnx.save(proto, path)
+    return path
+
+
+def test_what_names_no_size_is_left_out(placeholders: Path):
+    written = load_model(placeholders, {"image": (1, 3, 8, 16)}).as_written()
+    (image,) = written.proto.graph.input
+    dims = [dim.dim_param for dim in image.type.tensor_type.shape.dim]
+    assert dims == ["n", "", "", ""]
+
+
+@pytest.mark.builder
+def test_check_says_why_dimensions_of_one_name_are_refused(placeholders: Path):
+    report = check(placeholders, shapes={"image": (1, 3, 8, 16)})
+    assert report.refusal is not None
+    assert "several dimensions are called '?', which TensorRT takes to be equal" in report.refusal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
@@ -28,6 +29,9 @@ from placer.plan.readers.rtx_log import typed_layers
 from placer.prediction.times.gpus import architecture_of
 from placer.qdq.origin import named_pack
 from placer.rules.packaging.load import is_builtin, load_pack
+
+
+_UNEQUAL = re.compile(r"\((.+): Input dimensions with this name have different")
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,9 @@ class CheckReport:
             return f"TensorRT refuses it: {refused[0]}" if refused else None
         if self.build.accepted:
             return None
-        assumed = self.assumed
-        return (
-            f"{self.build.builder} refuses it: {self.build.refusals[0]}"
-            f"{f'; {assumed}' if assumed else ''}"
-        )
+        reason = str(self.build.refusals[0])
+        said = filter(None, (reason, _equal_dimensions(reason), self.assumed))
+        return f"{self.build.builder} refuses it: {'; '.join(said)}"
 
     @property
     def assumed(self) -> str | None:
@@ -98,6 +100,15 @@ class CheckReport:
             "pairs": [asdict(finding) for finding in self.findings],
         }
         return pairs if self.build is None else {**_document(self.build), **pairs}
+
+
+def _equal_dimensions(reason: str) -> str | None:
+    """What to do if ``reason`` is that dimensions of one name have unequal sizes; else None."""
+    found = _UNEQUAL.search(reason)
+    return found and (
+        f"several dimensions are called '{found[1]}', which TensorRT takes to be equal: give each a "
+        "name of its own, or none (placer optimize leaves out '?' and the like)"
+    )
 
 
 def check(
