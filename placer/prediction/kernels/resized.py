@@ -16,7 +16,7 @@ default pairs and two random ones. All but four are predicted so with the defaul
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import pairwise
 
 from placer.graph import Edge
@@ -38,6 +38,8 @@ class Resized:
     def pairs(self) -> Iterator[tuple[Unit, Unit]]:
         """Units and what they read in one kernel with it, with a Resize before anything else is."""
         later: set[Unit] = set()  # What is computed where an earlier map is resized.
+        resized = {resize: writer for writer in self._groups.units for resize in self._last(writer)}
+        yield from resized.items()
         for unit in self._groups.units:
             if not unit.generated or (len(unit.reads) == 1 and unit.reads[0][1] not in later):
                 continue
@@ -45,14 +47,27 @@ class Resized:
                 later.add(unit)
             elif unit.role == "pointwise":
                 yield from pairwise(self._chain(unit))
-            yield from self._first_rounded(unit)
+            yield from self._first_rounded(unit, resized)
 
-    def _first_rounded(self, unit: Unit) -> Iterator[tuple[Unit, Unit]]:
-        """Of several maps of Convs, all of which are rounded, the one that is computed first."""
+    def _last(self, writer: Unit) -> Iterator[Unit]:
+        """Of several Resizes of a map, all of which are rounded behind, the last one."""
+        if not writer.generated:
+            return
+        maps = [reader for _, reader in writer.readers if resizes(reader)]
+        rounded = [r for r in maps if all(self._is_rounded(e, r) for e, _ in r.readers)]
+        if len(rounded) == len(maps) > 1 and all(map(self._resizes_map, rounded)):
+            yield min(rounded, key=lambda resize: self._order[resize.node.name])
+
+    def _first_rounded(self, unit: Unit, done: Container[Unit]) -> Iterator[tuple[Unit, Unit]]:
+        """Of several maps of Convs, all of which are rounded, the one that is computed first.
+
+        What is ``done`` is resized where the map is written.
+        """
         maps = [(e, w) for e, w in unit.reads if w is not None and resizes(w)]
         rounded = [w for e, w in maps if self._is_rounded(e, w)]
         if len(rounded) == len(maps) > 1 and all(map(self._resizes_map, rounded)):
-            yield unit, min(rounded, key=lambda resize: self._order[resize.node.name])
+            left = [resize for resize in rounded if resize not in done] or rounded
+            yield unit, min(left, key=lambda resize: self._order[resize.node.name])
 
     def _resizes_map(self, resize: Unit) -> bool:
         return is_map(self._graph, resize.node.inputs[0])
