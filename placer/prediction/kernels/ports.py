@@ -123,6 +123,8 @@ class KernelPorts:
         if edge not in self._form.scales or not (resizes(writer) or resizes(reader)):
             return False
         sharing = [r for e, r in writer.readers if e.tensor == edge.tensor]
+        if resizes(reader) and any(is_concat(behind) for _, behind in reader.readers):
+            return False
         return writer.generated and all(
             r.generated and not is_concat(r) and (r.role == "pointwise" or resizes(r))
             for r in sharing

@@ -22,7 +22,7 @@ from itertools import pairwise
 from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.order import branches_last_first
-from placer.prediction.kernels.parts import Unit, resizes
+from placer.prediction.kernels.parts import Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import is_map
 
 
@@ -61,13 +61,25 @@ class Resized:
     def _first_rounded(self, unit: Unit, done: Container[Unit]) -> Iterator[tuple[Unit, Unit]]:
         """Of several maps of Convs, all of which are rounded, the one that is computed first.
 
-        What is ``done`` is resized where the map is written.
+        What is ``done`` is resized where the map is written. If none is rounded, the kernel of a
+        Concat of integers resizes the map that is resized for something else as well.
         """
         maps = [(e, w) for e, w in unit.reads if w is not None and resizes(w)]
         rounded = [w for e, w in maps if self._is_rounded(e, w)]
+        if len(maps) > 1 and not rounded and is_concat(unit):
+            pairs = ((e, w) for e, w in maps if e in self._form.scales)
+            again = [w for _, w in pairs if self._is_resized_before(w)]
+            yield from ((unit, resize) for resize in again[:1])
         if len(rounded) == len(maps) > 1 and all(map(self._resizes_map, rounded)):
             left = [resize for resize in rounded if resize not in done] or rounded
             yield unit, min(left, key=lambda resize: self._order[resize.node.name])
+
+    def _is_resized_before(self, resize: Unit) -> bool:
+        """Whether the kernel that writes its map is one with another Resize."""
+        writer = resize.reads[0][1]
+        if writer is None or not writer.generated:
+            return False
+        return any(resizes(r) and r is not resize for _, r in writer.readers)
 
     def _resizes_map(self, resize: Unit) -> bool:
         return is_map(self._graph, resize.node.inputs[0])
