@@ -230,12 +230,23 @@ def recovered(
             model = load_model(model.path, model.input_shapes, kept, bodies=entered)
             comparison = _distance(source, model, data) or comparison
     if comparison.sqnr < MIN_SQNR_DB:
+        _refuse_infinite(model)
         raise InputError(
             f"{model.path} is quantized, and the float model that placer recovers from it gives "
             f"other outputs ({comparison.sqnr:.1f} dB); give the float model"
             + (", or `data`, as these were random inputs" if data.synthetic else "")
         )
     return model, comparison.sqnr
+
+
+def _refuse_infinite(model: Model) -> None:
+    """Raise InputError for a constant that only its pair makes finite."""
+    for name in model.graph.initializers:
+        if model.graph.type_of(name).is_float and not np.isfinite(model.array(name)).all():
+            raise InputError(
+                f"{model.path}: initializer '{name}' holds NaN or infinity, which its pair alone "
+                "keeps from the outputs; export the model again"
+            )
 
 
 def _judged(model: Model) -> Judged:

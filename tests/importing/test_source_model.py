@@ -108,6 +108,20 @@ def test_made_up_inputs_lie_in_the_range_that_the_source_quantizes(save: Save):
     assert distance > 30
 
 
+def test_a_constant_that_its_pair_makes_finite_is_named(save: Save):
+    pair = "[wq] e = QuantizeLinear(w, s, z) [wd] f = DequantizeLinear(e, s, z)"
+    path = save(ORDINARY.replace("[conv1] c", f"{pair} [conv1] c").replace("(x, w)", "(x, f)"))
+    proto = onnx.load(path)
+    (weight,) = (tensor for tensor in proto.graph.initializer if tensor.name == "w")
+    values = onnx.numpy_helper.to_array(weight).copy()
+    values[0, 0, 0, 0] = np.inf
+    weight.CopyFrom(onnx.numpy_helper.from_array(values, "w"))
+    onnx.save(proto, path)
+    model = load_model(path)
+    with pytest.raises(InputError, match="initializer 'w' holds NaN or infinity, which its pair"):
+        recovered(model, synthetic_dataset(model, 2, 0))
+
+
 def test_what_cannot_be_kept_is_refused(save: Save):
     """A Reshape between Q and DQ: the pair cannot be taken out alone."""
     text = f"""
