@@ -50,6 +50,24 @@ PYRAMID = """
     }}"""
 JOINED = "[join] j = Concat<axis = 1>(u, v) [conv6] out = Conv(j, wj)"
 
+NECK = """
+    (float[1,32,16,16] x) => (float out) {constants} {{
+      twice = Constant<value = float[4] {{1.0, 1.0, 2.0, 2.0}}>()
+      [conv1] a = Conv(x, wa)
+      [conv2] d = Conv<{down}>(x, wd) [conv3] b = Conv(d, wb) [relu1] t = Relu(b)
+      [up1] u = Resize<{mode}>(t, , twice) [add1] s = Add(a, u)
+      [conv4] c = Conv(s, wc)
+      [up2] v = Resize<{mode}>(t, , twice)
+      [join] j = Concat<axis = 1>(c, v) [conv6] out = Conv(j, wj)
+    }}"""
+NECK_PAIRS = """x->conv1 wa->conv1 x->conv2 wd->conv2 d->conv3 wb->conv3 u->add1 s->conv4 wc->conv4
+    c->join v->join j->conv6 wj->conv6"""
+
+
+def neck(mode: str) -> str:
+    """A map that is added to a larger one and joined with what is made of the sum."""
+    return NECK.format(constants=CONSTANTS, down=DOWN, mode=mode)
+
 
 def pyramid(mode: str) -> str:
     return PYRAMID.format(constants=CONSTANTS, down=DOWN, mode=mode, last=LAST_CONV)
@@ -82,6 +100,10 @@ GRAPHS = {
         f"{BRANCHES} t->add1 u->add2 {LAST}",
         pyramid(LINEAR),
     ),
+    "a map that two Resizes read is resized for the last one where it is written": (
+        NECK_PAIRS,
+        neck(LINEAR),
+    ),
     "of two rounded maps the one that is computed first is resized where they are joined": (
         f"{BRANCHES} u->join v->join j->conv6 wj->conv6",
         maps(LINEAR, JOINED),
@@ -105,3 +127,12 @@ def test_rounded_maps_are_joined_where_they_are_written(tmp_path: Path, builder:
     edges = [edge for edges in model.graph.consumers.values() for edge in edges]
     placed = [edge for edge in edges if f"{edge.tensor}->{edge.node}" in pairs]
     check_built(model, Placement.of(placed, shared=[{"a", "u", "j"}]), builder)
+
+
+@pytest.mark.builder
+def test_integers_of_a_map_that_is_resized_twice(tmp_path: Path, builder: ModuleType):
+    """They are resized where they are joined, and where they are added."""
+    model = model_of(text_of(neck(NEAREST), 17), tmp_path)
+    edges = [edge for edges in model.graph.consumers.values() for edge in edges]
+    placed = [edge for edge in edges if f"{edge.tensor}->{edge.node}" in NECK_PAIRS.split()]
+    check_built(model, Placement.of(placed, shared=[{"c", "v", "j"}]), builder)
