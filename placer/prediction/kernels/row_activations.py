@@ -34,7 +34,7 @@ def is_left(graph: Graph, unit: Unit) -> bool:
             continue
         if unit.node.op in _READ_TWICE or _is_read_twice(writer):
             return True
-        if plain and unit.node.op in _LEFT_WITHOUT_BIAS:
+        if plain and unit.node.op in _LEFT_WITHOUT_BIAS and not _feeds_written_out(unit):
             return True
     return False
 
@@ -85,6 +85,11 @@ def name(graph: Graph, units: Iterable[Unit]) -> None:
 
 def _multiplies_row(unit: Unit) -> bool:
     return unit.role == "reduce" and unit.node.op in PRODUCTS
+
+
+def _feeds_written_out(unit: Unit) -> bool:
+    """Whether a product of so few elements reads it that each is an operand."""
+    return any(r.role == "pointwise" and r.node.op in PRODUCTS for _, r in unit.readers)
 
 
 def _is_read_twice(unit: Unit) -> bool:
