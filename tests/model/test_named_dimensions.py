@@ -132,7 +132,9 @@ def test_commands_take_names(decoder: Path, placer: Callable[..., Finished]):
 
 SAME_PLACEHOLDER = """
 <ir_version: 8, opset_import: ["": 17]>
-g (float[n,3,h,w] image) => (float[n,4,h,w] y) <float[4,3,1,1] k = {1}> { [conv] y = Conv(image, k) }
+g (float[n,3,h,w] image) => (float[n,4,h,w] y) <float[4,3,1,1] k = {1}> {
+  [conv] y = Conv(image, k)
+}
 """
 
 

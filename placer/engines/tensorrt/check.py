@@ -30,7 +30,6 @@ from placer.prediction.times.gpus import architecture_of
 from placer.qdq.origin import named_pack
 from placer.rules.packaging.load import is_builtin, load_pack
 
-
 _UNEQUAL = re.compile(r"\((.+): Input dimensions with this name have different")
 
 
@@ -106,8 +105,8 @@ def _equal_dimensions(reason: str) -> str | None:
     """What to do if ``reason`` is that dimensions of one name have unequal sizes; else None."""
     found = _UNEQUAL.search(reason)
     return found and (
-        f"several dimensions are called '{found[1]}', which TensorRT takes to be equal: give each a "
-        "name of its own, or none (placer optimize leaves out '?' and the like)"
+        f"several dimensions are called '{found[1]}', which TensorRT takes to be equal: give each "
+        "a name of its own, or none (placer optimize leaves out '?' and the like)"
     )
 
 
