@@ -262,6 +262,12 @@ class Predicate(Strict):
         default=None,
         description="The node is a Softmax or a Reduce operator over the last axis alone.",
     )
+    over_one_axis: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="The nodes are Softmax or Reduce operators along one axis each, all along the "
+        "same one.",
+    )
     repeats: str | None = Field(
         default=None,
         description="An earlier node of the same operator and attributes reads the same first "
@@ -338,6 +344,8 @@ def subjects_of(predicate: Predicate) -> Subjects:
     )
     if isinstance(value, AttributeIs) or field in of_nodes:
         return Subjects(frozenset(), frozenset({getattr(value, "node", value)}))
+    if field == "over_one_axis":
+        return Subjects(frozenset(), frozenset(value))
     if isinstance(value, list):
         return Subjects(frozenset(value))
     if isinstance(value, ReadBefore):

@@ -206,6 +206,23 @@ def over_last_axis(name: str) -> Check:
     return check
 
 
+def over_one_axis(names: Sequence[str]) -> Check:
+    """The check that Softmax or Reduce operators work along one axis, the same for all."""
+
+    def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
+        found = set[int]()
+        for name in names:
+            node = nodes.get(name)
+            shape = None if node is None else graph.type_of(node.inputs[0]).shape
+            axes = [] if node is None else _axes(node, graph)
+            if not shape or len(axes) != 1:
+                return False
+            found.add(axes[0] % len(shape))
+        return len(found) == 1
+
+    return check
+
+
 def _axes(node: Node, graph: Graph) -> list[int]:
     """The axes of a Softmax or Reduce operator; [] where none are given, as for all of them."""
     if node.op in ("Softmax", "LogSoftmax"):

@@ -278,6 +278,35 @@ def test_softmax_and_reduce_operators_are_told_by_their_axes(opset: int, node: s
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "holds"),
+    [
+        ("<axes = [-1]>(x)", "(x, last)", True),
+        ("<axes = [2]>(x)", "(x, last)", True),
+        ("<axes = [1]>(x)", "(x, last)", False),
+        ("<axes = [2]>(x)", "(x, both)", False),
+        ("<axes = [1, 2]>(x)", "(x, both)", False),
+        ("(x)", "(x)", False),
+        ("<axes = [2]>(x)", "(x, given)", False),
+    ],
+)
+def test_reduce_operators_along_one_axis_are_told_from_others(
+    first: str, second: str, holds: bool
+):
+    text = f"""
+        {HEAD} g (float[4,5,5] x, int64[1] given) => (float[a,b,c] y)
+        <int64[1] last = {{-1}}, int64[2] both = {{1, 2}}> {{
+          [max] m = ReduceMax{first} [sum] t = ReduceSum{second} [op] y = Sub(m, t)
+        }}
+    """
+    pattern = """
+  max: {op: ReduceMax, inputs: [x], output: m}
+  sum: {op: ReduceSum, inputs: [x, "_?"], output: t}
+  op: {op: Sub, inputs: [m, t], output: y}"""
+    found = match_rules(graph_of_text(text), [rule(pattern, "over_one_axis: [max, sum]")])
+    assert bool(found) is holds
+
+
+@pytest.mark.parametrize(
     ("node", "holds"),
     [
         ("MatMul(x, z)", True),
@@ -305,6 +334,7 @@ def test_products_of_matrices_are_told_by_their_equation(node: str, holds: bool)
         ("sliced_apart: q", "where: unknown tensor 'q'"),
         ("keeps_order: q", "where: unknown node 'q'"),
         ("over_last_axis: q", "where: unknown node 'q'"),
+        ("over_one_axis: [q]", "where: unknown node 'q'"),
         ("is_graph_output: q", "where: unknown tensor 'q'"),
         ("any_of: [{never: {is_graph_input: q}}]", "where: unknown tensor 'q'"),
         ("any_of: []", "any_of"),
