@@ -117,7 +117,7 @@ class ModelExplanation:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the decisions and layers leave out or cannot tell."""
-        wide = saturating(self._placed.wide, self.pack, self.target)
+        wide = saturating(self._placed.wide, self.explanation.plan, self.pack, self.target)
         said = (self.inside, self.in_bodies, wide, *self.unpredicted)
         return tuple(text for text in said if text)
 

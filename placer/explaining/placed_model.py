@@ -10,7 +10,8 @@ from placer.engines.tensorrt.pairs import kept_in_float, refused_pairs
 from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.bodies import Bodies, bodies_of
-from placer.graph.edit import remove_dead_nodes
+from placer.graph.edit import all_tensors, remove_dead_nodes
+from placer.graph.external_data import data_folder
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.model import Model, is_quantized_file, load_model, load_quantized, quantizes_at_run_time
@@ -41,7 +42,7 @@ class PlacedModel:
     sentence for each tensor that the user pinned; ``pins``: how, with the range, by tensor.
     ``refused``: a sentence on what of the file is not predicted. ``stored``: types of graph inputs
     and outputs that are integers. ``own``: what the pairs of a quantized file say; ``wide``: its
-    nodes with ``wide_weights``.
+    nodes with ``wide_weights``, of packs whose engine's sums may saturate.
     """
 
     graph: Graph
@@ -129,6 +130,7 @@ def _as_arithmetic(model: Model) -> str:
 def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pack) -> PlacedModel:
     behaviour = pack.manifest.behaviour
     quantized = load_quantized(path)
+    folder = data_folder(all_tensors(quantized.graph), path)
     remove_dead_nodes(quantized.graph)  # No engine builds them.
     flat_scopes = flatten(quantized.graph) if pack.enters_bodies else {}
     if behaviour.pairs == "symmetric":
@@ -158,7 +160,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         refused=refused,
         stored=stored,
         own=pairs,
-        wide=wide_weights(extracted, graph),
+        wide=wide_weights(extracted, graph, folder) if behaviour.products == "saturating" else (),
     )
 
 

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from placer.explaining.integer_nodes import integer_nodes
+from placer.plan import Plan
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
 _SHOWN = 3
 
 
-def saturating(wide: Sequence[str], pack: Pack, target: Target) -> str:
-    """A sentence on the nodes ``wide`` (``wide_weights``); empty where their sums are exact."""
-    if not wide or not pack.saturates_on(target.processor):
+def saturating(wide: Sequence[str], plan: Plan, pack: Pack, target: Target) -> str:
+    """A sentence on the nodes ``wide`` (``wide_weights``); empty where their sums are exact.
+
+    They are so, too, where the predicted ``plan`` computes a node in float.
+    """
+    if not pack.saturates_on(target.processor):
+        return ""
+    on_integers = integer_nodes(plan)
+    wide = [name for name in wide if name in on_integers]
+    if not wide:
         return ""
     shown = ", ".join(f"'{name}'" for name in wide[:_SHOWN])
     more = f" and {len(wide) - _SHOWN} more" if len(wide) > _SHOWN else ""

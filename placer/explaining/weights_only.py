@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from placer.explaining.integer_nodes import integer_nodes
 from placer.graph import Graph
 from placer.plan import Plan
-from placer.plan.dtypes import is_quantized
 from placer.quantization import Placement
 
 _CONVS = frozenset({"Conv", "ConvTranspose"})
@@ -21,12 +21,7 @@ def weights_only(graph: Graph, placement: Placement | None, plan: Plan) -> str:
     refused them. Of MatMuls nothing is said: engines may keep their weights in integers.
     """
     edges = frozenset() if placement is None else placement.edges
-    on_integers = {
-        node
-        for layer in plan.layers
-        if any(map(is_quantized, layer.input_types))
-        for node in layer.nodes
-    }
+    on_integers = integer_nodes(plan)
     found = []
     for node in graph.nodes:
         if node.op in _CONVS and len(node.inputs) > 1:

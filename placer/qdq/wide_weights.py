@@ -2,51 +2,64 @@
 
 from __future__ import annotations
 
-import numpy as np
-from onnx import TensorProto, numpy_helper
+from pathlib import Path
 
+import numpy as np
+from onnx import TensorProto
+
+from placer.errors import InputError
 from placer.graph import Edge, Graph, Node
-from placer.graph.external_data import is_external
+from placer.graph.external_data import read_tensor
 from placer.qdq.extract import ExtractedModel
 from placer.quantization.neighbours import LARGEST_SUM, added_in_pairs, weight_magnitudes
 
 
-def wide_weights(model: ExtractedModel, graph: Graph) -> tuple[str, ...]:
+def wide_weights(model: ExtractedModel, graph: Graph, base_dir: Path) -> tuple[str, ...]:
     """Nodes of ``graph``, the float graph of ``model``, with such weights and quantized data.
 
     Their sums of products saturate on processors that add in pairs, if what they read is large
-    enough: see ``placer.quantization.neighbours``. Weights in external data are left out.
+    enough: see ``placer.quantization.neighbours``. ``base_dir`` is where external data lies; weights
+    of which it is missing are left out.
     """
-    return tuple(node.name for node in graph.nodes if _is_wide(model, graph, node))
+    return tuple(node.name for node in graph.nodes if _is_wide(model, graph, node, base_dir))
 
 
-def _is_wide(model: ExtractedModel, graph: Graph, node: Node) -> bool:
+def _is_wide(model: ExtractedModel, graph: Graph, node: Node, base_dir: Path) -> bool:
     weight = added_in_pairs(graph, node)
     if weight is None:
         return False
     edges = graph.edges_into(node)
     if not {edges[0], edges[weight.index]} <= model.placement.edges:
         return False
-    integers = _integers(model, graph, edges[weight.index])
+    integers = _integers(model, graph, edges[weight.index], base_dir)
     if integers is None:
         return False
     return bool(weight_magnitudes(integers, node, weight).max(initial=0) > LARGEST_SUM)
 
 
-def _integers(model: ExtractedModel, graph: Graph, edge: Edge) -> np.ndarray | None:
+def _integers(model: ExtractedModel, graph: Graph, edge: Edge, base_dir: Path) -> np.ndarray | None:
     """The int8 values of a weight, stored or computed by its pair; None for other types."""
     stored, scale = graph.initializers[edge.tensor], model.constants.get(model.pairs[edge].input[1])
-    if model.dtypes.get(edge) != "int8" or scale is None or is_external(stored):
+    if model.dtypes.get(edge) != "int8" or scale is None:
         return None
-    values = numpy_helper.to_array(stored)
+    try:
+        values, steps = read_tensor(stored, base_dir), read_tensor(scale, base_dir)
+    except InputError:
+        return None
     if stored.data_type == TensorProto.INT8:
         return values
-    steps = numpy_helper.to_array(scale)
-    if steps.ndim == 1 and edge in model.axes:
+    return _rounded(values.astype(np.float32), steps.astype(np.float32), model.axes.get(edge))
+
+
+def _rounded(values: np.ndarray, steps: np.ndarray, axis: int | None) -> np.ndarray | None:
+    """``values`` in ``steps``, of which there is one or one for each index of ``axis``."""
+    if steps.ndim == 1 and axis is not None and -values.ndim <= axis < values.ndim:
         shape = [1] * values.ndim
-        shape[model.axes[edge]] = -1
+        shape[axis] = -1
         steps = steps.reshape(shape)
     elif steps.size != 1:  # Blocks.
         return None
-    rounded: np.ndarray = np.clip(np.rint(values / steps), -128, 127)
+    is_known = steps > 0  # A channel of zeros may have the scale 0.
+    quotients = np.where(is_known, values / np.where(is_known, steps, 1), 0)
+    rounded: np.ndarray = np.clip(np.rint(quotients), -128, 127)
     return rounded

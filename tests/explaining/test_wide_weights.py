@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
+import onnx.numpy_helper
 import pytest
 
 from placer.explaining.api import explain
@@ -19,7 +21,7 @@ g (float[1,8,8,8] x) => (float[1,8,6,6] y, float[1,8,8,8] z)
   [dw] wd = DequantizeLinear(w, s, n) [conv] c = Conv(xd, wd)
   [qc] cq = QuantizeLinear(c, s, a) [dc] cd = DequantizeLinear(cq, s, a)
   [dv] vd = DequantizeLinear(v, s, n) [depthwise] y = Conv<group = 8>(cd, vd)
-  [float] z = Conv(c, wd)
+  [float] z = Conv(x, wd)
 }
 """
 
@@ -49,6 +51,41 @@ def test_the_convs_whose_sums_may_saturate_are_named(
     said = [note for note in notes if "no VNNI" in note]
     assert len(said) == is_said
     assert all(note.startswith("weights of 'conv' are too large") for note in said)
+
+
+# A Conv that ONNX Runtime computes in float, for no pair is behind it, and OpenVINO in integers.
+UNPAIRED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,2,8,8] x) => (float[1,2,8,8] y)
+<float s = {0.02}, uint8 a = {128}, float[2,2,1,1] w = {0, 0, 1, 1}, float[2] t = {0, 0.01},
+ int8[2] n = {0, 0}> {
+  [qx] xq = QuantizeLinear(x, s, a) [dx] xd = DequantizeLinear(xq, s, a)
+  [qw] wq = QuantizeLinear<axis = 0>(w, t, n) [dw] wd = DequantizeLinear<axis = 0>(wq, t, n)
+  [conv] y = Conv(xd, wd)
+}
+"""
+
+
+@pytest.mark.parametrize(("pack", "is_said"), [("onnxruntime", False), ("openvino", True)])
+@pytest.mark.filterwarnings("error")
+def test_what_is_computed_in_float_does_not_saturate(save: Save, pack: str, is_said: bool):
+    """The first channel holds zeros and has the scale 0, as quantizers write those of dead ones."""
+    notes = explain(save(UNPAIRED), pack=pack, processor="avx2").notes
+    assert any("no VNNI" in note for note in notes) is is_said
+
+
+def test_weights_in_external_data_are_looked_at(quantized: Callable[[int], Path], tmp_path: Path):
+    proto, path = onnx.load(quantized(127)), tmp_path / "external.onnx"
+    for tensor in proto.graph.initializer:  # ONNX moves raw data alone.
+        tensor.CopyFrom(
+            onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor), tensor.name)
+        )
+    onnx.save(proto, path, save_as_external_data=True, size_threshold=0, location="weights")
+    notes = explain(path, pack="onnxruntime", processor="avx2").notes
+    assert any("weights of 'conv' are too large" in note for note in notes)
+    (tmp_path / "weights").unlink()  # Explained without, as nothing else needs them.
+    notes = explain(path, pack="onnxruntime", processor="avx2").notes
+    assert not any("VNNI" in note for note in notes)
 
 
 def test_engines_with_exact_sums_are_told_nothing(quantized: Callable[[int], Path]):

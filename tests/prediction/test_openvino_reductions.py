@@ -48,7 +48,9 @@ def test_a_softmax_is_put_together_along_one_axis(
     predicted, actual = plans(text, pairs, tmp_path)
     assert layers(predicted) == layers(actual)
     assert conversions(predicted) == conversions(actual)
-    assert any({"exp1", "sum1", "div1"} <= set(layer.nodes) for layer in actual.layers) is is_softmax
+    assert (
+        any({"exp1", "sum1", "div1"} <= set(layer.nodes) for layer in actual.layers) is is_softmax
+    )
 
 
 @pytest.mark.parametrize(

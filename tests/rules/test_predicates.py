@@ -289,9 +289,7 @@ def test_softmax_and_reduce_operators_are_told_by_their_axes(opset: int, node: s
         ("<axes = [2]>(x)", "(x, given)", False),
     ],
 )
-def test_reduce_operators_along_one_axis_are_told_from_others(
-    first: str, second: str, holds: bool
-):
+def test_reduce_operators_along_one_axis_are_told_from_others(first: str, second: str, holds: bool):
     text = f"""
         {HEAD} g (float[4,5,5] x, int64[1] given) => (float[a,b,c] y)
         <int64[1] last = {{-1}}, int64[2] both = {{1, 2}}> {{
