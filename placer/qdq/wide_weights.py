@@ -18,8 +18,8 @@ def wide_weights(model: ExtractedModel, graph: Graph, base_dir: Path) -> tuple[s
     """Nodes of ``graph``, the float graph of ``model``, with such weights and quantized data.
 
     Their sums of products saturate on processors that add in pairs, if what they read is large
-    enough: see ``placer.quantization.neighbours``. ``base_dir`` is where external data lies; weights
-    of which it is missing are left out.
+    enough: see ``placer.quantization.neighbours``. ``base_dir`` is where external data lies;
+    weights of which it is missing are left out.
     """
     return tuple(node.name for node in graph.nodes if _is_wide(model, graph, node, base_dir))
 
@@ -53,11 +53,12 @@ def _integers(model: ExtractedModel, graph: Graph, edge: Edge, base_dir: Path) -
 
 def _rounded(values: np.ndarray, steps: np.ndarray, axis: int | None) -> np.ndarray | None:
     """``values`` in ``steps``, of which there is one or one for each index of ``axis``."""
-    if steps.ndim == 1 and axis is not None and -values.ndim <= axis < values.ndim:
+    sizes = dict(zip(range(-values.ndim, values.ndim), 2 * values.shape, strict=True))
+    if axis is not None and steps.shape == (sizes.get(axis),):
         shape = [1] * values.ndim
         shape[axis] = -1
         steps = steps.reshape(shape)
-    elif steps.size != 1:  # Blocks.
+    elif steps.size != 1:  # Blocks, or scales of a weight that a Transpose has turned since.
         return None
     is_known = steps > 0  # A channel of zeros may have the scale 0.
     quotients = np.where(is_known, values / np.where(is_known, steps, 1), 0)

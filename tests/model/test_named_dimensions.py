@@ -10,6 +10,7 @@ import placer
 from placer.common.shapes import ShapeRange, given_ranges
 from placer.engines.tensorrt.check import check
 from placer.errors import InputError
+from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.model.named_dimensions import with_named_dimensions
 from tests.conftest import Finished
@@ -137,6 +138,11 @@ g (float[n,3,h,w] image) => (float[n,4,h,w] y) <float[4,3,1,1] k = {1}> {
 }
 """
 
+SUM = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[4,n] x, float[4,n] z) => (float[4,m] y) { [add] y = Add(x, z) }
+"""
+
 
 @pytest.fixture
 def placeholders(save: Save) -> Path:
@@ -162,3 +168,15 @@ def test_check_says_why_dimensions_of_one_name_are_refused(placeholders: Path):
     report = check(placeholders, shapes={"image": (1, 3, 8, 16)})
     assert report.refusal is not None
     assert "several dimensions are called '?', which TensorRT takes to be equal" in report.refusal
+
+
+@pytest.mark.builder
+def test_dimensions_called_minus_one_are_named_as_the_file_has_them(tmp_path: Path):
+    """TensorRT names them after their axes: those of one axis are equal."""
+    proto, path = parse_model(SUM), tmp_path / "sum.onnx"
+    for value in proto.graph.input:
+        value.type.tensor_type.shape.dim[1].dim_param = "-1"
+    onnx.save(proto, path)
+    refusal = check(path, shapes={"x": (4, 8), "z": (4, 6)}).refusal
+    assert refusal is not None
+    assert "several dimensions are called '-1'" in refusal

@@ -31,6 +31,8 @@ from placer.qdq.origin import named_pack
 from placer.rules.packaging.load import is_builtin, load_pack
 
 _UNEQUAL = re.compile(r"\((.+): Input dimensions with this name have different")
+# How TensorRT calls dimensions that the file calls `-1`, with the axis behind.
+_NUMBERED = "trt_dynamic_dim_"
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,12 @@ class CheckReport:
 def _equal_dimensions(reason: str) -> str | None:
     """What to do if ``reason`` is that dimensions of one name have unequal sizes; else None."""
     found = _UNEQUAL.search(reason)
-    return found and (
-        f"several dimensions are called '{found[1]}', which TensorRT takes to be equal: give each "
-        "a name of its own, or none (placer optimize leaves out '?' and the like)"
+    if found is None:
+        return None
+    name = "-1" if found[1].startswith(_NUMBERED) else found[1]
+    return (
+        f"several dimensions are called '{name}', which TensorRT takes to be equal: give each a "
+        "name of its own, or none (placer optimize leaves out '?' and the like)"
     )
 
 
