@@ -109,14 +109,16 @@ def test_integers_that_the_file_computes_count_too(save: Save):
     assert any("'conv'" in note for note in explain(path, pack="openvino", processor="avx2").notes)
 
 
-def test_weights_that_are_turned_behind_their_pair_are_left_out(save: Save):
+def test_floats_that_are_turned_behind_their_pair_are_left_out(save: Save):
+    """Their scales lie along another axis than the product's channels."""
     path = save("""
     <ir_version: 9, opset_import: ["": 17]>
     g (float[1,4] x) => (float[1,2] y)
-    <float s = {0.02}, uint8 a = {128}, int8[2,4] w = {99, 99, 99, 99, 99, 99, 99, 99},
-     float[2] t = {0.01, 0.01}, int8[2] n = {0, 0}> {
+    <float s = {0.02}, uint8 a = {128}, float[2,4] w = {1}, float[2] t = {0.01, 0.01},
+     int8[2] n = {0, 0}> {
       [qx] xq = QuantizeLinear(x, s, a) [dx] xd = DequantizeLinear(xq, s, a)
-      [dw] wd = DequantizeLinear<axis = 0>(w, t, n) [turn] wt = Transpose<perm = [1, 0]>(wd)
+      [qw] wq = QuantizeLinear<axis = 0>(w, t, n) [dw] wd = DequantizeLinear<axis = 0>(wq, t, n)
+      [turn] wt = Transpose<perm = [1, 0]>(wd)
       [fc] y = MatMul(xd, wt)
     }
     """)
