@@ -52,15 +52,16 @@ def _integers(model: ExtractedModel, graph: Graph, edge: Edge, base_dir: Path) -
 
 
 def _rounded(values: np.ndarray, steps: np.ndarray, axis: int | None) -> np.ndarray | None:
-    """``values`` in ``steps``, of which there is one or one for each index of ``axis``."""
-    sizes = dict(zip(range(-values.ndim, values.ndim), 2 * values.shape, strict=True))
-    if axis is not None and steps.shape == (sizes.get(axis),):
+    """``values`` in ``steps``, one or as many as ``axis`` is long; None of blocks and misfits."""
+    if steps.size != 1:
+        if axis is None or not -values.ndim <= axis < values.ndim:
+            return None
+        if steps.shape != (values.shape[axis],):
+            return None
         shape = [1] * values.ndim
         shape[axis] = -1
         steps = steps.reshape(shape)
-    elif steps.size != 1:  # Blocks, or scales of a weight that a Transpose has turned since.
-        return None
-    is_known = steps > 0  # A channel of zeros may have the scale 0.
-    quotients = np.where(is_known, values / np.where(is_known, steps, 1), 0)
+    is_positive = steps > 0  # A channel of zeros may have the scale 0.
+    quotients = np.where(is_positive, values / np.where(is_positive, steps, 1), 0)
     rounded: np.ndarray = np.clip(np.rint(quotients), -128, 127)
     return rounded

@@ -74,6 +74,17 @@ def test_what_is_computed_in_float_does_not_saturate(save: Save, pack: str, is_s
     assert any("no VNNI" in note for note in notes) is is_said
 
 
+@pytest.mark.parametrize("axis", [1, 3, 4, -5])
+def test_scales_that_do_not_fit_their_weight_are_left_out(save: Save, axis: int):
+    """Whatever is wrong with such files, explain does not fall over it."""
+    text = UNPAIRED.replace("float[2,2,1,1] w = {0, 0, 1, 1}", "float[2,3,1,1] w = {1}")
+    text = text.replace("axis = 0", f"axis = {axis}").replace(
+        "float[1,2,8,8] x", "float[1,3,8,8] x"
+    )
+    notes = explain(save(text), pack="openvino", processor="avx2").notes
+    assert not any("no VNNI" in note for note in notes)
+
+
 def test_weights_in_external_data_are_looked_at(quantized: Callable[[int], Path], tmp_path: Path):
     proto, path = onnx.load(quantized(127)), tmp_path / "external.onnx"
     for tensor in proto.graph.initializer:  # ONNX moves raw data alone.
