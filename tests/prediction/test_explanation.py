@@ -645,5 +645,14 @@ def test_halves_of_unequal_scales_are_told_with_the_default_that_gives_them_one(
     assert concat.layouts[0].notes[-1].endswith(f" us: {change}")
 
 
+@pytest.mark.parametrize("pack", ["onnxruntime", "openvino"])
+def test_scales_are_no_reason_where_no_quantize_moves_before_a_split(
+    save: Callable[..., Path], pack: str
+):
+    found = explain_file(save(SPLIT), pack=pack).explanation
+    said = {c.because for c in found.conversions if c.kind == "quantize" and c.tensor == "b"}
+    assert said == {"'split' (Split) computes in float"}
+
+
 def flat(printed: str) -> str:
     return " ".join(printed.split())

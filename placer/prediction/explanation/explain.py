@@ -118,6 +118,7 @@ class Explainer:
         self._estimator = estimator
         sites, self._overlaps = find_sites_with_overlaps(matches, rules, target, formats)
         self.sites = with_defaults(matches, sites, rules, gains, predictor, estimator)
+        self._passed = _passed_backward(rules)
 
     def explain(self, placement: Placement, idle: Set[Edge] = frozenset()) -> Explanation:
         """Explain ``placement``, which must be of the explainer's graph.
@@ -187,7 +188,7 @@ class Explainer:
                 kind=predicted.layer.kind,
                 tensor=predicted.layer.inputs[0].tensor,
                 us=us,
-                because=reason(predicted, prediction, self._graph, idle),
+                because=reason(predicted, prediction, self._graph, idle, self._passed),
                 remedy=remedy,
                 goes_with_others=remedy is None and name not in left,
                 missing=missing.get((name, predicted.ordinal)),
@@ -207,8 +208,23 @@ def _apply_best(remedies: Remedies) -> None:
         remedies.apply(max(remedy_of.values(), key=lambda remedy: remedy.saves_us))
 
 
-def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph, idle: Set[Edge]) -> str:
-    """One sentence on why a conversion stays a layer of its own; ``idle``: see ``explain``."""
+def _passed_backward(rules: Sequence[Rule]) -> frozenset[str]:
+    """Operators in patterns of rules by which Q moves before what they match."""
+    moving = (r for r in rules if r.motion is not None and r.motion.only != "forward")
+    return frozenset(op for rule in moving for node in rule.pattern.values() for op in node.op)
+
+
+def reason(
+    predicted: PredictedLayer,
+    prediction: Prediction,
+    graph: Graph,
+    idle: Set[Edge],
+    passed: Set[str],
+) -> str:
+    """One sentence on why a conversion stays a layer of its own.
+
+    ``idle``: see ``explain``. ``passed``: operators that Q moves past where scales agree.
+    """
     tensor = predicted.layer.inputs[0].tensor
     served = _names(predicted.edges)
     if not any(predicted is other for other in prediction.layers):
@@ -239,7 +255,8 @@ def reason(predicted: PredictedLayer, prediction: Prediction, graph: Graph, idle
     if len(scales) > 1:
         return f"the readers of '{tensor}' have unequal scales, so its producer writes float"
     producer = graph.producer[tensor]
-    if producer.op == "Split" and _have_unequal_scales(producer, prediction, graph):
+    is_passed_split = producer.op == "Split" and "Split" in passed
+    if is_passed_split and _have_unequal_scales(producer, prediction, graph):
         return f"the outputs of '{producer.name}' (Split) have unequal scales, so it copies floats"
     return f"'{producer.name}' ({producer.op}) computes in float"
 
