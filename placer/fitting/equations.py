@@ -145,7 +145,7 @@ class System:
 def _features_of(layers: Iterable[tuple[Part, ...]], beyond: float) -> Features:
     """What layers do where their plan's excess of weights is ``beyond``."""
     each = (part for parts in layers for part in (*parts, *excess_part(parts, beyond)))
-    return features(part for part in each if part.key != WEIGHTS)
+    return features(each)
 
 
 @lru_cache(maxsize=_KEPT_NETWORKS)

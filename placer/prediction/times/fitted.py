@@ -103,7 +103,7 @@ class NetworkEvidence(Document):
         """How far its estimates were off."""
         measured = [build.measured_us for build in self.builds]
         estimated = [build.estimated_us for build in self.builds]
-        weights_mb = sum(kind[4] for kind in self.builds[0].kinds if kind[:2] == WEIGHTS)
+        weights_mb = sum(kind[4] for kind in self.builds[0].kinds if kind[0] == WEIGHTS)
         return NetworkErrors.of(weights_mb, measured, estimated)
 
 

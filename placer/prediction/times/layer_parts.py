@@ -58,7 +58,7 @@ class CostKey(NamedTuple):
 
 EVERY_KIND = CostKey("", "")  # Stands for all kinds together.
 # What a layer reads of its constants: no time of its own, but what many of them may take besides.
-WEIGHTS = CostKey("weights", "")
+WEIGHTS = "weights"
 # How kinds are called of what a layer takes besides in a network with many weights. They are like
 # no other kind, and ``EVERY_KIND`` does not stand for them.
 MANY_WEIGHTS = "many weights"
@@ -103,13 +103,15 @@ def layer_parts(
     fused = (node for node in predicted.nodes if node is not main and node.op not in _FREE)
     whole = _part(_name(main, whole_work, graph), whole_work, ops)
     writes = layer.output_types[0] if layer.outputs else ""
+    weights = tuple(_weights(whole_work, whole.key.dtype))
+    whole = whole._replace(read_mb=whole.read_mb - sum(part.read_mb for part in weights))
     parts = (whole, *(_fused(node, whole.key, writes, graph) for node in fused))
     return (
         *parts,
         *_gathered(main, whole.key, predicted.copies, graph),
         *_rows(main, layer, whole.key, predicted.copies, graph, last),
         *_given_out(layer, whole.key, graph),
-        *_weights(whole_work),
+        *weights,
     )
 
 
@@ -200,9 +202,9 @@ def _part(name: str, work: Work, ops: float) -> Part:
     return Part(CostKey(name, work.dtype), 1.0, ops / _MILLION, read, work.written / _MILLION)
 
 
-def _weights(work: Work) -> Iterator[Part]:
+def _weights(work: Work, dtype: str) -> Iterator[Part]:
     if work.constants:
-        yield Part(WEIGHTS, 1.0, 0.0, work.constants / _MILLION, 0.0)
+        yield Part(CostKey(WEIGHTS, dtype), 0.0, 0.0, work.constants / _MILLION, 0.0)
 
 
 def _gathered(main: Node, kind: CostKey, copies: int, graph: Graph) -> Iterator[Part]:
