@@ -132,7 +132,7 @@ def _solve(
         products = (columns.T @ weighted).toarray() + np.diag(pull)
         sums = columns.T @ (weights * system.values) + pull * before
         solution = _non_negative(products, sums)
-        off = np.abs(columns @ solution - system.values)
+        off = np.abs(columns @ solution - system.values) / system.scatters
         trust = np.sqrt(np.minimum(1.0, _OUTLIER / np.maximum(off, 1e-9)))
     unseen = columns.count_nonzero(axis=0) == 0  # Nothing was found of what no equation has.
     solution = np.where(unseen, before, solution)

@@ -25,7 +25,7 @@ from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
 WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
 # How much equations weigh: of all ratios of a network's builds, of all its builds, and of a layer.
 # Errors are shares of the build's time.
-_RATIO, _TOTAL, _LAYER = 1.0, 1.0, 1.0
+_RATIO, _TOTAL, _LAYER = 1.0, 1.0, 8.0
 # Times of layers scatter in proportion to them: a layer of this share of the build counts with
 # ``_LAYER``. Layers much shorter than ``_LEAST_SHARE`` are known no better, for profilers count
 # microseconds.
@@ -97,11 +97,15 @@ class Profiler(NamedTuple):
 
 
 class Equation(NamedTuple):
-    """``features`` times the costs are ``value``, both as shares of the build's time."""
+    """``features`` times the costs are ``value``, both as shares of the build's time.
+
+    ``scatter``: how far off it is where it fits, as a multiple of what whole builds are.
+    """
 
     features: Features
     value: float
     weight: float
+    scatter: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,7 @@ class System:
     columns: csr_array
     values: np.ndarray
     weights: np.ndarray
+    scatters: np.ndarray
 
     @staticmethod
     def of(networks: Sequence[Network], many_weights_mb: float | None) -> System:
@@ -129,8 +134,9 @@ class System:
         data = np.concatenate([np.zeros(0), *figures])
         columns = csr_array((data, indices, ends), shape=(len(equations), WIDTH * len(keys)))
         columns.eliminate_zeros()
-        values = np.array([equation.value for equation in equations])
-        return System(keys, columns, values, np.array([e.weight for e in equations]))
+        each = ((equation.value, equation.weight, equation.scatter) for equation in equations)
+        values, weights, scatters = np.array(list(each)).reshape(-1, 3).T
+        return System(keys, columns, values, weights, scatters)
 
     def joined(self, level: Mapping[CostKey, CostKey], kinds: Sequence[CostKey]) -> csr_array:
         """The columns of ``kinds``, each the sum of those that it stands for."""
@@ -188,7 +194,7 @@ def _layer_equations(
         scatter = (time + _LEAST_SHARE) / _LAYER_SHARE
         often = network.weight * len(times) / len(network.builds)
         weight = profiler.weight / scatter * often**0.5
-        yield Equation(own, time, weight)
+        yield Equation(own, time, weight, scatter)
 
 
 def _profiled(build: Build, added_us: float) -> list[tuple[tuple[Part, ...], float]]:

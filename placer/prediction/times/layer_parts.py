@@ -44,6 +44,7 @@ _MILLION = 1e6
 # once: 32-bit sums in a vector of AVX-512, and bytes in each of them (VNNI).
 _AT_ONCE, _SUMMED_AT_ONCE = 16, 4
 _ROWS = "rows"  # How kinds of parts begin that count rows.
+_POINT = " 1x1"  # How kinds of convolutions end whose window is one pixel.
 _RESIZE = "Resize"  # Each mode is a kind of its own: some copy, some interpolate.
 # How kinds begin whose kernel differs where channels are not last, or are in blocks.
 ROW_MAJOR_KIND, BLOCKED_KIND = "row-major ", "blocked "
@@ -140,7 +141,10 @@ def ancestors(key: CostKey) -> tuple[CostKey, ...]:
     if operator != key.name:
         keys: tuple[CostKey, ...] = (CostKey(operator, ""), CostKey(family, ""))
     elif family in ("conv", "matmul", "conversion"):
-        keys = (CostKey(family, key.dtype), CostKey(family, ""))
+        wider = (CostKey(operator.removesuffix(_POINT), key.dtype),) if family == "conv" else ()
+        keys = (*wider, CostKey(family, key.dtype), CostKey(family, ""))
+    elif operator.startswith("Transpose"):
+        keys = (CostKey(key.name, ""), CostKey("Transpose", key.dtype), CostKey(family, ""))
     elif operator.endswith(_RESIZE):
         keys = (CostKey(key.name, ""), CostKey(_RESIZE, ""), CostKey(family, ""))
     else:
@@ -165,6 +169,8 @@ def _name(main: Node, work: Work, graph: Graph) -> str:
     """The class of a layer with weights, else its operator, a Resize with its mode."""
     if main.op == _RESIZE:
         return f"{main.attributes.get('mode', 'nearest')} {_RESIZE}"
+    if main.op == "Transpose" and _to_channels_first(main):
+        return "Transpose to channels first"
     if main.op not in WEIGHTED:
         return main.op
     if main.op in ("Gemm", "MatMul"):
@@ -178,7 +184,18 @@ def _name(main: Node, work: Work, graph: Graph) -> str:
         name = "conv"
     if name.startswith("conv") and main.attributes.get("group", 1) != 1:
         name = f"grouped {name}"
-    return f"{name} 1x1" if point else name
+    return f"{name}{_POINT}" if point else name
+
+
+def _to_channels_first(node: Node) -> bool:
+    """Whether a Transpose moves the last axis before all but the first.
+
+    The way back to convolutions, whose tensors some engines keep with channels last: a new name.
+    """
+    order = node.attributes.get("perm")
+    if not isinstance(order, list | tuple):
+        return False
+    return len(order) > 2 and tuple(order) == (0, len(order) - 1, *range(1, len(order) - 1))
 
 
 def _fused(node: Node, main: CostKey, writes: str, graph: Graph) -> Part:
@@ -275,14 +292,15 @@ def _operations(main: Node, work: Work, graph: Graph, copies: int) -> float:
 
     A dense convolution of many channels computes some of them at once, needed or not.
     """
-    shapes = _dense_conv(main, graph)
-    if shapes is None or shapes[0][1] <= FEW_CHANNELS:
+    shapes = _conv_shapes(main, graph)
+    groups = main.attributes.get("group", 1)
+    if shapes is None or (groups == 1 and shapes[0][1] <= FEW_CHANNELS) or groups == shapes[0][0]:
         return work.ops or _steps(main, graph) / copies
     (outputs, channels, *window), (batch, _, *image) = shapes
     if is_quantized(work.dtype):
         channels = _up(channels, _SUMMED_AT_ONCE)
-    pixels = batch * math.prod(image) / copies
-    return 2.0 * pixels * math.prod(window) * channels * _up(outputs, _AT_ONCE)
+    pixels = groups * batch * math.prod(image) / copies
+    return 2.0 * pixels * math.prod(window) * channels * _up(outputs // groups, _AT_ONCE)
 
 
 def _up(value: int, multiple: int) -> int:
