@@ -70,7 +70,7 @@ def _most(networks: Sequence[Network]) -> dict[CostKey, tuple[float, float, floa
     most: dict[CostKey, tuple[float, float, float]] = {}
     for part in {part for network in networks for b in network.builds for part in b.parts}:
         own = part.mops, part.read_mb, part.written_mb
-        for kind in {part.key, *ancestors(part.key), EVERY_KIND}:
+        for kind in {part.key, *ancestors(part.key), EVERY_KIND} if part.key != WEIGHTS else ():
             mops, read_mb, written_mb = map(max, own, most.get(kind, own))
             most[kind] = mops, read_mb, written_mb
     return most
@@ -92,7 +92,7 @@ def _scale(networks: Sequence[Network], table: CostTable) -> float:
 def _with_ancestors(build: Build, many_weights_mb: float | None) -> Iterable[CostKey]:
     beyond = plan_excess(build.plan, many_weights_mb)
     besides = (part for parts in build.plan for part in excess_part(parts, beyond))
-    kinds = {part.key for part in (*build.parts, *besides)}
+    kinds = {part.key for part in (*build.parts, *besides)} - {WEIGHTS}
     return kinds.union(*map(ancestors, kinds), map(_first, kinds))
 
 

@@ -23,13 +23,16 @@ from placer.prediction.times.costs import excess_part, plan_excess
 from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
 
 WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
-# How much equations weigh: of all ratios of a network's builds, of all its builds, and of a layer.
-# Errors are shares of the build's time.
+# How much equations weigh: of all ratios of a network's builds, of all its builds, and of a layer,
+# whose time tells what it takes in any network. Errors are shares of the build's time.
 _RATIO, _TOTAL, _LAYER = 1.0, 1.0, 8.0
+# What a profiler adds to a layer, in microseconds, for which layers weigh half: what changes times
+# so much tells less of them. ONNX Runtime's adds 2 to 5, OpenVINO's nothing.
+_HALF_US = 1.0
 # Times of layers scatter in proportion to them: a layer of this share of the build counts with
-# ``_LAYER``. Layers much shorter than ``_LEAST_SHARE`` are known no better, for profilers count
-# microseconds.
-_LAYER_SHARE, _LEAST_SHARE = 0.05, 0.02
+# ``_LAYER``. Layers much shorter than ``_LEAST_SHARE``, or than ``_LEAST_US`` microseconds, are
+# known no better: profilers count microseconds, and of short ones more is what they begin with.
+_LAYER_SHARE, _LEAST_SHARE, _LEAST_US = 0.05, 0.02, 20.0
 _LEAST_LEFT = 0.1  # Share of a layer's time that is left at least without the profiler's own.
 # Scatter of sums over layers, as a share of the builds' times, up to which they weigh in full.
 _LIKE_BUILDS = 0.05
@@ -151,7 +154,7 @@ class System:
 def _features_of(layers: Iterable[tuple[Part, ...]], beyond: float) -> Features:
     """What layers do where their plan's excess of weights is ``beyond``."""
     each = (part for parts in layers for part in (*parts, *excess_part(parts, beyond)))
-    return features(each)
+    return features(part for part in each if part.key != WEIGHTS)
 
 
 @lru_cache(maxsize=_KEPT_NETWORKS)
@@ -191,7 +194,7 @@ def _layer_equations(
     for (parts, beyond), times in times_of.items():
         own = _scaled(_features_of([parts], beyond), 1 / base_us)
         time = float(np.median(times))
-        scatter = (time + _LEAST_SHARE) / _LAYER_SHARE
+        scatter = (time + _LEAST_SHARE + _LEAST_US / base_us) / _LAYER_SHARE
         often = network.weight * len(times) / len(network.builds)
         weight = profiler.weight / scatter * often**0.5
         yield Equation(own, time, weight, scatter)
@@ -225,7 +228,9 @@ def _profiler(networks: Sequence[Network]) -> Profiler:
     scatter = max(float(np.median(np.abs(left / middle - 1))), 1e-9)
     trust = min(1.0, _LIKE_BUILDS / scatter) ** 0.5
     # Rounded, so that equations are the same with a network more or less.
-    return Profiler(round(slope, 1), max(round(trust, 1), 0.1) * _LAYER)
+    added_us = round(slope, 1)
+    share = _HALF_US / (_HALF_US + added_us)
+    return Profiler(added_us, max(round(trust, 1), 0.1) * share * _LAYER)
 
 
 def _scaled(own: Features, factor: float) -> Features:

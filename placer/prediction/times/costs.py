@@ -118,7 +118,7 @@ class CostTable:
 
     def layer_us(self, parts: Iterable[Part]) -> float:
         """The time of a layer in microseconds, in a network without many weights."""
-        return sum(map(self._part_us, parts))
+        return sum(map(self._part_us, (part for part in parts if part.key != WEIGHTS)))
 
     def _part_us(self, part: Part) -> float:
         cost, rates = self._rates_of(part.key)
@@ -157,7 +157,7 @@ def _amount_us(amount: float, rates: _Rates) -> float:
 
 def weights_mb(parts: Iterable[Part]) -> float:
     """10**6 bytes of weights that a layer reads."""
-    return sum(part.read_mb for part in parts if part.key.name == WEIGHTS)
+    return sum(part.read_mb for part in parts if part.key == WEIGHTS)
 
 
 def plan_excess(plan: Iterable[Sequence[Part]], many_weights_mb: float | None) -> float:

@@ -28,7 +28,7 @@ from placer.prediction.times.work import float_weight_bytes
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
-FORMAT = "placer-fit/11"
+FORMAT = "placer-fit/12"
 
 
 class FittedEngine(Document):
@@ -103,7 +103,7 @@ class NetworkEvidence(Document):
         """How far its estimates were off."""
         measured = [build.measured_us for build in self.builds]
         estimated = [build.estimated_us for build in self.builds]
-        weights_mb = sum(kind[4] for kind in self.builds[0].kinds if kind[0] == WEIGHTS)
+        weights_mb = sum(kind[4] for kind in self.builds[0].kinds if kind[:2] == WEIGHTS)
         return NetworkErrors.of(weights_mb, measured, estimated)
 
 
