@@ -8,7 +8,7 @@ import pytest
 
 from placer.errors import RunError
 from placer.fitting.costs import fit_costs
-from placer.fitting.equations import Build, Network, ProfiledLayer
+from placer.fitting.equations import Build, Network, ProfiledLayer, System
 from placer.fitting.leave_out import (
     BuildPair,
     conformal_quantile,
@@ -160,6 +160,36 @@ def test_a_profiler_adds_its_time_to_each_layer_that_the_engine_built_for_a_pred
 
     table = fit_costs([profiled(mops) for mops in range(1, 20)])
     assert table.layer_us([part(QUANTIZE, 0, 0.01)]) == pytest.approx(3.0, rel=0.05)
+
+
+def profiled(found: Network, added_us: float) -> Network:
+    """Layers of one part each, as told by a profiler that takes ``added_us`` for each itself."""
+
+    def with_layers(build: Build) -> Build:
+        layers = (ProfiledLayer((one,), true_us((one,)) + added_us) for one in build.parts)
+        return replace(build, plan=tuple((one,) for one in build.parts), layers=tuple(layers))
+
+    return replace(found, builds=tuple(map(with_layers, found.builds)))
+
+
+def test_layers_weigh_a_sixth_where_the_profiler_adds_five_microseconds_to_each():
+    def weights(added_us: float) -> np.ndarray:
+        system = System.of([profiled(found, added_us) for found in NETWORKS], None)
+        return system.weights[system.scatters != 1]
+
+    assert weights(5.0) == pytest.approx(weights(0.0) / 6)
+
+
+def test_long_layers_scatter_in_proportion_and_short_ones_by_a_share_and_twenty_microseconds():
+    long, short = part(FLOAT, 39.9, 0), part(FLOAT, 0.4, 0)
+    times = {long: 800.0, short: 10.0}
+    assert [true_us((one,)) for one in times] == [pytest.approx(us) for us in times.values()]
+    layers = tuple(ProfiledLayer((one,), us) for one, us in times.items())
+    build = Build("float", 810.0, tuple((one,) for one in times), layers)
+    system = System.of([Network("two layers", (build,))], None)
+    shares = [(us + 0.02 * 810 + 20) / (0.05 * 810) for us in times.values()]
+    # The build first, which scatters as builds do.
+    assert system.scatters.tolist() == [1.0, *(pytest.approx(share) for share in shares)]
 
 
 def test_a_kind_of_little_work_is_not_fitted_to_the_noise_of_large_builds():

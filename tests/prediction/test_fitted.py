@@ -229,6 +229,35 @@ def test_a_convolution_computes_channels_in_sixteens_and_sums_integers_in_fours(
     assert _conv_parts("x w")[0].mops == pytest.approx(2 * pixels * 9 * 8 * 32 / 1e6)
 
 
+def test_a_grouped_convolution_computes_whole_vectors_in_each_group():
+    """Of 3 channels and 10 outputs in each group as much as of 3, or 4 integers, and 16."""
+    pixels = 2 * 6 * 6
+    assert _conv_parts("", group=2)[0].mops == pytest.approx(2 * pixels * 9 * 2 * 3 * 16 / 1e6)
+    assert _conv_parts("x w", group=2)[0].mops == pytest.approx(2 * pixels * 9 * 2 * 4 * 16 / 1e6)
+    # Kernels for depthwise ones go through channels, which fill vectors.
+    depthwise = _conv_parts("x w", group=6, outputs=6)
+    assert depthwise[0].mops == pytest.approx(2 * pixels * 9 * 6 / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("order", "kind"),
+    [
+        ("0, 3, 1, 2", "Transpose to channels first"),
+        ("0, 2, 3, 1", "Transpose"),
+        ("0, 2, 1, 3", "Transpose"),
+    ],
+)
+def test_a_transpose_back_to_convolutions_is_a_kind_of_its_own(order: str, kind: str):
+    graph = graph_of_text(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,4,4] x) => (float[1,4,4,4] y) {{
+      [turn] y = Transpose<perm = [{order}]>(x)
+    }}
+    """)
+    (layer,) = Predictor(graph, PACK.rules, ANY_TARGET, "float", "uint8").predict(EMPTY).layers
+    assert layer_parts(layer, graph)[0].key == CostKey(kind, "float")
+
+
 def test_a_window_is_gathered_for_each_pixel_of_an_integer_convolution_that_is_dense():
     def gathered(parts: tuple[Part, ...]) -> list[Part]:
         return [part for part in parts if part.key.name == "gathered"]
