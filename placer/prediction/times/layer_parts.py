@@ -58,8 +58,8 @@ class CostKey(NamedTuple):
 
 
 EVERY_KIND = CostKey("", "")  # Stands for all kinds together.
-# What a layer reads of its constants. Few of them stay in a core's cache from one inference to the
-# next and take no time of their own; ``MANY_WEIGHTS`` is what many of them take.
+# What a layer reads of its constants: no time of its own, since where they are few they stay in a
+# core's cache from one inference to the next; ``MANY_WEIGHTS`` is what many of them take.
 WEIGHTS = CostKey("weights", "")
 # How kinds are called of what a layer takes besides in a network with many weights. They are like
 # no other kind, and ``EVERY_KIND`` does not stand for them.
@@ -190,7 +190,7 @@ def _to_channels_first(node: Node) -> bool:
     """Whether a Transpose moves the last axis before all others but the first.
 
     That leads back to convolutions. For an engine that keeps their channels last it changes how a
-    tensor is called, and moves nothing: OpenVINO's took no time or 1.2 to 1.9 ns an element.
+    tensor is called, and moves nothing: most of OpenVINO's took no time, others 1 to 3 ns an element.
     """
     order = node.attributes.get("perm")
     if not isinstance(order, list | tuple):
