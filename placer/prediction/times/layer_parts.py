@@ -190,7 +190,7 @@ def _to_channels_first(node: Node) -> bool:
     """Whether a Transpose moves the last axis before all others but the first.
 
     That leads back to convolutions. For an engine that keeps their channels last it changes how a
-    tensor is called, and moves nothing: most of OpenVINO's took no time, others 1 to 3 ns an element.
+    tensor is called and moves nothing: most took no time on OpenVINO, others 1 to 3 ns an element.
     """
     order = node.attributes.get("perm")
     if not isinstance(order, list | tuple):
