@@ -163,14 +163,14 @@ def test_what_names_no_size_is_left_out(placeholders: Path):
     assert dims == ["n", "", "", ""]
 
 
-@pytest.mark.builder
+@pytest.mark.usefixtures("builder")
 def test_check_says_why_dimensions_of_one_name_are_refused(placeholders: Path):
     report = check(placeholders, shapes={"image": (1, 3, 8, 16)})
     assert report.refusal is not None
     assert "several dimensions are called '?', which TensorRT takes to be equal" in report.refusal
 
 
-@pytest.mark.builder
+@pytest.mark.usefixtures("builder")
 def test_dimensions_called_minus_one_are_named_as_the_file_has_them(tmp_path: Path):
     """TensorRT names them after their axes: those of one axis are equal."""
     proto, path = parse_model(SUM), tmp_path / "sum.onnx"
