@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from placer.explaining.listed import listed
 from placer.explaining.placed_model import PlacedModel
 from placer.prediction.times.devices import Device
 from placer.prediction.times.gpus import Gpu
@@ -13,8 +14,6 @@ from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.schema import Rule
 from placer.rules.target import Target
-
-_SHOWN = 3
 
 
 def float8_sentences(
@@ -42,10 +41,8 @@ def float8_sentences(
             continue
         nodes = {node.name for match in matches.of(rule) for node in match.nodes.values()}
         if kept := sorted(nodes & readers):
-            shown = ", ".join(f"'{name}'" for name in kept[:_SHOWN])
-            more = f" and {len(kept) - _SHOWN} more" if len(kept) > _SHOWN else ""
             yield (
-                f"FP8 pairs before {shown}{more} gain nothing by rule {rule.id}: "
+                f"FP8 pairs before {listed(kept)} gain nothing by rule {rule.id}: "
                 f"{rule.why.rstrip('.')}{assumed}; leave these nodes in float, or use INT8"
             )
 

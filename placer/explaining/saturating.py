@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.explaining.integer_nodes import integer_nodes
+from placer.explaining.listed import listed
 from placer.plan import Plan
 from placer.rules.pack import Pack
 from placer.rules.target import Target
-
-_SHOWN = 3
 
 
 def saturating(wide: Sequence[str], plan: Plan, pack: Pack, target: Target) -> str:
@@ -23,10 +22,8 @@ def saturating(wide: Sequence[str], plan: Plan, pack: Pack, target: Target) -> s
     wide = [name for name in wide if name in on_integers]
     if not wide:
         return ""
-    shown = ", ".join(f"'{name}'" for name in wide[:_SHOWN])
-    more = f" and {len(wide) - _SHOWN} more" if len(wide) > _SHOWN else ""
     return (
-        f"weights of {shown}{more} are too large for this kind of CPU, which has no VNNI: sums of "
+        f"weights of {listed(wide)} are too large for this kind of CPU, which has no VNNI: sums of "
         f"products may saturate in 16 bits, and accuracy is lost; placer optimize with "
         f"--weight-range reduced derives scales of weights that leave room"
     )

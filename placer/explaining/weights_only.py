@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from placer.explaining.integer_nodes import integer_nodes
+from placer.explaining.listed import listed
 from placer.graph import Graph
 from placer.plan import Plan
 from placer.quantization import Placement
 
 _CONVS = frozenset({"Conv", "ConvTranspose"})
-_SHOWN = 3
 
 
 def weights_only(graph: Graph, placement: Placement | None, plan: Plan) -> str:
@@ -31,9 +31,7 @@ def weights_only(graph: Graph, placement: Placement | None, plan: Plan) -> str:
                 found.append(node.name)
     if not found:
         return ""
-    shown = ", ".join(f"'{name}'" for name in found[:_SHOWN])
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return (
-        f"pairs on weights alone leave {shown}{more} in float and gain no speed: quantize what "
+        f"pairs on weights alone leave {listed(found)} in float and gain no speed: quantize what "
         "these Convs read, too"
     )
