@@ -185,8 +185,16 @@ class Moves:
         return self.sums(table[self.sites, self.layouts] - table[self.sites, now])
 
     def sums(self, by_site: np.ndarray) -> np.ndarray:
-        """Sum up what each move does to each of its sites, shape (moves,)."""
-        return np.add.reduceat(by_site, self.site_starts) if len(self) else np.zeros(0)
+        """Sum up what each move does to each of its sites, shape (..., moves)."""
+        if not len(self):
+            return np.zeros((*by_site.shape[:-1], 0))
+        return np.asarray(np.add.reduceat(by_site, self.site_starts, axis=-1))
+
+    @cached_property
+    def of_sites(self) -> np.ndarray:
+        """The number of the move that each of ``sites`` belongs to."""
+        ends = np.append(self.site_starts[1:], len(self.sites))
+        return np.repeat(np.arange(len(self)), ends - self.site_starts)
 
 
 def batches(pieces: Sequence[tuple[int, Piece]]) -> Iterator[list[int]]:

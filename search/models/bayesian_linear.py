@@ -123,6 +123,10 @@ class Summed:
         """The expected error of another sum; ``likeness``: its covariance with the errors."""
         return float(likeness @ self._weights)
 
+    def further_errors(self, likeness: np.ndarray) -> np.ndarray:
+        """The same of several sums; ``likeness`` has shape (sums, m)."""
+        return np.asarray(likeness @ self._weights)
+
     def deviation(
         self, counts: np.ndarray, likeness: np.ndarray | float = 0.0, error: float = 0.0
     ) -> float:

@@ -120,6 +120,10 @@ class LatencyModel:
         """By how much the latency of ``state`` is expected to be off the sum of its layers."""
         return self._third.error(self.misfit.with_(layouts_of(state)))
 
+    def errors_after(self, state: State, moves: Moves) -> np.ndarray:
+        """The same of what each of ``moves`` makes of ``state``, shape (moves,)."""
+        return self._third.further_errors(self.misfit.after(layouts_of(state), moves))
+
     def predict(self, state: State) -> tuple[float, float]:
         """Expected latency of ``state`` and its standard deviation, of the float model's."""
         return self._predict(layouts_of(state), self._rows.counted(self._landscape.counts(state)))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placer.search.landscape.landscape import Landscape, State
+from placer.search.landscape.landscape import Landscape, Moves, State
 from placer.search.models.bayesian_linear import Summed
 
 # What is chosen from: standard deviations, in units of the float model's latency, and numbers of
@@ -34,6 +34,7 @@ class Likeness:
         """``states``: those measured."""
         sizes = np.array([len(members) for members in landscape.members], dtype=int)
         self._starts = np.cumsum(sizes) - sizes
+        self._groups = np.repeat(np.arange(len(sizes)), sizes)
         # A group of which some sites differ counts in part.
         self._weights = np.repeat(1 / np.maximum(sizes, 1), sizes)
         self._states = np.array(states, dtype=int).reshape(len(states), len(landscape.sites))
@@ -58,12 +59,44 @@ class Likeness:
             return np.asarray(np.count_nonzero(same, axis=1) / len(self._first))
         return np.asarray(np.exp(-((self._states != layouts) @ self._weights) / reach))
 
+    def after(self, layouts: np.ndarray, moves: Moves, reach: float) -> np.ndarray:
+        """``to`` of what each of ``moves`` makes of a state, shape (moves, m).
+
+        Only what a move changes is compared anew.
+        """
+        if reach == NEIGHBOURS:
+            return self._after_by_neighbours(layouts, moves)
+        measured = self._states[:, moves.sites]
+        differs = (measured != moves.layouts).astype(int) - (measured != layouts[moves.sites])
+        further = moves.sums(differs * self._weights[moves.sites])
+        before = (self._states != layouts) @ self._weights
+        return np.asarray(np.exp(-(before[:, None] + further) / reach).T)
+
+    def _after_by_neighbours(self, layouts: np.ndarray, moves: Moves) -> np.ndarray:
+        shifts = np.zeros((len(moves), len(self._starts)), dtype=int)
+        by_site = (moves.layouts - layouts[moves.sites]) * self._factors[moves.sites]
+        np.add.at(shifts, (moves.of_sites, self._groups[moves.sites]), by_site)
+        changed = shifts != 0
+        move, pair = np.nonzero(changed[:, self._first] | changed[:, self._second])
+        first, second = self._first[pair], self._second[pair]
+        groups = self._by_group(layouts[None])[0] + shifts
+        beside = groups[move, first] * 3 + groups[move, second]
+        was = self._beside == self._layouts_beside(layouts[None])
+        gained = (self._beside[:, pair] == beside).astype(int) - was[:, pair]
+        same = np.tile(np.count_nonzero(was, axis=1), (len(moves), 1))
+        np.add.at(same, move, gained.T)
+        return np.asarray(same / len(self._first))
+
     def _layouts_beside(self, states: np.ndarray) -> np.ndarray:
         """A number for the layouts of each two neighbours, shape (len(states), pairs)."""
         if not len(self._first):
             return np.zeros((len(states), 0), dtype=int)
-        groups = np.add.reduceat((states + 1) * self._factors, self._starts, axis=1)
+        groups = self._by_group(states)
         return np.asarray(groups[:, self._first] * 3 + groups[:, self._second])
+
+    def _by_group(self, states: np.ndarray) -> np.ndarray:
+        """A number for the layouts of each group, shape (len(states), groups)."""
+        return np.asarray(np.add.reduceat((states + 1) * self._factors, self._starts, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +120,10 @@ class Misfit:
         ones, shape (m,).
         """
         return self.level**2 * self.likeness.to(layouts, self.reach)
+
+    def after(self, layouts: np.ndarray, moves: Moves) -> np.ndarray:
+        """The same of what each of ``moves`` makes of that state, shape (moves, m)."""
+        return self.level**2 * self.likeness.after(layouts, moves, self.reach)
 
     def draw(self, seed: Sequence[int]) -> np.ndarray | float:
         """Errors of the measured placements as they may be before any is measured."""

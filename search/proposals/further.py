@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -28,8 +29,11 @@ def on_descents(
     Other descents know the sum of layers only. ``holds``: whether a state may hold the gates.
     """
     objective = latency.objective()
-    paths = (_descent(landscape, latency, objective, start, moves, holds) for start in starts)
-    return list(dict.fromkeys(state for path in paths for state in path))
+    found, passed = dict[State, None](), set[State]()
+    for start in starts:
+        path = _descent(landscape, latency, objective, start, moves, holds, passed)
+        found.update(dict.fromkeys(path))
+    return list(found)
 
 
 def _descent(
@@ -39,18 +43,23 @@ def _descent(
     start: State,
     moves: Moves,
     holds: Callable[[State], bool],
+    passed: set[State],
 ) -> Sequence[State]:
-    """The states on the way down, the best change each time, and the best beside its end."""
+    """The states on the way down, the best change each time, and the best beside its end.
+
+    ``passed``: where descents have been, from where this one would go on as they did.
+    """
     path = [start]
-    for _ in range(STEPS):
+    while len(path) <= STEPS and path[-1] not in passed:
         state = path[-1]
+        passed.add(state)
         gains, changes = landscape.gains(state, objective, moves)
-        order = [i for i in np.argsort(gains, kind="stable").tolist() if changes[i]]
-        others = [(gains[i], apply(state, [moves.moves[i]])) for i in order[:SINGLE]]
-        error = latency.error(state)
-        ranked = sorted((g + latency.error(other) - error, other) for g, other in others)
-        held = [(change, other) for change, other in ranked if holds(other)]
+        order = [i for i in np.argsort(gains, kind="stable").tolist() if changes[i]][:SINGLE]
+        with_errors = gains + latency.errors_after(state, moves) - latency.error(state)
+        order.sort(key=with_errors.__getitem__)
+        others = ((with_errors[i], apply(state, [moves.moves[i]])) for i in order)
+        held = list(islice(((change, other) for change, other in others if holds(other)), BESIDE))
         if not held or held[0][0] > LEAST:
-            return [*path, *(other for _, other in held[:BESIDE])]
+            return [*path, *(other for _, other in held)]
         path.append(held[0][1])
     return path

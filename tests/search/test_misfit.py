@@ -98,6 +98,14 @@ def test_neighbours_are_alike_wherever_else_placements_differ():
 
 
 @pytest.mark.parametrize("reach", [6.0, NEIGHBOURS])
+def test_likeness_after_changes_is_that_of_the_changed_states(reach: float):
+    moves, measured = LAND.all_moves, random_states(5)
+    likeness, start = Likeness(LAND, measured[1:]), measured[0]
+    expected = [likeness.to(np.array(apply(start, [move])), reach) for move in moves.moves]
+    np.testing.assert_allclose(likeness.after(np.array(start), moves, reach), expected)
+
+
+@pytest.mark.parametrize("reach", [6.0, NEIGHBOURS])
 def test_how_errors_of_placements_hang_together_is_learned(reach):
     rng = np.random.default_rng(3)
     every = random_states(60)
@@ -201,6 +209,10 @@ class Bent:
     def error(self, state: State) -> float:
         """See ``LatencyModel``."""
         return 0.01 * sum(own != other for own, other in zip(state, self._best, strict=True))
+
+    def errors_after(self, state: State, moves: Moves) -> np.ndarray:
+        """See ``LatencyModel``."""
+        return np.array([self.error(apply(state, [move])) for move in moves.moves])
 
 
 def test_descents_with_errors_lead_to_what_layers_know_nothing_of():
