@@ -13,6 +13,7 @@ from rich.table import Table
 
 import placer
 from placer.cli.options import Shapes, json_option, option, shape_ranges_of, with_flags
+from placer.common.listed import in_quotes
 from placer.common.names import engine_title
 from placer.errors import RunError
 
@@ -107,8 +108,7 @@ def _by_import(report: CheckReport) -> str:
     left = list(dict.fromkeys(f.node for f in report.findings if not f.imported))
     if not left:
         return f"{both} take all of these out of the file"
-    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-    return f"{both} leave '{left[0]}'{more} as in the file"
+    return f"{both} leave {in_quotes(left, 1)} as in the file"
 
 
 def _print(report: BuildReport, plan: Plan | None) -> None:

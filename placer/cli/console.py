@@ -20,6 +20,7 @@ from rich.table import Table
 
 from placer.cli.options import with_flags
 from placer.cli.trial_lines import gate_value, header, line, mark, shown, speedup
+from placer.common.listed import listed
 from placer.common.names import engine_title
 from placer.optimizer.observer import Observer
 
@@ -222,23 +223,22 @@ def _print_metrics(
     equal = [name.removeprefix(_ERROR) for name in after if name.startswith(_ERROR)]
     equal = [output for output in equal if after[f"{_ERROR}{output}"] == 0]
     after = {name: value for name, value in after.items() if not _is_of(name, equal)}
-    listed = {name: value for name, value in after.items() if "[" not in name}
-    parts = {name: value for name, value in after.items() if name not in listed}
+    metrics = {name: value for name, value in after.items() if "[" not in name}
+    parts = {name: value for name, value in after.items() if name not in metrics}
     if len(parts) > _MOST_PARTS:  # Of an output of many parts the worst alone.
         noisy = [(value, name) for name, value in parts.items() if name.startswith("sqnr ")]
         worst = min(((v, name) for v, name in noisy if v is not None), default=None)
         parts = {} if worst is None else {worst[1]: worst[0]}
-    listed |= parts
-    for name, value in listed.items():
+    metrics |= parts
+    for name, value in metrics.items():
         was = f"{shown(before[name])} -> " if name in before else ""
         console.print(f"{escape(name)}: {was}{shown(value)}", highlight=False)
-    if len(listed) < len(after):
-        console.print(f"{len(after) - len(listed)} more, of parts of outputs, in the report")
-    outputs = [output for output in equal if "[" not in output]
+    if len(metrics) < len(after):
+        console.print(f"{len(after) - len(metrics)} more, of parts of outputs, in the report")
+    outputs = [escape(output) for output in equal if "[" not in output]
     if outputs and not is_float:
-        more = f" and {len(outputs) - 3} more" if len(outputs) > 3 else ""
-        shown_outputs = escape(", ".join(outputs[:3]))
-        console.print(f"outputs equal to the float model's: {shown_outputs}{more}", highlight=False)
+        text = f"outputs equal to the float model's: {listed(outputs)}"
+        console.print(text, highlight=False)
 
 
 def _is_of(name: str, outputs: Collection[str]) -> bool:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from placer.common.display import with_short_names
+from placer.common.listed import listed
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.explaining.api import ModelExplanation
@@ -154,8 +155,7 @@ def _sites(costs: Sequence[DecisionCost], total_us: float) -> str:
 
 
 def _anchors(costs: Sequence[DecisionCost]) -> str:
-    names = ", ".join(cost.decision.site.match.anchor.name for cost in costs[:3])
-    return names + (f" and {len(costs) - 3} more" if len(costs) > 3 else "")
+    return listed([cost.decision.site.match.anchor.name for cost in costs])
 
 
 def _overlaps(explanation: Explanation) -> Table:

@@ -11,6 +11,7 @@ from typing import Any
 
 from placer.common.collector import without_collection
 from placer.common.files import write_text
+from placer.common.listed import in_quotes
 from placer.common.names import unknown
 from placer.common.processor import PROCESSORS, Processor, kind_of, this_processor
 from placer.common.shapes import GivenShape, given_ranges, optima
@@ -97,9 +98,8 @@ class ModelExplanation:
         if not scopes:
             return ""
         owners = sorted({scope[0].owner for scope in scopes.values()})
-        more = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
         return (
-            f"{len(scopes)} of {total} nodes are in the bodies of '{owners[0]}'{more}; each is "
+            f"{len(scopes)} of {total} nodes are in the bodies of {in_quotes(owners, 1)}; each is "
             "shown, and counts in every sum of times, once, however often it runs"
         )
 

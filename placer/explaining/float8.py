@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from placer.explaining.listed import listed
+from placer.common.listed import in_quotes
 from placer.explaining.placed_model import PlacedModel
 from placer.prediction.times.devices import Device
 from placer.prediction.times.gpus import Gpu
@@ -42,7 +42,7 @@ def float8_sentences(
         nodes = {node.name for match in matches.of(rule) for node in match.nodes.values()}
         if kept := sorted(nodes & readers):
             yield (
-                f"FP8 pairs before {listed(kept)} gain nothing by rule {rule.id}: "
+                f"FP8 pairs before {in_quotes(kept)} gain nothing by rule {rule.id}: "
                 f"{rule.why.rstrip('.')}{assumed}; leave these nodes in float, or use INT8"
             )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from placer.common.listed import in_quotes
 from placer.explaining.integer_nodes import integer_nodes
-from placer.explaining.listed import listed
 from placer.plan import Plan
 from placer.rules.pack import Pack
 from placer.rules.target import Target
@@ -23,7 +23,7 @@ def saturating(wide: Sequence[str], plan: Plan, pack: Pack, target: Target) -> s
     if not wide:
         return ""
     return (
-        f"weights of {listed(wide)} are too large for this kind of CPU, which has no VNNI: sums of "
-        f"products may saturate in 16 bits, and accuracy is lost; placer optimize with "
-        f"--weight-range reduced derives scales of weights that leave room"
+        f"weights of {in_quotes(wide)} are too large for this kind of CPU, which has no VNNI: sums "
+        "of products may saturate in 16 bits, and accuracy is lost; placer optimize with "
+        "--weight-range reduced derives scales of weights that leave room"
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from placer.common.listed import in_quotes
 from placer.explaining.integer_nodes import integer_nodes
-from placer.explaining.listed import listed
 from placer.graph import Graph
 from placer.plan import Plan
 from placer.quantization import Placement
@@ -32,6 +32,6 @@ def weights_only(graph: Graph, placement: Placement | None, plan: Plan) -> str:
     if not found:
         return ""
     return (
-        f"pairs on weights alone leave {listed(found)} in float and gain no speed: quantize what "
-        "these Convs read, too"
+        f"pairs on weights alone leave {in_quotes(found)} in float and gain no speed: quantize "
+        "what these Convs read, too"
     )

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
+from placer.common.listed import listed
 from placer.graph.edit import every_node, reads, subgraphs
 from placer.graph.operators import OF_SHAPES
 from placer.graph.scopes import Scopes
 
 BODY_OPS = frozenset({"If", "Loop", "Scan"})
 NOT_ENTERED = "which no rule enters"
-_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,9 @@ class Bodies:
         """
         if not self.nodes:
             return ""
-        names = ", ".join(self.owners[:_SHOWN])
-        names += f" and {len(self.owners) - _SHOWN} more" if len(self.owners) > _SHOWN else ""
         text = (
             f"{self.nodes} of {self.total} nodes ({self.nodes / self.total:.0%}) stay float in the "
-            f"bodies of {names}, {NOT_ENTERED}"
+            f"bodies of {listed(self.owners)}, {NOT_ENTERED}"
         )
         if self.switches:
             values = {name: f"{value:g}" for name, value in (known or {}).items()}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from onnx import NodeProto, TensorProto, numpy_helper
 
+from placer.common.listed import listed
 from placer.graph.external_data import is_external
 from placer.graph.index import Graph
 from placer.graph.operators import STANDARD_DOMAINS
@@ -30,11 +31,10 @@ def note_on_training(graph: Graph) -> str | None:
     training = [node for node in graph.nodes if is_training(node.proto, graph.initializers)]
     if not training:
         return None
-    more = f" and {len(training) - 1} more" if len(training) > 1 else ""
+    shown = listed([f"'{node.name}' ({node.op})" for node in training], 1)
     return (
         "nodes compute as in training, by the statistics of each batch or at random: "
-        f"'{training[0].name}' ({training[0].op}){more}; unless that is meant, export the model in "
-        "evaluation mode (model.eval())"
+        f"{shown}; unless that is meant, export the model in evaluation mode (model.eval())"
     )
 
 

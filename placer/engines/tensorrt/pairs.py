@@ -6,6 +6,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from placer.common.listed import listed
 from placer.graph import Edge, Graph
 from placer.graph.edit import all_tensors
 from placer.graph.external_data import data_folder
@@ -50,11 +51,10 @@ def refused_pairs(proto: ModelProto, path: Path) -> str:
     reasons = refused or list(findings)
     if not reasons:
         return ""
-    shown = "; ".join(f"{one} ({one.verdict})" for one in reasons[:_SHOWN])
+    shown = listed([f"{one} ({one.verdict})" for one in reasons], _SHOWN, "; ")
     what = (
         "TensorRT refuses pairs of this file, so it builds no such plan"
         if refused
         else "TensorRT does not take all of these pairs as they are"
     )
-    more = f", and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
-    return f"{what}: {shown}{more}; see placer check --static"
+    return f"{what}: {shown}; see placer check --static"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import TensorProto
 
+from placer.common.listed import listed
 from placer.model.quantized import arithmetic
 from placer.model.quantized.imported import digest
 from placer.model.quantized.scales import ActivationScale, WeightScale, type_name
@@ -32,7 +33,6 @@ _MIDDLE: dict[int, int] = {
     TensorProto.UINT4: 8,
 }
 _LEAST_OF_FLOAT8 = -240.0
-_SHOWN = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,12 +155,11 @@ class Records:
         channels = np.flatnonzero(np.isin(integers, (ends.min, ends.max))).tolist()
         if not channels:
             return
-        shown = ", ".join(map(str, channels[:_SHOWN]))
-        more = f" and {len(channels) - _SHOWN} more" if len(channels) > _SHOWN else ""
         self.notes.append(
             f"bias '{name}' was cut off at the ends of int32 in channel{'s' * (len(channels) > 1)} "
-            f"{shown}{more}, where the scale of the weight is too small for it: the file and its "
-            "float model are wrong there; quantize the original again, with larger scales there"
+            f"{listed(channels)}, where the scale of the weight is too small for it: the file and "
+            "its float model are wrong there; quantize the original again, with larger scales "
+            "there"
         )
 
     def keep_weight(

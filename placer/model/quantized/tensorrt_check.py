@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
+from placer.common.listed import listed
 from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import check_tensors, read_tensor
 from placer.graph.flat import flatten
@@ -347,6 +348,4 @@ def _channels_without_scale(scale: np.ndarray) -> str:
     channels = np.flatnonzero(~(scale.astype(np.float32).ravel() > 0)).tolist()
     if scale.size == 1:
         return "the constant"
-    shown = ", ".join(map(str, channels[:3]))
-    more = f" and {len(channels) - 3} more" if len(channels) > 3 else ""
-    return f"channel{'s' if len(channels) > 1 else ''} {shown}{more} of the constant"
+    return f"channel{'s' if len(channels) > 1 else ''} {listed(channels)} of the constant"

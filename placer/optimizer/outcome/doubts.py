@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from placer.common.listed import in_quotes
 from placer.engines.estimated.error import EstimateError
 from placer.optimizer.outcome.finals import Final
 from placer.optimizer.outcome.ties import tie_with_default
@@ -27,10 +28,9 @@ def calibration_warnings(task: Task, setup: TrialSetup, placement: Placement) ->
     tensors = sorted({edge.tensor for edge in placement.edges} & setup.ranges.keys())
     constant = [name for name in tensors if setup.ranges[name].low == setup.ranges[name].high]
     if constant:
-        more = f" and {len(constant) - 3} more" if len(constant) > 3 else ""
         sentences.append(
             "one value only in all calibration samples: "
-            f"{', '.join(repr(name) for name in constant[:3])}{more}; "
+            f"{in_quotes(constant)}; "
             "give samples in which these tensors vary, or their range is a guess"
         )
     return sentences
@@ -52,10 +52,8 @@ def precision_warnings(setup: TrialSetup) -> list[str]:
     kept = setup.candidates.kept_float
     if not kept:
         return []
-    name, reason = next(iter(kept.items()))
-    others = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
-    verb = "stay" if others else "stays"
-    return [f"node '{name}'{others} {verb} float32: {reason}"]
+    reason, verb = next(iter(kept.values())), "stay" if len(kept) > 1 else "stays"
+    return [f"node {in_quotes([*kept], 1)} {verb} float32: {reason}"]
 
 
 def final_warnings(

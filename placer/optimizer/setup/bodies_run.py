@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from placer.calibration.body_runs import Ran, bodies_that_run, runs_of_bodies
 from placer.calibration.dataset import Dataset
+from placer.common.listed import listed
 from placer.engines.base import Tensors
 from placer.engines.execution_paths import ExecutionPath, ExecutionPaths
 from placer.graph import Graph
@@ -60,10 +61,10 @@ def bodies_run(
 
 def _sentence(graph: Graph, idle: Mapping[str, Scope]) -> str:
     """Which bodies stay float; ``idle``: scopes of the nodes that not all data reaches."""
-    first, *others = sorted(dict.fromkeys(idle.values()), key=len)
-    more = f" and {len(others)} more" if others else ""
+    scopes = sorted(dict.fromkeys(idle.values()), key=len)
+    bodies = listed([scope[-1] for scope in scopes], 1)
     return (
-        f"{len(idle)} of {len(graph.nodes)} nodes stay float in {first[-1]}{more}: not both "
+        f"{len(idle)} of {len(graph.nodes)} nodes stay float in {bodies}: not both "
         "calibration and evaluation data have samples on which it runs; give data that does"
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from placer.accuracy.gates import GateResult
+from placer.common.listed import listed
 from placer.engines.base import Tensors
 from placer.engines.conditions import Conditions
 from placer.engines.cuda.nvml import GpuState
@@ -102,11 +103,10 @@ def throttling_warnings(
         )
     slowed = [t for t in trials if t.conditions is not None and t.conditions.throttled_by]
     if slowed:
-        numbers = ", ".join(str(trial.number) for trial in slowed[:8])
-        more = f" and {len(slowed) - 8} more" if len(slowed) > 8 else ""
+        numbers = listed([trial.number for trial in slowed], 8)
         sentences.append(
             f"the GPU throttled while {len(slowed)} of {len(trials)} trials were measured "
-            f"({numbers}{more}); {advice}"
+            f"({numbers}); {advice}"
         )
     return sentences
 

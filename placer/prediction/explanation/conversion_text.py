@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from placer.common.listed import listed
 from placer.graph import Edge
 from placer.prediction.explanation.explain import StandaloneConversion
 from placer.prediction.explanation.remedies import Remedy
@@ -72,13 +73,12 @@ def removed_text(edges: Sequence[Edge], pairs: Pairs) -> Iterator[str]:
             others.append(edge)
     if taken:
         shown = [
-            f"{' and '.join(nodes)} ({_edges(of_pair)})"
-            for nodes, of_pair in list(taken.items())[:MOST_EDGES]
+            f"{' and '.join(nodes)} ({listed(of_pair, MOST_EDGES)})"
+            for nodes, of_pair in taken.items()
         ]
-        more = f" and {len(taken) - MOST_EDGES} more" if len(taken) > MOST_EDGES else ""
-        yield f"take out {', '.join(shown)}{more}"
+        yield f"take out {listed(shown, MOST_EDGES)}"
     if others:
-        yield f"leave {_edges(others)} in float"
+        yield f"leave {listed(others, MOST_EDGES)} in float"
 
 
 def _one_scale(change: Change) -> str:
@@ -97,9 +97,7 @@ def _tied(change: Change) -> Iterator[str]:
         tensors = {edge.tensor for edge in group.edges}
         if len(tensors) > 1 and not any(tensors <= known for known in before):
             names = sorted(f"'{tensor}'" for tensor in tensors)
-            more = len(names) - MOST_EDGES
-            rest = f" and {more} more" if more > 0 else ""
-            yield f"give {', '.join(names[:MOST_EDGES])}{rest} one scale"
+            yield f"give {listed(names, MOST_EDGES)} one scale"
 
 
 def _quantized(change: Change, pairs: Pairs) -> Iterator[str]:
@@ -118,13 +116,7 @@ def _quantized(change: Change, pairs: Pairs) -> Iterator[str]:
     for edges, format_text in ((added, ""), (other, " in the scheme's own format")):
         plain = tuple(edge for edge in edges if edge not in formats)
         if plain:
-            yield f"quantize {_edges(plain)}{format_text}"
+            yield f"quantize {listed(plain, MOST_EDGES)}{format_text}"
     for chosen in sorted({formats[edge] for edge in (*added, *other) if edge in formats}):
         same = tuple(edge for edge in (*added, *other) if formats.get(edge) == chosen)
-        yield f"quantize {_edges(same)} to {chosen}"
-
-
-def _edges(edges: Sequence[Edge]) -> str:
-    shown = ", ".join(map(str, edges[:MOST_EDGES]))
-    more = len(edges) - MOST_EDGES
-    return shown if more <= 0 else f"{shown} and {more} more"
+        yield f"quantize {listed(same, MOST_EDGES)} to {chosen}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from placer.common.listed import listed
 from placer.common.names import engine_title
 from placer.graph import Graph
 from placer.graph.edit import every_node
@@ -17,9 +18,8 @@ def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
         yield told
     foreign = sorted({f"{node.domain}.{node.op}" for node in graph.nodes if node.domain})
     if foreign and manifest.behaviour.foreign == "plugins":
-        more = f" and {len(foreign) - 3} more operators" if len(foreign) > 3 else ""
         yield (
-            f"{engine_title(manifest.engine)} needs plugins for {', '.join(foreign[:3])}{more}, "
+            f"{engine_title(manifest.engine)} needs plugins for {listed(foreign)}, "
             "whose layers and times are not known"
         )
     recurrent = [op for op in RECURRENT if any(node.op == op for node in graph.nodes)]
@@ -38,9 +38,7 @@ def lacking(graph: Graph, manifest: Manifest) -> str:
     }
     if not found:
         return ""
-    ops = sorted(found)
-    more = f" and {len(ops) - 3} more operators" if len(ops) > 3 else ""
     return (
-        f"{engine_title(manifest.engine)} has no {', '.join(ops[:3])}{more}: it builds no engine "
+        f"{engine_title(manifest.engine)} has no {listed(sorted(found))}: it builds no engine "
         "of this model, and estimates are of one that does not exist; export the model without"
     )
