@@ -5,6 +5,7 @@ With a GPU the stand-in launches real kernels; without one memory and kernels ar
 """
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from placer.checkup.networks import convolutions
 from placer.engines.abilities import abilities_of
@@ -37,6 +38,7 @@ from placer.engines.tensorrt.library import Library, load_library
 from placer.engines.tensorrt.plugins import load_plugins
 from placer.engines.tensorrt.profile import parse_shape_values
 from placer.errors import InputError, RunError
+from placer.fitting.networks import network_names, write_network
 from placer.graph.shapes import ShapeRange
 from placer.graph.text import parse_model
 from tests.conftest import Finished
@@ -110,6 +112,98 @@ def test_a_network_runs_as_onnx_runtime_runs_it(engine: TensorRtEngine, tmp_path
     expected = OnnxRuntimeModel(model, tmp_path, 1).run(inputs)
     np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-3, atol=1e-4)
     assert abilities_of(engine) == {"shape-ranges", "saved-engines", "implicit"}
+
+
+# Each operator of the networks that ``placer fit`` makes; weights are filled at random.
+OPERATORS = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,8,6,6] m, float[3,2,8] t, float[3,2,8] u) => ()
+  <float[6,8,3,3] w = {1}, float[8,4,3,3] w2 = {1}, float[8,1,3,3] w8 = {1}, float[6] b = {1},
+   float[8,3,3,2] wt = {1}, float[4,2,3] ws = {1}, float[8] c = {1}, float[8,1,1] c1 = {1},
+   float[8,5] wm = {1}, float[5,8] wn = {1}, float[5] b5 = {1}, float[1,20,8] gw = {1},
+   float[1,20,5] gr = {1}, float[1,40] gb = {1}, float[2,15,8] zw = {1}, float[2,15,5] zr = {1},
+   float low = {-0.5}, float high = {0.6}, float two = {2}, int64 one = {1}, int64[1] front = {0},
+   int64[1] last = {1}, int64[2] from = {1, 0}, int64[2] to = {5, 2147483647},
+   int64[2] axes = {2, 3}, int64[2] by = {1, 2}, int64[2] sizes = {3, 5},
+   int64[8] edges = {0, 0, 1, 2, 0, 0, 0, 1}, int64[6] before = {0, 0, 2, 0, 0, 0},
+   int64[4] rows = {2, 4, 3, 12}, int64[2] square = {6, 8}, int64[4] large = {1, 8, 9, 8},
+   float[4] twice = {1, 1, 2, 2}> {
+  relu = Relu (m)  leakyrelu = LeakyRelu <alpha = 0.2> (m)  prelu = PRelu (m, c1)
+  clip = Clip (m, low, high)  hardsigmoid = HardSigmoid <alpha = 0.3> (m)  hardswish = HardSwish (m)
+  sigmoid = Sigmoid (t)  tanh = Tanh (t)  erf = Erf (t)  exp = Exp (t)  neg = Neg (t)
+  sqrt = Sqrt (u)  reciprocal = Reciprocal (u)
+  add = Add (t, c)  sub = Sub (low, t)  mul = Mul (m, c1)  div = Div (t, u)  pow = Pow (u, two)
+  max = Max (t, u)
+  turned = Transpose <perm = [2, 0, 1]> (t)  slice = Slice (m, from, to, axes, by)
+  first, second = Split <axis = 1> (m, sizes)  gather = Gather <axis = 0> (t, one)
+  concat = Concat <axis = 1> (m, first, second)  reshape = Reshape (m, rows)
+  row = Slice (t, front, last, front)  squeeze = Squeeze (row, front)
+  flatten = Flatten (m)  depth = DepthToSpace <blocksize = 2> (m)
+  columns = DepthToSpace <blocksize = 2, mode = "CRD"> (m)
+  pad = Pad (t, before)  reflected = Pad <mode = "reflect"> (m, edges)
+  conv = Conv <pads = [1, 0, 2, 1], strides = [2, 1], dilations = [1, 2]> (m, w, b)
+  grouped = Conv <group = 2> (m, w2, c)  depthwise = Conv <group = 8> (m, w8)
+  sequence = Conv <pads = [2, 0], dilations = [2]> (t, ws)
+  transposed = ConvTranspose <strides = [2, 2], pads = [1, 0, 0, 1]> (m, wt)
+  maxpool = MaxPool <kernel_shape = [3, 2], pads = [1, 0, 1, 1], strides = [2, 1]> (m)
+  averagepool = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (m)
+  padded = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1> (m)
+  average = GlobalAveragePool (m)  mean = ReduceMean <axes = [-1]> (t)
+  channels = ReduceMean <axes = [1], keepdims = 0> (t)  norm = ReduceL2 <axes = [1, 2]> (m)
+  matmul = MatMul (t, wm)  scores = MatMul (m, m)  flat = Reshape (t, square)
+  gemm = Gemm <transB = 1> (flat, wn, b5)  straight = Gemm (flat, wm)
+  softmax = Softmax (t)  attention = Softmax <axis = 1> (t)
+  layernorm = LayerNormalization (t, c, c)  plain = LayerNormalization (t, c)
+  instance = InstanceNormalization (m, c, c)
+  nearest = Resize <mode = "nearest"> (m, , twice)
+  floored = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric",
+                    nearest_mode = "floor"> (m, , twice)
+  linear = Resize <mode = "linear"> (m, , , large)
+  aligned = Resize <mode = "linear", coordinate_transformation_mode = "align_corners">
+                    (m, , , large)
+  lstm = LSTM <hidden_size = 5> (t, gw, gr, gb)
+  gru = GRU <hidden_size = 5, direction = "bidirectional"> (t, zw, zr)
+}
+"""
+
+
+def operators() -> onnx.ModelProto:
+    """``OPERATORS`` with every tensor as an output."""
+    model = parse_model(OPERATORS)
+    generator = np.random.default_rng(0)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT and math.prod(tensor.dims) > 4:
+            values = generator.normal(size=tensor.dims).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    model.graph.output.extend(onnx.shape_inference.infer_shapes(model).graph.value_info)
+    return model
+
+
+def test_each_operator_computes_what_onnx_runtime_computes(standin: Library, tmp_path: Path):
+    model, generator = operators(), np.random.default_rng(1)
+    inputs = {"m": generator.normal(size=(1, 8, 6, 6)), "t": generator.normal(size=(3, 2, 8))}
+    inputs = {**inputs, "u": 0.1 + np.abs(inputs["t"])}
+    inputs = {name: values.astype(np.float32) for name, values in inputs.items()}
+    found = execution(standin, model).run(inputs)
+    for name, expected in OnnxRuntimeModel(model, tmp_path, 1).run(inputs).items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("name", network_names(296)[::12])
+def test_networks_of_a_fit_run_on_a_gpu(standin: Library, tmp_path: Path, name: str):
+    model, generator = onnx.load(write_network(name, tmp_path)), np.random.default_rng(1)
+    inputs = {
+        value.name: generator.normal(
+            size=[d.dim_value for d in value.type.tensor_type.shape.dim]
+        ).astype(np.float32)
+        for value in model.graph.input
+    }
+    found = execution(standin, model).run(inputs)
+    for output, expected in OnnxRuntimeModel(model, tmp_path, 1).run(inputs).items():
+        np.testing.assert_allclose(
+            found[output], expected, atol=1e-3 * np.abs(expected).max(), rtol=0, err_msg=output
+        )
 
 
 def test_shapes_may_change_within_the_range_and_not_beyond(standin: Library):
@@ -242,8 +336,8 @@ def test_what_tensorrt_refuses_is_told(standin: Library):
 
 
 def test_an_unknown_operator_is_refused_with_its_node(engine: TensorRtEngine, tmp_path: Path):
-    model = parse_model(RELU.replace("Identity", "Erf"))
-    with pytest.raises(RunError, match=r"node 'two' \(Erf\): the stand-in has no operator Erf"):
+    model = parse_model(RELU.replace("Identity", "Cos"))
+    with pytest.raises(RunError, match=r"node 'two' \(Cos\): the stand-in has no operator Cos"):
         engine.compile(model, tmp_path)
 
 

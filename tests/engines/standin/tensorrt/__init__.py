@@ -24,7 +24,7 @@ from placer.engines.cuda.memory import DeviceBuffer, Event, Stream
 
 from .inputs import Profile, Tensor, shape_inputs
 from .launch import launch, parameters
-from .lowering import KNOWN, lower
+from .lowering import KNOWN, Call, lower
 from .nonzero import IOutputAllocator as IOutputAllocator
 from .nonzero import run as run_nonzero
 from .plugins import PluginRegistry, registry
@@ -349,7 +349,7 @@ class _Context:
         }
         self._addresses: dict[str, int] = {}
         self._allocators: dict[str, object] = {}
-        self._calls: list[tuple[onnx.NodeProto, object]] = []
+        self._calls: list[tuple[onnx.NodeProto, list[Call]]] = []
         self._between: dict[str, DeviceBuffer] = {}
         self._profiler: object = None
         self.active_optimization_profile = 0
@@ -413,7 +413,7 @@ class _Context:
         for node in self._engine.model.graph.node:
             names = [name for name in node.input if name]
             found = lower(node, [shapes[n] for n in names], [values.get(n) for n in names])
-            shapes[node.output[0]] = found.shape
+            shapes |= {node.output[one.output]: one.shape for one in found}
             self._calls.append((node, found))
         self._shapes |= {v.name: shapes[v.name] for v in self._engine.model.graph.output}
         self._between = {}
@@ -444,31 +444,37 @@ class _Context:
         )
         return False
 
-    def _launch(self, node: onnx.NodeProto, found: object, stream: int) -> bool:
+    def _launch(self, node: onnx.NodeProto, calls: list[Call], stream: int) -> bool:
         if node.op_type == "Shape":
-            _write(self._addresses[node.output[0]], found.numbers)
+            _write(self._addresses[node.output[0]], calls[0].numbers)
             return True
         if node.op_type == "NonZero":
             (output,) = node.output
             allocator, source = self._allocators[output], self._address(node.input[0], 0)
-            if run_nonzero(source, found.numbers, output, allocator, stream):
+            if run_nonzero(source, calls[0].numbers, output, allocator, stream):
                 return True
             return self._refuse(f"no memory for {output} (reallocateOutputAsync)")
-        count = int(np.prod(found.shape))
-        output = self._address(node.output[0], count)
-        inputs = [self._address(name, 0) for name in node.input if name][: found.reads]
-        given = parameters(found.numbers, found.floats)
         if self._profiler is None:
-            launch(found.kernel, given, count, inputs, output, stream)
+            self._launch_all(node, calls, stream)
             return True
         call("cudaStreamSynchronize", stream)
         with Stream() as own, Event() as begin, Event() as end:
             begin.record(own)
-            launch(found.kernel, given, count, inputs, output, own.handle)
+            self._launch_all(node, calls, own.handle)
             end.record(own)
             own.synchronize()
             self._profiler.report_layer_time(node.name, 1e3 * end.seconds_since(begin))
         return True
+
+    def _launch_all(self, node: onnx.NodeProto, calls: list[Call], stream: int) -> None:
+        names = [name for name in node.input if name]
+        for one in calls:
+            size = int(np.prod(one.shape))
+            output = self._address(node.output[one.output], size)
+            inputs = [self._address(names[k], 0) for k in one.inputs if k < len(names)]
+            given = parameters(one.numbers, one.floats)
+            count = size if one.count is None else one.count
+            launch(one.kernel, given, count, inputs, output, stream)
 
     def _address(self, name: str, count: int) -> int:
         if name in self._engine.io:

@@ -1,6 +1,7 @@
 """Kernels compiled by NVRTC for the GPU here, or by cc where there is none (standin_host)."""
 
 import ctypes
+import re
 import subprocess
 import tempfile
 from functools import lru_cache
@@ -30,9 +31,9 @@ def launch(
     """Put a kernel on ``stream``; RuntimeError if CUDA refuses."""
     if not count:
         return
-    addresses = [ctypes.c_void_p(a) for a in (*inputs, 0, 0, 0)[:3]] + [ctypes.c_void_p(output)]
+    addresses = [ctypes.c_void_p(a) for a in (*inputs, 0, 0, 0, 0)[:4]] + [ctypes.c_void_p(output)]
     if getattr(runtime(), "ON_HOST", False):
-        getattr(_host_library(), name)(given, ctypes.c_long(count), *addresses)
+        getattr(_host_library(), f"k_{name}")(given, ctypes.c_long(count), *addresses)
         return
     from cuda.bindings import driver  # noqa: PLC0415
 
@@ -73,6 +74,5 @@ def _functions() -> dict[str, object]:
     nvrtc.nvrtcGetCUBIN(program, image)
     call("cudaFree", 0)  # Creates the context that the module is loaded into.
     _, module = driver.cuModuleLoadData(image)
-    names = [line.split("KERNEL(")[1:] for line in SOURCE.read_text().splitlines()]
-    known = [part.split(")")[0] for parts in names for part in parts if not part.startswith("name")]
-    return {name: driver.cuModuleGetFunction(module, name.encode())[1] for name in known}
+    names = set(re.findall(r"\b(?:HEAD|KERNEL)\((\w+)\)", SOURCE.read_text())) - {"name"}
+    return {n: driver.cuModuleGetFunction(module, f"k_{n}".encode())[1] for n in names}
