@@ -369,6 +369,44 @@ def test_a_profile_that_trtexec_printed(write: Save, columns: dict[str, str]):
 # --- logs and ONNX files --------------------------------------------------------------------
 
 
+def test_a_printed_profile_without_layers_gives_names_and_times(write: Save):
+    # As posted in TensorRT issue 1293, QAT on 8.0.
+    title = f"{'Layer':>40}   Time (ms)   Avg. Time (ms)   Time %"
+    first = f"{'QuantizeLinear_2_quantize_scale_node':>40}       10.46           0.0342      0.4"
+    second = f"{'conv1.weight + Conv_9 + Relu_11':>40}       57.26           0.1871      2.2"
+    total = f"{'Total':>40}     2592.61           8.4726    100.0"
+    text = PRINTED_PROFILE.format(title=title, first=first, second=second, total=total)
+    quantize, conv = read_plan(write(text)).layers
+    assert (quantize.kind, quantize.time_us) == ("quantize", 34.2)
+    assert (conv.nodes, conv.time_us) == (("Conv_9", "Relu_11"), 187.1)
+
+
+# Two runs, of which the last counts; no kernel runs for what takes no time.
+PYTHON_PROFILE = """\
+/model.0/conv/Conv: 2.4ms
+Reformatting CopyNode for Input Tensor 0 to PWN(/model.0/act/Mul): 0ms
+/model.0/conv/Conv: 2.25ms
+Reformatting CopyNode for Input Tensor 0 to PWN(/model.0/act/Mul): 0ms
+PWN(PWN(/model.0/act/Sigmoid), /model.0/act/Mul): 0.5ms
+"""
+
+
+def test_what_tensorrts_python_profiler_prints(write: Save):
+    layers = read_plan(write(PYTHON_PROFILE)).layers
+    assert [(layer.kind, layer.time_us) for layer in layers] == [
+        ("compute", 2250.0),
+        ("no-op", 0.0),
+        ("compute", 500.0),
+    ]
+
+
+def test_a_layer_of_which_a_profile_tells_no_time_is_a_no_op(write: Save):
+    info = write({"Layers": ["Conv_1", "Reshape_2"]})
+    times = [{"name": "Conv_1", "averageMs": 0.2}, {"name": "Reshape_2", "averageMs": 0}]
+    plan = read_plan(info, write(times))
+    assert [layer.kind for layer in plan.layers] == ["compute", "no-op"]
+
+
 def test_a_build_log_of_tensorrt_rtx(write: Save):
     log = (
         "[11/21/2026-08:00:00] [V] [TRT] Layers:\n"

@@ -8,6 +8,7 @@ https://docs.nvidia.com/deeplearning/tensorrt/11.0.0/api/migration/tensorrt-10x-
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def read_plan(path: Path, profile: Path | None = None) -> Plan:
     """Read the plan in ``path``; ``profile`` adds the times of trtexec's ``--exportProfile``.
 
     ``path`` is the JSON of TensorRT's engine inspector (``trtexec --exportLayerInfo``, versions
-    8 to 11), of a whole engine or layer by layer; such a profile (names and times only); a log of
+    8 to 11), of a whole engine or layer by layer; a profile (names and times only); a log of
     TensorRT, trtexec, polygraphy or TensorRT-RTX that lists layers; an ONNX file such as ONNX
     Runtime's optimized model; or placer's own plan. ``profile`` may be a log of trtexec, too.
     Where the engine tells names only, types are empty. Raises InputError if ``path`` is none of
@@ -88,7 +89,12 @@ def _log_plan(text: str, path: Path) -> Plan | None:
     logged = tuple(logged_layers(text))
     if logged:
         return Plan(logged, "TensorRT-RTX build log")
-    return None
+    return _profile_plan(printed_times(text))
+
+
+def _profile_plan(times: Sequence[tuple[str, float]]) -> Plan | None:
+    layers = tuple(named_layer(name, time) for name, time in times)
+    return Plan(layers, "TensorRT profile") if layers else None
 
 
 def _separate_objects(text: str) -> list[Any]:

@@ -68,12 +68,15 @@ def _names(layer: Layer) -> Iterator[str]:
 
 
 def named_layer(name: str, time_us: float | None = None) -> Layer:
-    """A layer of which nothing but the name is known."""
+    """A layer of which nothing is known but the name and, from a profile, the time.
+
+    What takes no time at all is a no-op: a profiler rounds no kernel to zero.
+    """
     names = name_parts(name)
     nodes, pairs = _nodes_and_pairs(name, names, "")
     is_generated = name.startswith("__myl") and not _is_copy(name)
-    kind = "compute" if nodes or is_generated else conversion_kind(pairs, (), ())
-    return Layer(name, "", nodes, kind=kind, time_us=time_us)
+    kind: Kind = "compute" if nodes or is_generated else conversion_kind(pairs, (), ())
+    return Layer(name, "", nodes, kind="no-op" if time_us == 0 else kind, time_us=time_us)
 
 
 def _nodes_and_pairs(

@@ -1,4 +1,7 @@
-"""Read the layer times that trtexec writes (``--exportProfile``) or prints (``--dumpProfile``)."""
+"""Read layer times: of trtexec, written (``--exportProfile``) or printed (``--dumpProfile``).
+
+Also those that ``tensorrt.Profiler`` prints in Python, ``name: 0.12ms``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import InputError
-from placer.plan.plan import Plan
+from placer.plan.plan import Layer, Plan
 
 
 def profile_times(entries: Sequence[Any], path: Path) -> list[tuple[str, float]]:
@@ -49,8 +52,28 @@ _ROWS = (
 )
 
 
+_PYTHON = re.compile(r"^(?P<name>\S.*): (?P<time>\d+(\.\d+)?(e-\d+)?)ms$")
+
+
 def printed_times(text: str) -> list[tuple[str, float]]:
-    """Layer names and microseconds of the last profile in a log of trtexec; empty without one."""
+    """Layer names and microseconds of the last profile in a log; empty without one."""
+    return _of_trtexec(text) or _of_python(text)
+
+
+def _of_python(text: str) -> list[tuple[str, float]]:
+    """What ``tensorrt.Profiler`` printed of the last run: each starts with the first layer."""
+    times: list[tuple[str, float]] = []
+    for line in text.split("\n"):
+        match = _PYTHON.search(line.rstrip("\r"))
+        if match is None:
+            continue
+        if times and match["name"] == times[0][0]:
+            times = []
+        times.append((match["name"], float(match["time"]) * 1e3))
+    return times
+
+
+def _of_trtexec(text: str) -> list[tuple[str, float]]:
     times: list[tuple[str, float]] = []
     inside = False
     for line in text.split("\n"):
@@ -78,5 +101,11 @@ def with_times(plan: Plan, times: Sequence[tuple[str, float]], path: Path, profi
     layers = []
     for layer in plan.layers:
         known = waiting.get(layer.name)
-        layers.append(replace(layer, time_us=known.pop()) if known else layer)
+        layers.append(_timed(layer, known.pop()) if known else layer)
     return replace(plan, layers=tuple(layers))
+
+
+def _timed(layer: Layer, time_us: float) -> Layer:
+    is_named_only = not (layer.op or layer.inputs or layer.outputs)
+    kind = "no-op" if is_named_only and time_us == 0 else layer.kind
+    return replace(layer, kind=kind, time_us=time_us)
