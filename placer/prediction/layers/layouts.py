@@ -27,6 +27,7 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
 - in an FP32 engine the Conv on an image and the MaxPool behind it are row-major, other Convs are
   not (A100; RTX 3090), up to TensorRT 8; in 10 the image is grouped for kernels in TF32 (ResNet50
   on RTX 4050, 10.14; a YOLO26n, 10.7; AlexNet, 10.1);
+- FP32 kernels of GPUs without TF32 are row-major (EfficientViT-B0, 8.6.1: no copy before a Reshape);
 - a Slice is a copy and writes what its reader reads (camera), and a reformat to the type of a graph
   output also changes the layout in front of a Reshape (CIFAR's ResNet18 in FP16).
 """
@@ -59,6 +60,7 @@ _IMAGE_AND_POOL = "ConvActPool"
 _ROW_MAJOR = frozenset({"linear", "image"})
 _HALF = frozenset({"float16", "bfloat16"})
 _STRONG = Condition(engine_versions=">=10,<11")
+_TF32 = Condition(compute_capability=">=8.0")
 _TF32_ON_IMAGES = Condition(engine_versions=">=10", compute_capability=">=8.0")
 
 
@@ -117,7 +119,7 @@ def _of_conv(
 ) -> Layout:
     (computes, writes), (base, target) = types, engine
     if writes == "float":
-        if is_quantized(computes) or base != "float":
+        if is_quantized(computes) or base != "float" or not target.meets(_TF32):
             return "linear"
         is_image = channels(graph, conv.inputs[0]) <= FEW_CHANNELS
         return "image" if is_image and not groups_images(target) else "grouped"
