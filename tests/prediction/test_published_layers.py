@@ -889,3 +889,42 @@ def test_a_pyramid_of_a_yolov3_with_trained_pairs_on_tensorrt_8(save: Callable[.
         "reformat: int8 -> int8",
         "last: int8 -> float",
     ]
+
+
+# TensorRT 8.6.1, EfficientViT-B0 in FP32 on a GPU without TF32: the linear attention of a block in
+# the list of the repository EdgeSeg-EfficientViT. Products read turned matrices, and element-wise
+# layers and Pad rows of them, where they lie; nothing changes a memory format.
+def test_a_linear_attention_in_fp32_on_tensorrt_8(save: Callable[..., Path]):
+    model = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,64,32,32] x) => (float[1,256,32,32] out)
+        <float[192,64,1,1] wq = {0.1}, float[192,1,5,5] wd = {0.1}, float[192,16,1,1] wg = {0.1},
+         float[64,128,1,1] wp = {0.1}, float[256,64,1,1] wi = {0.1}, float one = {1},
+         int64[4] heads = {1, 8, 48, 1024}, int64[4] maps = {1, 128, 32, 32}, int64[1] a0 = {0},
+         int64[1] a1 = {16}, int64[1] a2 = {32}, int64[1] a3 = {48}, int64[1] rows = {2},
+         int64[8] pads = {0, 0, 0, 0, 0, 0, 1, 0}, int64[1] last = {-1}, int64[1] end = {99}, float eps = {0.1}> {
+          [qkv] a = Conv(x, wq)
+          [depthwise] b = Conv<group = 192, pads = [2, 2, 2, 2]>(a, wd)
+          [grouped] c = Conv<group = 12>(b, wg)
+          [join] d = Concat<axis = 1>(a, c)
+          [heads] e = Reshape(d, heads)
+          [queries] q0 = Slice(e, a0, a1, rows) [keys] k0 = Slice(e, a1, a2, rows)
+          [values] v0 = Slice(e, a2, a3, rows)
+          [relu_q] q = Relu(q0) [relu_k] k = Relu(k0)
+          [turn] kt = Transpose<perm = [0, 1, 3, 2]>(k)
+          [pad] v = Pad(v0, pads, one)
+          [product] vk = MatMul(v, kt) [attended] o = MatMul(vk, q)
+          [sums] n = Slice(o, a0, last, rows) [norm] m = Slice(o, last, end, rows)
+          [add] m_eps = Add(m, eps) [divide] r = Div(n, m_eps)
+          [maps] s = Reshape(r, maps)
+          [project] p = Conv(s, wp) [residual] y = Add(p, x)
+          [expand] i = Conv(y, wi) [act] out = HardSwish(i)
+        }"""
+    graph = load_model(save(model)).graph
+    target = Target(engine_version="8.6.1", compute_capability="7.5", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float", "int8")
+    plan = predictor.predict(Placement.of(())).plan
+    assert ["+".join(layer.nodes) for layer in plan.layers if layer.kind != "no-op"] == [
+        *("qkv", "depthwise", "grouped", "relu_q", "relu_k", "pad", "product", "attended"),
+        *("add+divide", "project+residual", "expand", "act"),
+    ]
