@@ -60,6 +60,7 @@ ADA = Build("rtx-4090", "10.0", "weak", "levipereira/yolov9-qat")
 ADA_MODELOPT = Build("rtx-4090", "10.13", "strong", "levipereira/Model-Optimizer-ONNX")
 ADA_MODELOPT_FLOAT = replace(ADA_MODELOPT, typing="weak")
 ADA_LAPTOP = Build("rtx-4050-laptop", "10.14.1", "weak", "Techn08055/tensorrt-precision-lab")
+ADA_L4 = Build("l4", "10.9", "strong", "docs.embedl.com, embedl-deploy")
 ADA_FLOAT = Build("rtx-4090", "10.0", "weak", "WongKinYiu/yolov9 issue 327")
 ORIN = Build("orin-agx", "8.5.2", "weak", "NVIDIA-AI-IOT/yolo_deepstream")
 ORIN_NANO = Build("orin-nano-8gb", "10.3", "weak", "onnxsim pull request 1742")
@@ -110,6 +111,9 @@ def totals() -> Iterator[Total]:
         ("all", 0.335),
     ):
         yield Total("resnet50 x1", pairs, ADA_LAPTOP, ms, "resnet50 x1")
+    yield Total("resnet50 x1", "none", replace(ADA_L4, typing="weak"), 0.267)
+    yield Total("resnet50 x1", "all", ADA_L4, 0.218, "resnet50 x1")
+    yield Total("resnet50 x1", "Convs", ADA_L4, 0.222, "resnet50 x1")
     yield Total("vit-b x1", "none", ORIN_NANO, 5.59)
     yield Total("vit-b x1", "modelopt", ORIN_NANO, 4.30, "vit-b x1")
     for build, row in (
@@ -235,6 +239,7 @@ PLACES: dict[tuple[str, str], Place] = {
         lambda block: block not in ("", "layer1.0")
     ),
     ("resnet50", "all"): _blocks(lambda _: True),
+    ("resnet50", "Convs"): lambda g: Placement.of(_convs(g, lambda _: True)),
     ("resnet50-v1", "residuals"): _residuals(1),
     ("mobilenetv2", "residuals"): _residuals(0),
     ("yolo26n", "backbone"): lambda g: Placement.of(_convs(g, lambda name: _stage(name) < 11)),
