@@ -902,7 +902,8 @@ def test_a_linear_attention_in_fp32_on_tensorrt_8(save: Callable[..., Path]):
          float[64,128,1,1] wp = {0.1}, float[256,64,1,1] wi = {0.1}, float one = {1},
          int64[4] heads = {1, 8, 48, 1024}, int64[4] maps = {1, 128, 32, 32}, int64[1] a0 = {0},
          int64[1] a1 = {16}, int64[1] a2 = {32}, int64[1] a3 = {48}, int64[1] rows = {2},
-         int64[8] pads = {0, 0, 0, 0, 0, 0, 1, 0}, int64[1] last = {-1}, int64[1] end = {99}, float eps = {0.1}> {
+         int64[8] pads = {0, 0, 0, 0, 0, 0, 1, 0}, int64[1] last = {-1}, int64[1] end = {99},
+         float eps = {0.1}> {
           [qkv] a = Conv(x, wq)
           [depthwise] b = Conv<group = 192, pads = [2, 2, 2, 2]>(a, wd)
           [grouped] c = Conv<group = 12>(b, wg)

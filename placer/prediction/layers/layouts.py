@@ -27,7 +27,8 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
 - in an FP32 engine the Conv on an image and the MaxPool behind it are row-major, other Convs are
   not (A100; RTX 3090), up to TensorRT 8; in 10 the image is grouped for kernels in TF32 (ResNet50
   on RTX 4050, 10.14; a YOLO26n, 10.7; AlexNet, 10.1);
-- FP32 kernels of GPUs without TF32 are row-major (EfficientViT-B0, 8.6.1: no copy before a Reshape);
+- FP32 kernels of GPUs without TF32 are row-major (EfficientViT-B0, 8.6.1: no copy in front of a
+  Reshape);
 - a Slice is a copy and writes what its reader reads (camera), and a reformat to the type of a graph
   output also changes the layout in front of a Reshape (CIFAR's ResNet18 in FP16).
 """
