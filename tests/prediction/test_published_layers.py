@@ -929,3 +929,26 @@ def test_a_linear_attention_in_fp32_on_tensorrt_8(save: Callable[..., Path]):
         *("qkv", "depthwise", "grouped", "relu_q", "relu_k", "pad", "product", "attended"),
         *("add+divide", "project+residual", "expand", "act"),
     ]
+
+
+# TensorRT 10.16, implicit scales, a keyword spotter on an RTX 4060 Laptop: each MaxPool of two
+# places is a layer of its own, also behind the Conv on the spectrogram's one channel.
+def test_pools_of_two_places_stay_apart_in_int8(save: Callable[..., Path]):
+    pool = "MaxPool<kernel_shape = [2, 2], strides = [2, 2]>"
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,1,40,96] image) => (float[1,64,10,24] out)
+        <float[32,1,3,3] v = {{0.1}}, float[64,32,3,3] w = {{0.1}},
+         float[64,64,1,1] u = {{0.1}}> {{
+          [conv0] a = Conv{PADDED}(image, v) [relu0] b = Relu(a) [pool0] c = {pool}(b)
+          [conv1] d = Conv{PADDED}(c, w) [relu1] e = Relu(d) [pool1] f = {pool}(e)
+          [last] out = Conv(f, u)
+        }}"""
+    graph = load_model(save(model)).graph
+    edges = [Edge(n.inputs[i], n.name, i) for n in graph.by_op["Conv"] for i in (0, 1)]
+    target = Target(engine_version="10.16", compute_capability="8.9", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float", "int8")
+    found = facts(predictor.predict(Placement.of(edges)).plan)
+    layers = ("conv0+relu0", "pool0", "conv1+relu1", "pool1")
+    built = ["quantize: float -> int8", *(f"{name}: int8 -> int8" for name in layers)]
+    assert found == [*built, "last: int8 -> float"]
