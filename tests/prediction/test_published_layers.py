@@ -952,3 +952,45 @@ def test_pools_of_two_places_stay_apart_in_int8(save: Callable[..., Path]):
     layers = ("conv0+relu0", "pool0", "conv1+relu1", "pool1")
     built = ["quantize: float -> int8", *(f"{name}: int8 -> int8" for name in layers)]
     assert found == [*built, "last: int8 -> float"]
+
+
+# TensorRT 8.6.1, CUDA-PointPillars in FP16 on an RTX 3080: ConvTranspose takes its normalization
+# and writes into the joined tensor; the heads are one Conv, whose parts are transposed as they are.
+def test_a_neck_and_heads_of_pointpillars_on_tensorrt_8():
+    weights = ", ".join(f"float[64] {name} = {{0.1}}" for name in ("gain", "bias", "mean", "var"))
+
+    def up(name: str, read: str, weight: str, stride: int) -> str:
+        return f"""
+          [{name}] {name}_c = ConvTranspose<strides = [{stride}, {stride}]>({read}, {weight})
+          [{name}_bn] {name}_n = BatchNormalization({name}_c, gain, bias, mean, var)
+          [{name}_relu] {name} = Relu({name}_n)"""
+
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,64,32,32] x) => (float[1,32,32,18] scores, float[1,32,32,42] boxes)
+        <float[64,64,3,3] w = {{0.1}}, float[64,64,1,1] u1 = {{0.1}}, float[64,64,2,2] u2 = {{0.1}},
+         float[18,128,1,1] ws = {{0.1}}, float[42,128,1,1] wb = {{0.1}}, {weights}> {{
+          [high] h = Conv{PADDED}(x, w) [high_relu] a = Relu(h)
+          [low] l = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(a, w) [low_relu] b = Relu(l)
+          {up("first", "a", "u1", 1)}{up("second", "b", "u2", 2)}
+          [join] j = Concat<axis = 1>(first, second)
+          [score] s = Conv(j, ws) [score_turn] scores = Transpose<perm = [0, 2, 3, 1]>(s)
+          [box] r = Conv(j, wb) [box_turn] boxes = Transpose<perm = [0, 2, 3, 1]>(r)
+        }}"""
+    graph = graph_of_text(model)
+    target = Target(engine_version="8.6.1", compute_capability="8.6", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    plan = predictor.predict(Placement.of(())).plan
+    names = ["+".join(layer.nodes) or layer.name for layer in plan.layers if layer.kind != "no-op"]
+    assert sorted(names) == [
+        "box_turn",
+        "first+first_bn+first_relu",
+        "high+high_relu",
+        "low+low_relu",
+        "reformat boxes",
+        "reformat scores",
+        "reformat x",
+        "score+box",
+        "score_turn",
+        "second+second_bn+second_relu",
+    ]

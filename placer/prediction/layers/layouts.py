@@ -30,7 +30,8 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
 - FP32 kernels of GPUs without TF32 are row-major (EfficientViT-B0, 8.6.1: no copy in front of a
   Reshape);
 - a Slice is a copy and writes what its reader reads (camera), and a reformat to the type of a graph
-  output also changes the layout in front of a Reshape (CIFAR's ResNet18 in FP16).
+  output also changes the layout in front of a Reshape (CIFAR's ResNet18 in FP16) or a Transpose
+  (CUDA-PointPillars' three heads in FP16, 8.6.1).
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ def can_read(
     if node is None:
         return row_major
     if node.op in _MOVES:
-        return row_major or (op == NO_OP and _is_converted_output(graph, node, dtype))
+        moves_any = op == NO_OP or (node.op == "Transpose" and layout == "grouped")
+        return row_major or (moves_any and _is_converted_output(graph, node, dtype))
     if node.op in _POOLS and op != _IMAGE_AND_POOL:
         return layout != "interleaved"
     if node.op != "Conv" or op == _IMAGE_AND_POOL:
