@@ -17,7 +17,8 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
   Orin, 8.5.2);
 - an INT8 Conv reads grouped channels, but not one on an image that is fused with a MaxPool (camera:
   two Convs, behind a Reshape each);
-- so does one in FP16 (AlexNet, MobileNetV2 and ResNet18 of FP16 images on RTX 3060, 10.4);
+- so does one in FP16 (AlexNet, MobileNetV2 and ResNet18 of FP16 images on RTX 3060, 10.4), but not
+  a depthwise one (behind the Reshapes of a YOLO26n's attentions, 10.7);
 - groups of 32 INT8 channels are not joined within a group (BEVFusion fuser: 80 channels are
   copied, 256 not), nor groups of 8 in FP16: for a Reshape parts that begin within one are joined
   row-major, which a Conv alone writes itself (a YOLOX-s on Orin, 8.5: 4, 1 and 1 channels);
@@ -155,10 +156,16 @@ def can_read(
         return layout != "interleaved"
     if node.op != "Conv" or op == _IMAGE_AND_POOL:
         return True
-    in_groups = dtype in _HALF or _is_grouped_image(graph, name, dtype, engine)
+    in_groups = _needs_groups(graph, node, name, dtype) or _is_grouped_image(
+        graph, name, dtype, engine
+    )
     if is_quantized(dtype) or (in_groups and node.inputs[0] == name):
         return layout != "linear"
     return layout != "image"
+
+
+def _needs_groups(graph: Graph, conv: Node, tensor: str, dtype: str) -> bool:
+    return dtype in _HALF and conv.attributes.get("group", 1) < channels(graph, tensor)
 
 
 def _is_grouped_image(graph: Graph, tensor: str, dtype: str, engine: tuple[str, Target]) -> bool:
