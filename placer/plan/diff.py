@@ -39,7 +39,7 @@ def diff_plans(predicted: Plan, actual: Plan) -> PlanDiff:
     plans name; no-op layers run nothing and do not count. Precision, recall and F1 are those of
     the predicted layers as a retrieval of the actual ones, as multisets.
     """
-    actual = with_splits(actual, predicted)
+    actual = with_predicted_names(actual, predicted)
     known = _named(predicted) & _named(actual)
     left, right = _Side(predicted, known), _Side(actual, known)
     pairs = tuple(_pairs(left.compute, right.compute))
@@ -71,17 +71,27 @@ _NUMBERED = re.compile(r"(?P<node>.+)_\d+")
 _CUTS = frozenset({"Slice", "Split", "NoOp"})
 
 
-def with_splits(actual: Plan, predicted: Plan) -> Plan:
-    """``actual`` with layers of single outputs of a Split named after the Split; others are kept.
+def with_predicted_names(actual: Plan, predicted: Plan) -> Plan:
+    """``actual`` with nodes named as in ``predicted``; others are kept.
 
-    So ``diff_plans`` compares it: what it pairs are layers of the plan that this gives.
+    Layers of single outputs of a Split are named after the Split, and generated kernels after the
+    node whose name they have with its dots written as underscores ("/layers_3/attn/MatMul"). So
+    ``diff_plans`` compares it: what it pairs are layers of the plan that this gives.
     """
     all_nodes = {node for layer in predicted.layers for node in layer.nodes}
     cuts = {node for layer in predicted.layers if layer.op in _CUTS for node in layer.nodes}
+    spelled = defaultdict[str, list[str]](list)
+    for node in all_nodes:
+        spelled[node.replace(".", "_")].append(node)
 
     def name(node: str) -> str:
-        match = None if node in all_nodes else _NUMBERED.fullmatch(node)
-        return match["node"] if match is not None and match["node"] in cuts else node
+        if node in all_nodes:
+            return node
+        match = _NUMBERED.fullmatch(node)
+        if match is not None and match["node"] in cuts:
+            return match["node"]
+        alike = spelled.get(node, [])
+        return alike[0] if len(alike) == 1 else node
 
     def named(layer: Layer) -> Layer:
         nodes = tuple(map(name, layer.nodes))

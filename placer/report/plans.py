@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from placer.plan import Layer, Plan
-from placer.plan.diff import diff_plans, with_splits
+from placer.plan.diff import diff_plans, with_predicted_names
 from placer.plan.diff_result import PlanDiff
 
 State = Literal[
@@ -47,7 +47,7 @@ def rows(predicted: Plan | None, actual: Plan | None) -> list[Row]:
         layers = () if only is None else only.layers
         left = predicted is not None
         return [Row("not compared", (x,) if left else (), () if left else (x,)) for x in layers]
-    actual = with_splits(actual, predicted)
+    actual = with_predicted_names(actual, predicted)
     diff = diff_plans(predicted, actual)
     row_of = _by_predicted(diff)
     ordered = _unique(row_of.get(id(x), _alone(x, "predicted only")) for x in predicted.layers)

@@ -11,7 +11,7 @@ from placer.plan import Kind, Layer, Plan, Port
 from placer.plan.diff import diff_plans
 from placer.plan.diff_result import CONVERSIONS, ConversionDiff, PlanDiff, Score, sentences
 from placer.plan.readers.read import read_plan
-from placer.plan.readers.tensorrt_inspector import inspector_layers
+from placer.plan.readers.tensorrt_inspector import inspector_layers, named_layer
 
 
 def layer(
@@ -59,6 +59,15 @@ def test_layers_of_a_splits_outputs_are_known_by_the_name_of_the_split():
     assert diff.agrees
     # A number behind what is no Split is a node's own.
     assert compare([layer("conv")], [layer("conv_1")]).only_actual == ("conv_1",)
+
+
+def test_kernels_whose_names_have_underscores_for_dots_are_known_by_the_node():
+    kernel = named_layer("/layers_3/attn/MatMul_myl0_25")
+    assert compare([layer("/layers.3/attn/MatMul")], [kernel]).by_nodes.f1 == 1.0
+    # Two nodes may be meant.
+    two = [layer("/layers.3/a_b/MatMul"), layer("/layers_3/a.b/MatMul")]
+    kernel = named_layer("/layers_3/a_b/MatMul_myl0_25")
+    assert compare(two, [kernel]).by_nodes.f1 == 0.0
 
 
 def test_a_fusion_that_did_not_happen():
