@@ -50,6 +50,7 @@ EXPORTED = (
     "published",
     "second_lot",
     "seventh_lot",
+    "sixteenth_lot",
     "sixth_lot",
     "tensorrt_lot",
     "tenth_lot",
