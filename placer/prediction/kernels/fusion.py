@@ -45,6 +45,7 @@ class Kernels:
         RowsOfMaps(self._groups).add()
         self._quantizers.add(self.is_float)
         self._quantizers.dequantize_pools()
+        self._quantizers.repeat_pools()
         self._groups.find_dependences()
         self._generated.fuse()
         self._quantizers.add(self.quantizes_apart)

@@ -98,9 +98,11 @@ class KernelPredictor:
     def _known(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
         """``passages``, where FP8 does not move past pools, which have it not, and Concats.
 
-        Nothing moves past pools of three dimensions.
+        Nothing moves past pools of three dimensions. DQ does not move past a pool that something
+        with a pair reads, which has a Q that moves (45 small graphs).
         """
         passages = tuple(p for p in passages if not self._pools_volume(p))
+        passages = tuple(replace(p, whole=True) if self._op_of(p) in POOLS else p for p in passages)
         ends = {id(p) for p in passages if self._op_of(p) in (*POOLS, "Concat")}
         if self._integer == FLOAT8:
             return tuple(p for p in passages if id(p) not in ends)

@@ -16,6 +16,7 @@ from placer.prediction.kernels.reductions import sums_map
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.layers.motion import Scale
 
+_WIDE = 128  # Channels of pools that the builder does not take for one.
 _ROW_RANK = 2  # Of rows that products of matrices read.
 
 
@@ -40,7 +41,9 @@ class Quantizers:
                 # A prepared kernel that computes in float, as a ConvTranspose or a Conv of a weight
                 # without a pair, has what it reads quantized and dequantized at once before it.
                 rounded = self._is_rounded(unit, edge, writer)
-                if unit.integers or unit.in_place or rounded or self._is_shared(edge, writer):
+                pooled = writer is not None and self._pools_again(edge, writer)
+                kept = unit.integers or unit.in_place or rounded or pooled
+                if kept or self._is_shared(edge, writer):
                     ordered += self._quantizers(edge, writer, unit, scale, made)
                 if (edge.tensor, scale) in made:
                     self._groups.made.relink(unit, edge, made[edge.tensor, scale])
@@ -62,7 +65,8 @@ class Quantizers:
         new: list[Unit] = []
         if writer is not None and self._may_run_twice(edge, writer):
             joins = writer.role == "move"
-            unit = Unit(0, writer.node, writer.role, True, writer.outputs, in_place=joins)
+            made_again = tuple(t for t in writer.outputs if joins or t not in self._graph.outputs)
+            unit = Unit(0, writer.node, writer.role, True, made_again, in_place=joins)
             unit.integers = not joins
             for part, source in writer.reads:
                 if self._groups.is_float(source) or self._may_run_twice(part, source):
@@ -112,10 +116,16 @@ class Quantizers:
         """Whether integers are read from another kernel than floats: of a MaxPool and a Concat."""
         if unit is None or unit.integers:
             return False
-        pools = unit.role == "pool" and unit.node.op == "MaxPool"
+        return self._pools_again(edge, unit) or self._joins_floats(unit)
+
+    def _pools_again(self, edge: Edge, unit: Unit) -> bool:
+        """Whether it is a MaxPool of floats that runs once more, of integers, for what has a pair.
+
+        Whatever reads the pair: a Q moves before the pool.
+        """
         made = self._groups.made
-        pools = pools and not (made.is_float8(edge) or made.pools_floats(unit.node))
-        return pools or self._joins_floats(unit)
+        pools = unit.role == "pool" and unit.node.op == "MaxPool" and not unit.integers
+        return pools and not (made.is_float8(edge) or made.pools_floats(unit.node))
 
     def dequantize_pools(self) -> None:
         """Dequantize what a MaxPool of integers writes for kernels that are not generated.
@@ -140,6 +150,39 @@ class Quantizers:
                     self._groups.made.relink(reader, edge, cast)
                 ordered.append(cast)
         self._groups.reorder(ordered)
+
+    def repeat_pools(self) -> None:
+        """Let MaxPools of integers run once for each Q that moved before them from a reader.
+
+        A Q that was given is one for all its readers. Pools of fewer channels are one again, as in
+        the pooling pyramid of a narrow YOLO (35 small graphs of one to four pools in turn).
+        """
+        ordered: list[Unit] = []
+        for unit in reversed(self._groups.units):
+            again = self._repeated(unit) if self._is_wide_pool(unit) else []
+            ordered += [unit, *again]
+        ordered.reverse()
+        self._groups.reorder(ordered)
+
+    def _is_wide_pool(self, unit: Unit) -> bool:
+        pooled = unit.node.outputs[0] if unit.pools_integers else ""
+        shape = self._graph.type_of(pooled).shape if pooled else None
+        return shape is not None and len(shape) > 1 and shape[1] >= _WIDE
+
+    def _repeated(self, pool: Unit) -> list[Unit]:
+        """New units of ``pool`` for all Qs of its readers but one."""
+        moved = [read for read in pool.readers if read[0] in self._form.back]
+        if len(moved) == len(pool.readers):
+            moved = moved[1:]
+        made = []
+        for edge, reader in moved:
+            unit = Unit(0, pool.node, "pool", True, pool.outputs, integers=True, views=pool.views)
+            self._groups.start(unit)
+            for given, writer in pool.reads:
+                self._groups.made.link(given, writer, unit)
+            self._groups.made.relink(reader, edge, unit)
+            made.append(unit)
+        return made
 
     def _joins_floats_besides(self, unit: Unit) -> bool:
         """Whether it is a Concat, for prepared kernels, of floats and of integers of a MaxPool."""

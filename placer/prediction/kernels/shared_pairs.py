@@ -33,6 +33,8 @@ class SharedPairs:
         ordered: dict[Unit, None] = {}
         for unit in self._groups.units:
             ordered.setdefault(unit)
+            if unit.pools_integers:
+                self._join_floats(unit)
             if not unit.in_place and (unit.generated or self._groups.is_float(unit)):
                 for pair in dict.fromkeys(self._pairs(unit)):
                     ordered.update(dict.fromkeys(self._shared(unit, *pair)))
@@ -113,6 +115,18 @@ class SharedPairs:
             if reader.group != cast.group and self._may_fuse(reader, prepared, [cast]):
                 self._groups.merge(reader.group, cast.group)
         yield cast
+
+    def _join_floats(self, pool: Unit) -> None:
+        """Let what is generated of a pool's integers be one kernel with what makes floats of them.
+
+        Those that prepared kernels read (30 small graphs).
+        """
+        reads = [read for read in pool.readers if not (read[1].integers or read[1].in_place)]
+        casts = [r for _, r in reads if r.role == "cast" and r.readers]
+        for cast in casts[:1]:
+            for _, reader in reads:
+                if reader.group != cast.group and self._may_fuse(reader, cast.readers, [cast]):
+                    self._groups.merge(reader.group, cast.group)
 
     def _may_fuse(self, reader: Unit, prepared: Reads, casts: Sequence[Unit]) -> bool:
         """Whether its kernel is generated and may be one with what makes floats for ``prepared``.

@@ -77,14 +77,25 @@ class UnitGraph:
     def pools_floats(self, pool: Node) -> bool:
         """Whether it computes in float whatever is quantized: three dimensions of places.
 
-        So do pools behind a DQ that stays there, where a Q has moved to what reads them.
+        So do pools behind a DQ that stays there, where a Q has moved to what reads them, or more
+        than one of those that something reads besides the Q (60 small graphs).
         """
         if is_volume(self.graph, pool):
             return True
-        behind = (edge for tensor in pool.outputs for edge in self.graph.edges_of(tensor))
+        behind = [edge for tensor in pool.outputs for edge in self.graph.edges_of(tensor)]
         given = Edge(pool.inputs[0], pool.name, 0)
-        known = given in self.form.scales and given not in self.form.back
-        return known and not self.form.back.isdisjoint(behind)
+        if given not in self.form.scales or given in self.form.back:
+            return False
+        floats = [edge for edge in behind if edge not in self.form.scales]
+        beside = len(floats) + sum(map(self._pools_twice, floats)) > 1
+        return not self.form.back.isdisjoint(behind) or (len(floats) < len(behind) and beside)
+
+    def _pools_twice(self, edge: Edge) -> bool:
+        """Whether a MaxPool that reads floats there runs once more for what has a pair."""
+        node = self.graph.by_name.get(edge.node)
+        if node is None or node.op != "MaxPool":
+            return False
+        return any(e in self.form.scales for t in node.outputs for e in self.graph.edges_of(t))
 
     def relink(self, unit: Unit, edge: Edge, writer: Unit) -> None:
         """Let ``unit`` read at ``edge`` what ``writer`` makes of it."""
