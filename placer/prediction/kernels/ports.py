@@ -59,8 +59,9 @@ class KernelPorts:
                 if reader not in units:
                     tensor = self._units.shaped_as.get(edge.tensor, edge.tensor)
                     yield Port(self.edge_type(edge, unit, reader), tensor=tensor)
-            if unit.role == "cast" and unit.reads[0][0].is_graph_output:
-                yield Port(FLOAT, tensor=unit.reads[0][0].tensor)
+            edge = unit.reads[0][0] if unit.role == "cast" else None
+            if edge is not None and edge.is_graph_output and edge.input_index >= 0:
+                yield Port(FLOAT, tensor=edge.tensor)
             cast = {edge.tensor for edge, reader in unit.readers if reader.role == "cast"}
             for tensor in unit.outputs if unit.role != "cast" else ():
                 if tensor in self._graph.outputs and tensor not in cast:

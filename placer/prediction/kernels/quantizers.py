@@ -227,12 +227,16 @@ class Quantizers:
             return False
         if any(self._writes_two(*part) for part in unit.reads):
             return False
-        writers = [writer for _, writer in unit.reads]
+        of_product = any(
+            _is_of_product(self._graph, writer)
+            or (writer is not None and self._pools_again(edge, writer))
+            for edge, writer in unit.reads
+        )
         moved = any(
             _is_moved(self._graph, writer) and not self._is_rounded_behind(edge, writer)
             for edge, writer in unit.reads
         )
-        return not moved and any(_is_of_product(self._graph, writer) for writer in writers)
+        return of_product and not moved
 
     def _is_rounded_behind(self, edge: Edge, writer: Unit | None) -> bool:
         """Whether a part is quantized behind a Resize, as behind a linear one (60 small graphs)."""
