@@ -44,7 +44,7 @@ class Kernels:
         self._turn_maps()
         RowsOfMaps(self._groups).add()
         self._quantizers.add(self.is_float)
-        self._quantizers.dequantize_pools()
+        self._quantizers.dequantize_integers()
         self._quantizers.repeat_pools()
         self._groups.find_dependences()
         self._generated.fuse()

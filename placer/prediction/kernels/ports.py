@@ -74,8 +74,9 @@ class KernelPorts:
 
     def edge_type(self, edge: Edge, writer: Unit, reader: Unit) -> str:
         """The type in which a tensor passes from one kernel to another."""
-        if writer.pools_integers or self._dequantizes(writer):
-            return self.integer_at(edge) if writer.pools_integers else self._base
+        kept = writer.pools_integers or (writer.in_place and reader.role == "cast")
+        if kept or self._dequantizes(writer):
+            return self.integer_at(edge) if kept else self._base
         if edge.input_index == NORMED or writer.casts:
             return FLOAT
         if edge.input_index == CUT:
@@ -196,11 +197,12 @@ class KernelPorts:
         )
 
     def _dequantizes(self, unit: Unit) -> bool:
-        """Whether it makes floats of integers, as of what a MaxPool of integers writes."""
+        """Whether it makes floats of integers, as of a MaxPool's, or of joined ones."""
         if unit.role != "cast":
             return False
         ((edge, writer),) = unit.reads
-        return edge in self._form.scales or (writer is not None and writer.pools_integers)
+        integers = writer is not None and (writer.pools_integers or writer.in_place)
+        return edge in self._form.scales or integers
 
     def _is_part(self, edge: Edge, writer: Unit) -> bool:
         """Whether it reads a part of joined integers, which are there in no other type."""

@@ -127,10 +127,11 @@ class Quantizers:
         pools = unit.role == "pool" and unit.node.op == "MaxPool" and not unit.integers
         return pools and not (made.is_float8(edge) or made.pools_floats(unit.node))
 
-    def dequantize_pools(self) -> None:
-        """Dequantize what a MaxPool of integers writes for kernels that are not generated.
+    def dequantize_integers(self) -> None:
+        """Dequantize integers of a MaxPool, and joined ones, for kernels that are not generated.
 
-        So it is for a Concat whose other parts are written in float where they belong.
+        Those of a MaxPool are for a Concat whose other parts are written in float where they
+        belong, too. One kernel dequantizes for all that read a tensor (40 small graphs).
         """
         ordered: list[Unit] = []
         for unit in self._groups.units:
@@ -138,8 +139,8 @@ class Quantizers:
             floats = [
                 (edge, reader)
                 for edge, reader in unit.readers
-                if unit.pools_integers
-                and not reader.integers
+                if (unit.pools_integers or unit.in_place)
+                and not (reader.integers or reader.in_place)
                 and (self._is_prepared(reader) or self._joins_floats_besides(reader))
             ]
             if floats:

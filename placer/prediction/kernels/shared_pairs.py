@@ -33,7 +33,7 @@ class SharedPairs:
         ordered: dict[Unit, None] = {}
         for unit in self._groups.units:
             ordered.setdefault(unit)
-            if unit.pools_integers:
+            if unit.pools_integers or unit.in_place:
                 self._join_floats(unit)
             if not unit.in_place and (unit.generated or self._groups.is_float(unit)):
                 for pair in dict.fromkeys(self._pairs(unit)):
@@ -116,12 +116,12 @@ class SharedPairs:
                 self._groups.merge(reader.group, cast.group)
         yield cast
 
-    def _join_floats(self, pool: Unit) -> None:
-        """Let all that is generated of a pool's integers be one kernel, which makes floats of them.
+    def _join_floats(self, writer: Unit) -> None:
+        """Let all that is generated of a pool's or joined integers be one kernel, of floats.
 
         For prepared kernels as well (40 small graphs).
         """
-        reads = [r for _, r in pool.readers if r.generated and not (r.integers or r.in_place)]
+        reads = [r for _, r in writer.readers if r.generated and not (r.integers or r.in_place)]
         casts = [reader for reader in reads if reader.role == "cast" and reader.readers]
         first = next(iter([*casts, *reads]), None)
         for reader in reads:
