@@ -128,6 +128,8 @@ class Generated:
             return False
         if self._is_joined_later(kernel, unit) or self._is_joined(writer, unit):
             return False
+        if self._reads_later_part(writer, unit):
+            return False
         moved = unit.node.op in VIEWS or (
             unit.node.op == "Transpose" and keeps_all(self._graph, unit.node)
         )
@@ -209,6 +211,16 @@ class Generated:
             part.index > unit.index and part.generated and any(w in kernel for _, w in part.reads)
             for part in parts
         )
+
+    def _reads_later_part(self, writer: Unit, unit: Unit) -> bool:
+        """Whether ``unit`` reads two generated parts of joined integers, of which this comes first.
+
+        Its kernel is that of the last one.
+        """
+        joined = [reader for _, reader in writer.readers if reader.in_place]
+        parts = [w for reader in joined for _, w in reader.reads if w is not None]
+        read = [w for _, w in unit.reads]
+        return any(w in read and w.generated and w.index > writer.index for w in parts)
 
     def _is_joined(self, writer: Unit, unit: Unit) -> bool:
         """Whether ``unit`` reads a part of a joined tensor, which a kernel ends with writing."""

@@ -77,4 +77,5 @@ class Joins:
     def _is_joined_elsewhere(self, part: str, writer: Unit, joined: Unit) -> bool:
         """Whether another Concat reads the part, in float: it can be in one tensor only."""
         others = [(e, r) for e, r in writer.readers if e.tensor == part and r is not joined]
-        return any(is_concat(r) and e not in self._form.scales for e, r in others)
+        joined = [e for e, r in others if is_concat(r) and not r.in_place]
+        return any(edge not in self._form.scales for edge in joined)

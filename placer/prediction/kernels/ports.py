@@ -107,6 +107,8 @@ class KernelPorts:
         if norms or computes_floats or self._kernels.quantizes_apart(writer):
             return self._base
         scale = self._form.scales.get(edge)
+        if scale is None and reader.in_place and writer.role == "pointwise":
+            return self._integer  # A part of a Concat that runs twice.
         if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):
             return self.integer_at(edge)
         if scale is None or self._kernels.is_float(writer):

@@ -26,6 +26,7 @@ class Quantizers:
     def __init__(self, groups: Groups, sums: Sums) -> None:
         self._groups, self._sums = groups, sums
         self._graph, self._form = groups.made.graph, groups.made.form
+        self._again: dict[Unit, Scale] = {}  # Concats that run twice, of integers.
 
     def add(self, is_apart: Callable[[Unit | None], bool]) -> None:
         """Quantize what ``is_apart`` holds for, once for each scale, before it is read."""
@@ -35,7 +36,7 @@ class Quantizers:
             unit.in_place = unit.in_place or self._joins_in_place(unit)
             for edge, writer in list(unit.reads):
                 last = self._form.last if unit.in_place else self._form.scales.get
-                scale = last(edge)
+                scale = self._again.get(unit, last(edge))
                 if scale is None or not (is_apart(writer) or self._may_run_twice(edge, writer)):
                     continue
                 # A prepared kernel that computes in float, as a ConvTranspose or a Conv of a weight
@@ -68,6 +69,8 @@ class Quantizers:
             made_again = tuple(t for t in writer.outputs if joins or t not in self._graph.outputs)
             unit = Unit(0, writer.node, writer.role, True, made_again, in_place=joins)
             unit.integers = not joins
+            if joins:
+                self._again[unit] = scale
             for part, source in writer.reads:
                 if self._groups.is_float(source) or self._may_run_twice(part, source):
                     new += self._quantizers(part, source, unit, scale, made)
@@ -196,17 +199,24 @@ class Quantizers:
         return any(floats) and all(a or b for a, b in zip(floats, pools, strict=True))
 
     def _joins_floats(self, unit: Unit | None) -> bool:
-        """Whether it is a Concat of what products write in float, whatever its readers quantize."""
-        return (
-            unit is not None
-            and _joins_once(unit)
-            and not unit.in_place
-            and all(
-                edge not in self._form.scales
-                and (self._groups.is_float(writer) or self._joins_floats(writer))
-                for edge, writer in unit.reads
-            )
+        """Whether it is a Concat of floats that integers of its parts would be joined in place for.
+
+        Whatever its readers quantize. Prepared kernels of products write one part at least, and none
+        is moved (24 small graphs).
+        """
+        if unit is None or not _joins_once(unit) or unit.in_place:
+            return False
+        if any(edge in self._form.scales for edge, _ in unit.reads):
+            return False
+        writers = [writer for _, writer in unit.reads]
+        apart = [self._groups.is_float(w) or self._joins_floats(w) for w in writers]
+        return any(apart) and all(
+            alone or self._is_computed(writer) for alone, writer in zip(apart, writers, strict=True)
         )
+
+    def _is_computed(self, unit: Unit | None) -> bool:
+        """Whether a generated kernel computes it, which may write integers of it as well."""
+        return unit is not None and unit.role == "pointwise" and not self._groups.writes_line(unit)
 
     def _joins_in_place(self, unit: Unit) -> bool:
         """Whether it is a Concat of integers, whose parts are quantized where they belong.
