@@ -35,9 +35,8 @@ class Groups:
         self.by_number[one] += moved
 
     def move(self, unit: Unit, group: int) -> None:
-        """Let a unit, which others stay behind, be part of another kernel."""
-        left = [other for other in self.of(unit) if other is not unit]
-        self.by_number[unit.group] = left
+        """Let a unit be part of another kernel than before."""
+        self.remove(unit)
         unit.group = group
         self.by_number[group].append(unit)
 

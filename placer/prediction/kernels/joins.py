@@ -7,6 +7,8 @@ from collections.abc import Container
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.parts import Unit, is_concat, is_scaled
 
+_MAP_RANK = 4
+
 
 class Joins:
     """The Concats of one placement."""
@@ -46,7 +48,7 @@ class Joins:
     def _joins_in_place(self, unit: Unit) -> bool:
         """Whether a Concat is no kernel.
 
-        It is one where its output leaves or is read by what is generated, where one of its
+        It is one where only generated kernels read a map that it joins, or any reads rows; where one of its
         inputs is moved or normed besides or joined twice, by another Concat too, or where all are
         made of graph inputs and sums of INT8 products. ``Quantizers`` finds integers in place.
         """
@@ -57,7 +59,8 @@ class Joins:
         writers = [writer for _, writer in unit.reads]
         if scales != {None} or all(map(is_scaled, writers)):
             return False
-        if not unit.readers or any(self.is_generated(reader) for _, reader in unit.readers):
+        generated = [self.is_generated(reader) for _, reader in unit.readers]
+        if all(generated) or (any(generated) and not self._is_map(unit)):
             return False
         if any(w and w.role == "move" and not is_concat(w) for _, w in unit.reads):
             return False
@@ -69,6 +72,9 @@ class Joins:
         if any(r.role == "norm" for part, w in parts for e, r in w.readers if e.tensor == part):
             return False
         return len({edge.tensor for edge, _ in unit.reads}) == len(unit.node.inputs)
+
+    def _is_map(self, unit: Unit) -> bool:
+        return len(self._graph.type_of(unit.outputs[0]).shape or ()) >= _MAP_RANK
 
     def is_generated(self, unit: Unit) -> bool:
         """Whether it is in a generated kernel, and does more than join."""

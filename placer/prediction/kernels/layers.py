@@ -362,7 +362,12 @@ class KernelLayers:
         names = sorted(node.name for node in nodes)
         if not names:  # A sum without a bias is only scaled, and quantized.
             edge, port = reads[0]
-            yield self._conversion_of(edge, port, _integers_first(outputs))
+            made = _integers_first(outputs)
+            if self._rounds(units):  # And dequantized for what computes in float.
+                edge = edge._replace(tensor=port.tensor)
+                yield self._conversion("quantize", edge, port.dtype, made.dtype)
+            else:
+                yield self._conversion_of(edge, port, made)
             return
         weights = [Port(self._base, tensor=edge.tensor) for edge in self._dequantized(units)]
         weights += [Port(self._base, tensor=u.node.inputs[1]) for u in units if u.unpacks_weight]
@@ -380,6 +385,11 @@ class KernelLayers:
             yield from self._copies(unit)
             yield from self._moved_parts(unit)
             yield from self._moved_line(unit)
+
+    def _rounds(self, units: Sequence[Unit]) -> bool:
+        """Whether anything outside reads a pair of what ``units`` make."""
+        read = [edge for u in units for edge, reader in u.readers if reader not in units]
+        return any(edge in self._form.scales for edge in read)
 
     def _sum_type(self, units: Sequence[Unit]) -> str:
         """The type that what blocks of threads sum up for themselves is written in."""
