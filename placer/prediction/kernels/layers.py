@@ -387,7 +387,9 @@ class KernelLayers:
             yield from self._moved_line(unit)
 
     def _rounds(self, units: Sequence[Unit]) -> bool:
-        """Whether anything outside reads a pair of what ``units`` make."""
+        """Whether anything outside reads a pair of what ``units`` make; a cast has its own name."""
+        if any(unit.role == "cast" for unit in units):
+            return False
         read = [edge for u in units for edge, reader in u.readers if reader not in units]
         return any(edge in self._form.scales for edge in read)
 
