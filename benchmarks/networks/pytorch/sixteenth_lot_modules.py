@@ -123,7 +123,7 @@ def _line(width: int, kernel: tuple[int, int]) -> nn.Module:
 
 
 class FaceNet(nn.Module):
-    """Inception-ResNet v1 as facenet-pytorch has it (Schroff et al. 2015), embeddings of length 1."""
+    """Inception-ResNet v1 as facenet-pytorch has it (Schroff et al. 2015)."""
 
     def __init__(self, size: int = 64) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class FaceNet(nn.Module):
 
 
 class _VideoBottleneck(nn.Module):
-    """MoViNet's inverted bottleneck: a depthwise convolution of places and one of frames, a gate."""
+    """MoViNet's inverted bottleneck: depthwise convolutions of places and of frames, a gate."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, frames: int) -> None:
         super().__init__()
@@ -266,7 +266,8 @@ class MidasSmall(nn.Module):
         )
         self.fusions = nn.ModuleList(_Fusion(b, a) for a, b in pairwise([width, *widths]))
         self.head = nn.Sequential(
-            nn.Conv2d(width, width // 2, 3, padding=1), nn.Upsample(scale_factor=2, mode="bilinear"),
+            nn.Conv2d(width, width // 2, 3, padding=1),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
             nn.Conv2d(width // 2, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 1, 1), nn.ReLU(),
         )  # fmt: skip
 

@@ -126,9 +126,8 @@ class Generated:
         turned = self._sums.ends_turned(writer, unit) or self._turned.is_map(writer, unit)
         if (large and turned) or self._turned.ends(writer, unit):
             return False
-        if self._is_joined_later(kernel, unit) or self._is_joined(writer, unit):
-            return False
-        if self._reads_later_part(writer, unit):
+        later = self._is_joined_later(kernel, unit) or self._reads_later_part(writer, unit)
+        if later or self._is_joined(writer, unit):
             return False
         moved = unit.node.op in VIEWS or (
             unit.node.op == "Transpose" and keeps_all(self._graph, unit.node)

@@ -48,9 +48,10 @@ class Joins:
     def _joins_in_place(self, unit: Unit) -> bool:
         """Whether a Concat is no kernel.
 
-        It is one where only generated kernels read a map that it joins, or any reads rows; where one of its
-        inputs is moved or normed besides or joined twice, by another Concat too, or where all are
-        made of graph inputs and sums of INT8 products. ``Quantizers`` finds integers in place.
+        It is one where only generated kernels read a map that it joins (80 small graphs), or any
+        reads rows; where one of its inputs is moved or normed besides or joined twice, by another
+        Concat too, or where all are made of graph inputs and sums of INT8 products.
+        ``Quantizers`` finds integers in place.
         """
         scales = {
             None if other is not None and other.role == "cast" else self._form.last(edge)
@@ -83,5 +84,5 @@ class Joins:
     def _is_joined_elsewhere(self, part: str, writer: Unit, joined: Unit) -> bool:
         """Whether another Concat reads the part, in float: it can be in one tensor only."""
         others = [(e, r) for e, r in writer.readers if e.tensor == part and r is not joined]
-        joined = [e for e, r in others if is_concat(r) and not r.in_place]
-        return any(edge not in self._form.scales for edge in joined)
+        read = [edge for edge, reader in others if is_concat(reader) and not reader.in_place]
+        return any(edge not in self._form.scales for edge in read)

@@ -59,9 +59,8 @@ class KernelPorts:
                 if reader not in units:
                     tensor = self._units.shaped_as.get(edge.tensor, edge.tensor)
                     yield Port(self.edge_type(edge, unit, reader), tensor=tensor)
-            edge = unit.reads[0][0] if unit.role == "cast" else None
-            if edge is not None and edge.is_graph_output and edge.input_index >= 0:
-                yield Port(FLOAT, tensor=edge.tensor)
+            if unit.role == "cast" and _leaves_graph(unit.reads[0][0]):
+                yield Port(FLOAT, tensor=unit.reads[0][0].tensor)
             cast = {edge.tensor for edge, reader in unit.readers if reader.role == "cast"}
             for tensor in unit.outputs if unit.role != "cast" else ():
                 if tensor in self._graph.outputs and tensor not in cast:
@@ -107,12 +106,11 @@ class KernelPorts:
         if norms or computes_floats or self._kernels.quantizes_apart(writer):
             return self._base
         scale = self._form.scales.get(edge)
-        if scale is None and reader.in_place and writer.role == "pointwise":
-            return self._integer  # A part of a Concat that runs twice.
         if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):
             return self.integer_at(edge)
         if scale is None or self._kernels.is_float(writer):
-            return self._base
+            again = reader.in_place and writer.role == "pointwise"  # A Concat that runs twice.
+            return self._integer if scale is None and again else self._base
         joined = reader.integers or self._is_part(edge, writer)
         joined = joined or self._is_joined(edge, writer, reader)
         passed_on = joined or self._is_passed_on(edge, writer)
@@ -253,6 +251,11 @@ class KernelPorts:
     def _is_cut_quantized(self, unit: Unit, writer: Unit) -> bool:
         parts = unit.role == "move" and unit.group == writer.group and bool(unit.readers)
         return parts and all(edge in self._form.scales for edge, _ in unit.readers)
+
+
+def _leaves_graph(edge: Edge) -> bool:
+    """Whether the tensor does; what the engine adds of its own reads at negative inputs."""
+    return edge.is_graph_output and edge.input_index >= 0
 
 
 @kept

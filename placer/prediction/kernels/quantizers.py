@@ -43,8 +43,8 @@ class Quantizers:
                 # without a pair, has what it reads quantized and dequantized at once before it.
                 rounded = self._is_rounded(unit, edge, writer)
                 pooled = writer is not None and self._pools_again(edge, writer)
-                kept = unit.integers or unit.in_place or rounded or pooled
-                if kept or self._is_shared(edge, writer):
+                alone = unit.integers or unit.in_place or rounded or pooled
+                if alone or self._is_shared(edge, writer):
                     ordered += self._quantizers(edge, writer, unit, scale, made)
                 if (edge.tensor, scale) in made:
                     self._groups.made.relink(unit, edge, made[edge.tensor, scale])
@@ -199,10 +199,10 @@ class Quantizers:
         return any(floats) and all(a or b for a, b in zip(floats, pools, strict=True))
 
     def _joins_floats(self, unit: Unit | None) -> bool:
-        """Whether it is a Concat of floats that integers of its parts would be joined in place for.
+        """Whether it is a Concat of floats, whose integers would be joined in place.
 
-        Whatever its readers quantize. Prepared kernels of products write one part at least, and none
-        is moved (24 small graphs).
+        Whatever its readers quantize. Prepared kernels of products write one part at least, and
+        the others are computed (100 small graphs).
         """
         if unit is None or not _joins_once(unit) or unit.in_place:
             return False

@@ -1,0 +1,111 @@
+"""MaxPools and Concats that run in integers for some readers and in float for others."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from placer.quantization import Placement
+from tests.prediction.kernels.building import check_built, model_of, predicted, text_of
+
+WINDOW = "kernel_shape = [3, 3], pads = [1, 1, 1, 1]"
+
+
+def pyramid(channels: int) -> str:
+    """The pooling pyramid of a YOLO: pools in turn, all of which are joined."""
+    return f"""
+    (float[1,16,8,8] x) => (float out)
+    <float[{channels},16,1,1] w0 = {{1}}, float[16,{3 * channels},1,1] w1 = {{1}}> {{
+      [conv0] c = Conv(x, w0) [relu0] a = Relu(c)
+      [pool1] b = MaxPool<{WINDOW}>(a) [pool2] d = MaxPool<{WINDOW}>(b)
+      [join] j = Concat<axis = 1>(a, b, d) [conv1] out = Conv(j, w1)
+    }}"""
+
+
+def pooled(readers: str, outputs: str) -> str:
+    return f"""
+    (float[1,16,8,8] x) => ({outputs})
+    <float[16,16,1,1] w0 = {{1}}, float[16,16,1,1] w1 = {{1}}, float[16,16,1,1] w2 = {{1}}> {{
+      [conv0] c = Conv(x, w0) [relu0] a = Relu(c) [pool1] b = MaxPool<{WINDOW}>(a)
+      [conv1] d = Conv(b, w1) {readers}
+    }}"""
+
+
+def joined(readers: str, outputs: str) -> str:
+    return f"""
+    (float[1,16,8,8] x, float[1,16,8,8] y) => ({outputs})
+    <float[16,16,1,1] w0 = {{1}}, float[16,16,1,1] w1 = {{1}}, float[16,32,1,1] w2 = {{1}},
+     float[16,32,1,1] w3 = {{1}}> {{
+      [conv0] c = Conv(x, w0) [relu0] a = Relu(c) [conv1] d = Conv(y, w1) [relu1] b = Relu(d)
+      [join] j = Concat<axis = 1>(a, b) {readers}
+    }}"""
+
+
+FIRST = "x->conv0 w0->conv0"
+INT8, FLOAT, TANH = "[conv2] e = Conv(j, w2)", "[conv3] f = Conv(j, w3)", "[tanh] g = Tanh(j)"
+GRAPHS = {
+    "a pool of 128 channels runs once for each Q that moved before it": (
+        f"{FIRST} j->conv1 w1->conv1",
+        pyramid(128),
+    ),
+    "a pool of fewer channels runs once": (f"{FIRST} j->conv1 w1->conv1", pyramid(64)),
+    "DQ stays before a pool that is read in integers and in float": (
+        f"{FIRST} a->pool1 b->conv1 w1->conv1",
+        pooled("[conv2] e = Conv(b, w2)", "float d, float e"),
+    ),
+    "which computes in float if two read floats": (
+        f"{FIRST} a->pool1 b->conv1 w1->conv1",
+        pooled("[conv2] e = Conv(b, w2) [tanh] f = Tanh(b)", "float d, float e, float f"),
+    ),
+    "one kernel makes floats of a pool's integers": (
+        f"{FIRST} a->pool1",
+        pooled("[tanh] f = Tanh(b)", "float d, float f"),
+    ),
+    "a Concat that a Conv reads is in place, whatever else reads it": (
+        FIRST,
+        joined(f"{FLOAT} {TANH}", "float f, float g"),
+    ),
+    "integers are joined for one reader, and floats for another": (
+        f"{FIRST} j->conv2 w2->conv2",
+        joined(f"{INT8} {TANH}", "float e, float g"),
+    ),
+    "so they are where a Conv reads the floats": (
+        f"{FIRST} j->conv2 w2->conv2",
+        joined(f"{INT8} {FLOAT}", "float e, float f"),
+    ),
+    "one kernel makes floats of joined integers": (
+        f"{FIRST} j->conv2 w2->conv2 j->conv3 j->tanh",
+        joined(f"{INT8} {FLOAT} {TANH}", "float e, float f, float g"),
+    ),
+}
+
+
+def placement(text: str, pairs: str, folder: Path) -> Placement:
+    """One scale for what is pooled, and for all that is joined with it."""
+    graph = model_of(text, folder).graph
+    edges = [edge for edges in graph.consumers.values() for edge in edges]
+    chosen = [edge for edge in edges if f"{edge.tensor}->{edge.node}" in pairs.split()]
+    return Placement.of(chosen, shared=[{"a", "b", "j"}])
+
+
+@pytest.mark.builder
+@pytest.mark.parametrize("shown", GRAPHS)
+def test_what_runs_again(shown: str, tmp_path: Path, builder: ModuleType):
+    pairs, text = GRAPHS[shown]
+    text = text_of(text, 17)
+    check_built(model_of(text, tmp_path), placement(text, pairs, tmp_path), builder)
+
+
+@pytest.mark.parametrize(("channels", "pools"), [(64, ["pool1"]), (128, ["pool1", "pool1"])])
+def test_wide_pools_run_once_for_each_reader(channels: int, pools: list[str], tmp_path: Path):
+    text = text_of(pyramid(channels), 17)
+    chosen = placement(text, f"{FIRST} j->conv1 w1->conv1", tmp_path)
+    plan = predicted(model_of(text, tmp_path).graph, chosen)
+    ran = [layer.nodes[0] for layer in plan.of_kind("compute") if layer.op == "MaxPool"]
+    assert ran == [*pools, "pool2"]
+
+
+def test_a_joined_map_that_a_conv_reads_is_no_kernel(tmp_path: Path):
+    text = text_of(joined(f"{FLOAT} {TANH}", "float f, float g"), 17)
+    plan = predicted(model_of(text, tmp_path).graph, Placement.of([]))
+    assert not any("join" in layer.nodes for layer in plan.of_kind("compute"))
