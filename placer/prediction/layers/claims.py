@@ -50,7 +50,8 @@ class Claim:
     past which the engine moves what follows the layer, each with the other operand's. ``formats``:
     those of its pairs for which it is built (None: the scheme's own), where not for all.
     ``with_pairs``: True if it is built only in a model of which an activation carries a pair, False
-    if only where none does. ``undequantized``: edges on which no dequantization stands.
+    if only where none does. ``undequantized``: edges on which no dequantization stands. ``copied``:
+    tensors that the layer writes for those alone who read floats, since Q computes them by itself.
     """
 
     match: Match
@@ -73,6 +74,7 @@ class Claim:
     formats: frozenset[str | None] | None = None
     with_pairs: bool | None = None
     undequantized: tuple[Edge, ...] = ()
+    copied: frozenset[str] = frozenset()
 
     @property
     def rank(self) -> tuple[bool, int, int, int, int, int, tuple[int, ...], bool]:

@@ -120,12 +120,18 @@ def _may_move(graph: Graph, follower: Follower) -> bool:
     readers = graph.edges_of(follower.nodes[-1].outputs[0])
     if len(readers) != 1 or follower.kind in _STAYS:
         return False
+    if follower.kind == "Reciprocal" and _is_product(readers[0], graph):
+        return False  # A quotient (OpenVINO's DivideFusion).
     if len(follower.nodes) > 1:
         return True
     (node,) = follower.nodes
     constants = [t for t in node.inputs[1:] if t]
     scalar = all(t in graph.initializers and _count(graph, t) == 1 for t in constants)
     return scalar and follower.bare[0].input_index == 0
+
+
+def _is_product(edge: Edge, graph: Graph) -> bool:
+    return not edge.is_graph_output and graph.by_name[edge.node].op == "Mul"
 
 
 def _count(graph: Graph, tensor: str) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from placer.graph import Edge, Graph, Node
+from placer.graph import Graph, Node
 from placer.prediction.layers.followers import AFFINE, Follower, followers, last_mover
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.motion import NormalForm, Scale
+from placer.prediction.layers.moved_scales import are_positive, is_sum, passed, takes_scales
 
 _PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
 _SHIFTS = frozenset({"Add", "Sub"})
@@ -17,10 +18,21 @@ _IN_Q = frozenset({"Relu", "Clip", "Add", "Sub", "Mul", "Div"})  # FakeQuantize 
 
 @dataclass(frozen=True)
 class FusedChain:
-    """A layer with those that it takes along, and the nodes that run after all of them."""
+    """A layer with those that it takes along, and the nodes that run after all of them.
+
+    ``copied``: Q behind it computes the same by itself (``Claim.copied``). ``apart``: it merges
+    with nothing, since what reads it moved before it.
+    """
 
     group: tuple[LayerCandidate, ...]
     movers: tuple[Node, ...]
+    copied: bool = False
+    apart: bool = False
+
+    @property
+    def position(self) -> int:
+        """Where it runs."""
+        return max(part.position for part in self.group)
 
 
 def find_fused_chains(
@@ -33,33 +45,58 @@ def find_fused_chains(
     Past a pair without a zero point, too, since its Q and DQ are one FakeQuantize, unless what
     follows becomes part of DQ (plans of OpenVINO 2026.4.1 of small graphs).
     """
-    groups = []
+    groups, moved = [], dict[LayerCandidate, tuple[LayerCandidate, ...]]()
     for candidate in candidates.values():
-        taken, graph = list[Follower](), candidate.graph
-        for follower in followers(candidate):
-            others = [candidates.get(node.index) for node in follower.nodes]
-            inside = [form.scales[edge] for edge in follower.bare if edge in form.scales]
-            if any(map(has_zero_point, inside)) and _keeps_zero_point(follower, form, graph):
-                break
-            if inside and not _takes_pair(candidate, taken, follower, form):
-                break
-            if follower.movers and _is_implied(follower, form, graph):
-                break
-            if not all(map(_is_free, others)):
-                break
-            taken.append(follower)
-        if _has_product(candidate, ("Conv",)):
-            _leave_to_dq(taken, form, graph)
+        taken, graph = _taken(candidate, candidates, form, has_zero_point), candidate.graph
         last = candidates[taken[-1].nodes[-1].index] if taken else candidate
-        if _disagree(last, form) and _moves_on(candidate, taken, last, form):
+        past = passed(candidate, taken, form)
+        moves = _disagree(last, form) and _moves_on(candidate, taken, last, form)
+        if past or moves:
+            end = list[Node]()
             while taken and taken[-1].is_affine:
-                taken.pop()
+                end[:0] = taken.pop().nodes
+            scales = tuple([candidates[node.index] for node in end])
+            pool = candidates.get(past[0].index) if past and past[0].op != "Add" else None
+            if pool is not None and takes_scales(pool, form):
+                moved[pool] = scales
+            elif pool is None and scales and _has_product(candidate, ("Conv",)):
+                copied = moves and are_positive(end, graph)
+                groups.append(FusedChain(scales, (), copied, apart=not copied))
         if taken:
             followed = [candidates[node.index] for follower in taken for node in follower.nodes]
             movers = [mover for follower in taken for mover in follower.movers]
             last_own = last_mover(candidate)
             groups.append(FusedChain((candidate, *followed), (*filter(None, [last_own]), *movers)))
+    for pool, scales in moved.items():
+        chain = next((one for one in groups if one.group[0] is pool), FusedChain((pool,), ()))
+        groups = [one for one in groups if one is not chain]
+        groups.append(FusedChain((pool, *scales, *chain.group[1:]), chain.movers))
     return groups
+
+
+def _taken(
+    candidate: LayerCandidate,
+    candidates: Mapping[int, LayerCandidate],
+    form: NormalForm,
+    has_zero_point: Callable[[Scale], bool],
+) -> list[Follower]:
+    """What a layer takes along as far as the pairs on the way let it."""
+    taken, graph = list[Follower](), candidate.graph
+    for follower in followers(candidate):
+        others = [candidates.get(node.index) for node in follower.nodes]
+        inside = [form.scales[edge] for edge in follower.bare if edge in form.scales]
+        if any(map(has_zero_point, inside)) and _keeps_zero_point(follower, form, graph):
+            break
+        if inside and not _takes_pair(candidate, taken, follower, form):
+            break
+        if follower.movers and _is_implied(follower, form, graph):
+            break
+        if not all(map(_is_free, others)):
+            break
+        taken.append(follower)
+    if _has_product(candidate, ("Conv",)):
+        _leave_to_dq(taken, form, graph)
+    return taken
 
 
 def _keeps_zero_point(follower: Follower, form: NormalForm, graph: Graph) -> bool:
@@ -142,28 +179,23 @@ def _moves_on(
 ) -> bool:
     """Whether the engine moves scales and shifts on that end a layer, as those of a pair.
 
-    Those of products move past sums that are read in float. Those of a Conv become part of its
-    weights, unless an activation is before them; those of a linear layer are scaled with the
-    integers, unless one is (plans of OpenVINO 2026.4.1 of small graphs).
+    Those of products move past sums that are read in float, and positive ones behind the activation
+    of a Conv into Q. Those of a Conv become part of its weights, unless an activation is before
+    them; those of a linear layer are scaled with the integers, unless one is (plans of OpenVINO
+    2026.4.1 of small graphs).
     """
     product = next((node.op for node in candidate.nodes if node.op in _PRODUCTS), None)
     if product is None:
         return True
-    if not any(e not in form.scales and _is_sum(e, candidate.graph) for e in last.readers):
+    end = [node for one in taken for node in one.nodes if one.is_affine]
+    is_summed = any(e not in form.scales and is_sum(e, candidate.graph) for e in last.readers)
+    if not is_summed and (product != "Conv" or not are_positive(end, candidate.graph)):
         return False
     own = (node.op in _PRODUCTS or node.op in AFFINE for node in candidate.nodes)
     is_activated = not all(own) or not all(follower.is_affine for follower in taken)
     if product == "Conv":
         return is_activated
     return not is_activated and candidate.claim is not None and bool(candidate.claim.demanded)
-
-
-def _is_sum(edge: Edge, graph: Graph) -> bool:
-    """Whether ``edge`` leads to a sum of two activations."""
-    node = graph.by_name.get(edge.node or "")
-    return (
-        node is not None and node.op == "Add" and graph.initializers.keys().isdisjoint(node.inputs)
-    )
 
 
 def merges(candidate: LayerCandidate) -> bool:

@@ -84,6 +84,8 @@ class LayerCandidate:
 
     def _scales_of(self, tensor: str, form: NormalForm) -> Written:
         """Those that its readers need, floats first."""
+        if self.claim is not None and tensor in self.claim.copied:
+            return (None,)
         edges = (edge for edge in self.readers if edge.tensor == tensor)
         scales = dict.fromkeys(form.scales.get(edge) for edge in edges)
         return tuple(sorted(scales, key=lambda scale: scale is not None))

@@ -35,6 +35,8 @@ def find_groups(
             other = groups.get(writer, current)
             if other is current or rule_of(other[0]) != rule_of(candidate):
                 continue
+            if _moves_on(candidates[writer]):
+                continue
             joined = tuple(sorted((*other, *current), key=lambda part: part.position))
             if _is_one(joined, last, form, operands):
                 current = joined
@@ -45,6 +47,11 @@ def find_groups(
 def rule_of(candidate: LayerCandidate) -> str | None:
     """The rule that a layer is built by; None for a node of its own."""
     return None if candidate.claim is None else candidate.claim.match.rule.id
+
+
+def _moves_on(candidate: LayerCandidate) -> bool:
+    """Whether what ``candidate`` computes is moved before anything reads it."""
+    return candidate.claim is not None and bool(candidate.claim.movers)
 
 
 def writers_of(candidate: LayerCandidate) -> list[int]:
@@ -107,6 +114,12 @@ def _is_one(group: Group, last: int, form: NormalForm, operands: Mapping[Edge, O
     graph = group[0].graph
     inside = {node.name for part in group for node in part.nodes}
     last = max(last, start_of(group))
+    copied = {
+        edge
+        for part in group
+        for edge in part.readers
+        if part.claim is not None and edge.tensor in part.claim.copied and edge in form.scales
+    }
     written = (tensor for part in group for node in part.nodes for tensor in node.outputs)
     if sum(tensor in graph.outputs for tensor in written) > 1:
         return False  # "Too many Result children" (OpenVINO's TokenizeSnippets).
@@ -114,10 +127,14 @@ def _is_one(group: Group, last: int, form: NormalForm, operands: Mapping[Edge, O
         if edge.node in inside:
             if edge in form.scales and not _takes_pairs(group[0]):
                 return False
+            if edge in copied:
+                return False
             operand = operands.get(edge) if edge in form.scales else None
             if operand is not None and operand.is_kept(form):
                 return False
-        elif not edge.is_graph_output and graph.by_name[edge.node].index <= last:
+        elif edge in copied or edge.is_graph_output:
+            continue
+        elif graph.by_name[edge.node].index <= last:
             reader = graph.by_name[edge.node]
             if not _reads_around(reader, graph.producer[edge.tensor], graph, form):
                 return False

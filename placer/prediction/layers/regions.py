@@ -18,6 +18,7 @@ from placer.prediction.layers.integer_readers import IntegerReaders, find_intege
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.merging import find_groups, rule_of, start_of, writers_of
 from placer.prediction.layers.motion import NormalForm, Passage, Scale
+from placer.prediction.layers.moved_scales import beside, ends_of_scales
 from placer.prediction.layers.operands import Operand, find_operands
 from placer.prediction.layers.passages import find_shared
 from placer.prediction.layers.residuals import behind_sums, in_a_row
@@ -46,7 +47,9 @@ class Region:
     alone: tuple[LayerCandidate, ...]
     integer_readers: IntegerReaders = field(default_factory=dict)
     operands: Mapping[Edge, Operand] = field(default_factory=dict)
-    merged: dict[tuple[LayerCandidate, ...], LayerCandidate] = field(default_factory=dict)
+    merged: dict[tuple[tuple[LayerCandidate, ...], bool], LayerCandidate] = field(
+        default_factory=dict
+    )
 
     @property
     def outside(self) -> frozenset[Edge]:
@@ -127,8 +130,8 @@ class Region:
         for chain in find_fused_chains(chosen, form, has_zero_point):
             for candidate in chain.group:
                 del chosen[candidate.position]
-            whole = self._whole(chain.group, chain.movers)
-            chosen[whole.position] = whole
+            whole = self._whole(chain.group, chain.movers, chain.position, chain.copied)
+            chosen[whole.position] = replace(whole, claim=None) if chain.apart else whole
             left = {node.index for part in chain.group for node in part.nodes}.intersection(
                 mover.index for mover in chain.movers
             )
@@ -174,14 +177,15 @@ class Region:
         group: Sequence[LayerCandidate],
         movers: Sequence[Node] = (),
         position: int | None = None,
+        copied: bool = False,
     ) -> LayerCandidate:
         """The layer that the candidates of ``group`` are together; ``movers`` run after it.
 
-        ``position``: where it runs; by default where its last part would.
+        ``position``: where it runs; by default where its last part would. ``copied``: of its claim.
         """
-        key = tuple(group)
+        key = (tuple(group), copied)
         if key not in self.merged:
-            self.merged[key] = _merged(group, movers, position)
+            self.merged[key] = _merged(group, movers, position, copied)
         return self.merged[key]
 
 
@@ -278,6 +282,8 @@ def _reach(candidate: LayerCandidate) -> tuple[int, ...]:
 def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
     """The nodes that read each other and may be part of one merged layer, by their indices."""
     yield from in_a_row(claimed)
+    yield from beside(claimed)
+    copied = ends_of_scales(claimed)
     parts = {c.position: c for c in claimed if merges(c)}
     for positions in joined(claimed):
         yield from pairwise(positions)
@@ -289,12 +295,13 @@ def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
             # What merges with nothing and runs between them keeps them apart in any group.
             graph = candidate.graph
             others = [graph.by_name[e.node] for e in parts[writer].readers if not e.is_graph_output]
-            if all(o.index > max(writers) or o.index in parts for o in others):
+            is_near = all(o.index > max(writers) or o.index in parts for o in others)
+            if is_near or writer in copied:
                 yield writer, candidate.position
 
 
 def _merged(
-    group: Sequence[LayerCandidate], movers: Sequence[Node], position: int | None
+    group: Sequence[LayerCandidate], movers: Sequence[Node], position: int | None, copied: bool
 ) -> LayerCandidate:
     # What joins reads one tensor, and readers of its first part may come before the last.
     last = group[0 if joins(group[0]) else -1].position
@@ -302,6 +309,7 @@ def _merged(
     claim = group[0].claim
     claims = [part.claim for part in group if part.claim is not None]
     demanded = tuple([edge for one in claims for edge in one.demanded])
+    own = group[-1].nodes[-1].outputs if copied else ()
     names = {name for one in claims for name in one.movers} | {node.name for node in movers}
     later = sorted(map(group[0].graph.by_name.__getitem__, names), key=attrgetter("index"))
     return LayerCandidate(
@@ -315,6 +323,7 @@ def _merged(
             nodes=nodes,
             demanded=demanded,
             movers=frozenset(node.name for node in later),
+            copied=frozenset(own).union(*(one.copied for one in claims)),
         ),
         graph=group[0].graph,
     )
