@@ -3,7 +3,8 @@
 Layers are the same if they cover the same nodes, and, for the second score, write the same types.
 Nothing is set aside: a computing layer that names no node counts as one that was not predicted.
 Layers that only reshape, and nodes that compute integers (shapes, which engines settle when they
-compile) count on neither side. Conversions count as false or missed by kind and place; changes of
+compile) count on neither side, nor do predicted layers in bodies of If, Loop and Scan where the
+engine's plan has none of these. Conversions count as false or missed by kind and place; changes of
 the memory layout, which nobody predicts, are left out.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from placer.engines.abilities import target_of
 from placer.engines.base import Engine
 from placer.graph import Graph, Node
 from placer.model import Model
-from placer.plan import Plan
+from placer.plan import Layer, Plan
 from placer.plan.diff import diff_plans
 from placer.prediction.select import make_predictor
 from placer.qdq import Inserter
@@ -39,13 +40,17 @@ Key = tuple[frozenset[str], frozenset[str]]
 
 @dataclass(frozen=True)
 class CpuEngine:
-    """An engine: its pack, and what makes it for a model's input shapes."""
+    """An engine: its pack, and what makes it for a model's input shapes.
+
+    ``shows_bodies``: whether its plans hold the layers in bodies of If, Loop and Scan.
+    """
 
     default_pack: str
     title: str
     make: Callable[[Mapping[str, tuple[int, ...]]], Engine]
     default_set: str = "topologies"
     default_placements: int = 20
+    shows_bodies: bool = True
 
     @property
     def enters_bodies(self) -> bool:
@@ -95,6 +100,8 @@ class CpuEngine:
 
         A plan may name a Relu or Clip that Q replaces with the layer before it, or not at all.
         """
+        if not self.shows_bodies:
+            predicted = _outside_bodies(predicted, graph)
         shapes = {node.name for node in graph.nodes if _is_integer(graph, node)}
         idle = {name for layer in predicted.of_kind("no-op") for name in layer.nodes}
         gone = {name for name in idle if graph.by_name[name].op in _CLAMPS}
@@ -115,6 +122,21 @@ class CpuEngine:
             false_conversions=sum(len(entry.missing) for entry in converted),
             missed_conversions=sum(len(entry.extra) for entry in converted),
         )
+
+
+def _outside_bodies(plan: Plan, graph: Graph) -> Plan:
+    """Without layers whose nodes are all in bodies, and conversions between such."""
+
+    def is_inside(layer: Layer) -> bool:
+        if layer.nodes:
+            return graph.scopes.keys() >= set(layer.nodes)
+        tensors = {port.tensor for port in (*layer.inputs, *layer.outputs)}
+        writers = {graph.producer[t].name for t in tensors if t in graph.producer}
+        edges = (edge for tensor in tensors for edge in graph.edges_of(tensor))
+        users = writers.union(edge.node for edge in edges if not edge.is_graph_output)
+        return bool(users) and graph.scopes.keys() >= users
+
+    return replace(plan, layers=tuple(one for one in plan.layers if not is_inside(one)))
 
 
 def _is_integer(graph: Graph, node: Node) -> bool:

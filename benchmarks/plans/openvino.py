@@ -22,7 +22,7 @@ def _engine(shapes: Mapping[str, tuple[int, ...]]) -> IsolatedEngine:
     return OpenVinoFactory().create(EngineOptions(load_pack("openvino"), shapes=shapes))
 
 
-OPENVINO = CpuEngine("openvino", "OpenVINO's runtime model", _engine)
+OPENVINO = CpuEngine("openvino", "OpenVINO's runtime model", _engine, shows_bodies=False)
 
 if __name__ == "__main__":
     main(OPENVINO, __doc__)
