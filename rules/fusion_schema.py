@@ -139,6 +139,10 @@ class Fusion(Strict):
         description="How many layers it is, each with an equal part of the work, as one for each "
         "direction of a recurrent node; `outputs`: as many as its last node has outputs.",
     )
+    once: list[str] = Field(
+        default=[],
+        description="Pattern nodes that are part of the first of its `copies` alone.",
+    )
     bare: list[Reference] = Field(
         default=[],
         description="Edges into the layer that carry no pair, else it does not exist.",

@@ -1,5 +1,7 @@
 """Where Q moves past what moves elements or joins maps, and what is computed before it moves."""
 
+from pathlib import Path
+
 import pytest
 
 from placer.graph import Edge
@@ -284,3 +286,23 @@ def test_a_mean_takes_the_transpose_in_front_of_it_along(mean, paired, tmp_path)
     """
     found, _ = check(text, [(Edge("b", "mean", 0),)] if paired else [], tmp_path)
     assert (found[frozenset({"turn", "mean"}), ("float",)] == 1) is not paired
+
+
+RECURRENT = """
+g (float[3,12,16] x) => (float[12,DIRS,3,8] out)
+<float[DIRS,24,16] w = {1}, float[DIRS,24,8] r = {1}> {
+  [act1] a = Tanh(x)
+  [turn1] t = Transpose<perm = [1, 0, 2]>(a)
+  [cell1] out = GRU<hidden_size = 8, direction = "DIRECTION">(t, w, r)
+}
+"""
+
+
+@pytest.mark.parametrize(("direction", "cells"), [("forward", 1), ("bidirectional", 2)])
+def test_a_transpose_to_steps_of_a_batch_goes_away_before_cells(
+    direction: str, cells: int, tmp_path: Path
+):
+    text = RECURRENT.replace("DIRS", str(cells)).replace("DIRECTION", direction)
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert sum("cell1" in one.nodes for one in actual.layers) == cells

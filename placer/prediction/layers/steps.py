@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placer.graph import Edge, Node
@@ -102,7 +102,18 @@ class StepDraft:
             kind="no-op" if op in (NO_OP, IN_PLACE_CONCAT) else "compute",
         )
         predicted = PredictedLayer(layer, nodes, claim, self.candidate.reads)
-        self.tensors.layers += [predicted] * predicted.copies
+        self.tensors.layers += [predicted, *[self._repeated(predicted)] * (predicted.copies - 1)]
+
+    def _repeated(self, first: PredictedLayer) -> PredictedLayer:
+        """The further layers like ``first``, without what is part of it alone."""
+        claim = first.claim
+        if claim is None or not claim.fusion.once:
+            return first
+        once = {node.name for name in claim.fusion.once for node in claim.match.row(name)}
+        nodes = tuple([node for node in first.nodes if node.name not in once])
+        return replace(
+            first, layer=replace(first.layer, nodes=self.target.names(nodes)), nodes=nodes
+        )
 
     def _write(
         self, tensor: str, scales: Written, reads: Mapping[Edge, Port], op: str
