@@ -75,3 +75,24 @@ def test_reductions_of_one_kind_in_a_row_are_one(
     predicted, actual = plans(text, [(Edge("x", "conv1", 0),), (Edge("w", "conv1", 1),)], tmp_path)
     assert layers(predicted) == layers(actual)
     assert any({"first1", "second1"} <= set(layer.nodes) for layer in actual.layers) is is_one
+
+
+SCALED = """
+g (float[1,8,64] x) => (float[1,8,1] out) <float[64,64] w = {1}, float k = {64}> {
+  [fc1] h = MatMul(x, w)
+  [first1] m = ReduceMean<axes = [2]>(h)
+  [mul1] z = Mul(m, k)
+  [act1] s = Softmax<axis = 1>(z)
+  [add1] out = Add(SUMMANDS)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("summands", "is_apart"), [("z, s", True), ("z, z", True), ("s, s", False)]
+)
+def test_a_mean_leaves_a_scale_that_moves_past_a_sum(summands: str, is_apart: bool, tmp_path: Path):
+    text = SCALED.replace("SUMMANDS", summands)
+    predicted, actual = plans(text, [(Edge("x", "fc1", 0),), (Edge("w", "fc1", 1),)], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert ({"first1"} in [set(one.nodes) for one in actual.layers]) is is_apart

@@ -51,7 +51,7 @@ class Claim:
     those of its pairs for which it is built (None: the scheme's own), where not for all.
     ``with_pairs``: True if it is built only in a model of which an activation carries a pair, False
     if only where none does. ``undequantized``: edges on which no dequantization stands. ``copied``:
-    tensors that the layer writes for those alone who read floats, since Q computes them by itself.
+    edges on which others read what the layer writes, but compute its last nodes by themselves.
     """
 
     match: Match
@@ -74,7 +74,7 @@ class Claim:
     formats: frozenset[str | None] | None = None
     with_pairs: bool | None = None
     undequantized: tuple[Edge, ...] = ()
-    copied: frozenset[str] = frozenset()
+    copied: frozenset[Edge] = frozenset()
 
     @property
     def rank(self) -> tuple[bool, int, int, int, int, int, tuple[int, ...], bool]:

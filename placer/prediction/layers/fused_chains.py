@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from placer.graph import Graph, Node
+from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.followers import AFFINE, Follower, followers, last_mover
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.motion import NormalForm, Scale
-from placer.prediction.layers.moved_scales import are_positive, is_sum, passed, takes_scales
+from placer.prediction.layers.moved_scales import (
+    are_positive,
+    copied_edges,
+    is_pool,
+    is_sum,
+    leaves_scales,
+    passed,
+    takes_scales,
+)
 
 _PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
 _SHIFTS = frozenset({"Add", "Sub"})
@@ -20,14 +28,12 @@ _IN_Q = frozenset({"Relu", "Clip", "Add", "Sub", "Mul", "Div"})  # FakeQuantize 
 class FusedChain:
     """A layer with those that it takes along, and the nodes that run after all of them.
 
-    ``copied``: Q behind it computes the same by itself (``Claim.copied``). ``apart``: it merges
-    with nothing, since what reads it moved before it.
+    ``copied``: of the claim that it makes (``Claim.copied``).
     """
 
     group: tuple[LayerCandidate, ...]
     movers: tuple[Node, ...]
-    copied: bool = False
-    apart: bool = False
+    copied: frozenset[Edge] = frozenset()
 
     @property
     def position(self) -> int:
@@ -39,6 +45,7 @@ def find_fused_chains(
     candidates: Mapping[int, LayerCandidate],
     form: NormalForm,
     has_zero_point: Callable[[Scale], bool],
+    has_pairs: bool = True,
 ) -> list[FusedChain]:
     """The layers of ``candidates`` that take others along, each with these.
 
@@ -47,21 +54,21 @@ def find_fused_chains(
     """
     groups, moved = [], dict[LayerCandidate, tuple[LayerCandidate, ...]]()
     for candidate in candidates.values():
-        taken, graph = _taken(candidate, candidates, form, has_zero_point), candidate.graph
+        taken = _taken(candidate, candidates, form, has_zero_point)
         last = candidates[taken[-1].nodes[-1].index] if taken else candidate
-        past = passed(candidate, taken, form)
+        past = passed(candidate, taken, form) if has_pairs else ()
         moves = _disagree(last, form) and _moves_on(candidate, taken, last, form)
         if past or moves:
             end = list[Node]()
             while taken and taken[-1].is_affine:
                 end[:0] = taken.pop().nodes
             scales = tuple([candidates[node.index] for node in end])
-            pool = candidates.get(past[0].index) if past and past[0].op != "Add" else None
+            pool = candidates.get(past[0].index) if past and is_pool(past[0]) else None
             if pool is not None and takes_scales(pool, form):
                 moved[pool] = scales
-            elif pool is None and scales and _has_product(candidate, ("Conv",)):
-                copied = moves and are_positive(end, graph)
-                groups.append(FusedChain(scales, (), copied, apart=not copied))
+            elif scales and pool is None and leaves_scales(candidate):
+                copied = copied_edges(last, end, form)
+                groups.append(FusedChain(scales, (), copied))
         if taken:
             followed = [candidates[node.index] for follower in taken for node in follower.nodes]
             movers = [mover for follower in taken for mover in follower.movers]

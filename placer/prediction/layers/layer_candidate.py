@@ -84,10 +84,9 @@ class LayerCandidate:
 
     def _scales_of(self, tensor: str, form: NormalForm) -> Written:
         """Those that its readers need, floats first."""
-        if self.claim is not None and tensor in self.claim.copied:
-            return (None,)
-        edges = (edge for edge in self.readers if edge.tensor == tensor)
-        scales = dict.fromkeys(form.scales.get(edge) for edge in edges)
+        copied = frozenset() if self.claim is None else self.claim.copied
+        edges = (e for e in self.readers if e.tensor == tensor and e not in copied)
+        scales = dict.fromkeys(form.scales.get(edge) for edge in edges) or {None: None}
         return tuple(sorted(scales, key=lambda scale: scale is not None))
 
     def _output_scale(self, form: NormalForm) -> Scale | None:

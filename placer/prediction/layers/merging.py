@@ -114,12 +114,7 @@ def _is_one(group: Group, last: int, form: NormalForm, operands: Mapping[Edge, O
     graph = group[0].graph
     inside = {node.name for part in group for node in part.nodes}
     last = max(last, start_of(group))
-    copied = {
-        edge
-        for part in group
-        for edge in part.readers
-        if part.claim is not None and edge.tensor in part.claim.copied and edge in form.scales
-    }
+    copied = {edge for part in group if part.claim is not None for edge in part.claim.copied}
     written = (tensor for part in group for node in part.nodes for tensor in node.outputs)
     if sum(tensor in graph.outputs for tensor in written) > 1:
         return False  # "Too many Result children" (OpenVINO's TokenizeSnippets).

@@ -22,15 +22,17 @@ _TRANSPARENT = frozenset({"Relu"})  # The scale of the integers moves past it.
 _POOLS = frozenset({"AveragePool", "MaxPool"})
 _TAKES_SCALES = frozenset({"GlobalAveragePool", "ReduceMean", "Resize"})
 _PASSED = _POOLS | _TAKES_SCALES
+_MOVERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"})
+_REDUCE = "Reduce"  # The kernel, by any rule.
 
 
 def passed(
     candidate: LayerCandidate, taken: Sequence[Follower], form: NormalForm
 ) -> tuple[Node, ...]:
-    """What reads the layer in float and the scales at its end move past; sums last.
+    """What reads the layer in float and the scales at its end move past, pools first.
 
-    ``taken``: what the layer takes along; none of it where no scale moves. A sum is passed where it
-    is not the only reader.
+    ``taken``: what the layer takes along; none of it where no scale moves. Sums, and what moves
+    elements, are passed where something else reads the layer, too.
     """
     affine = affine_end(taken)
     if affine == len(taken) or not _is_scaled(candidate, taken, affine):
@@ -39,8 +41,47 @@ def passed(
     readers = graph.edges_of(taken[-1].nodes[-1].outputs[0])
     floats = [e for e in readers if e not in form.scales and not e.is_graph_output]
     pools = [graph.by_name[edge.node] for edge in floats if _is_passed(edge, graph)]
-    sums = [graph.by_name[edge.node] for edge in floats if is_sum(edge, graph)]
-    return (*pools, *(sums if len(readers) > 1 else ()))
+    others = [
+        graph.by_name[edge.node]
+        for edge in floats
+        if is_sum(edge, graph) or graph.by_name[edge.node].op in _MOVERS
+    ]
+    return (*pools, *(others if len(readers) > 1 else ()))
+
+
+def is_pool(node: Node) -> bool:
+    """Whether scales move behind ``node`` as a whole."""
+    return node.op in _PASSED
+
+
+def leaves_scales(candidate: LayerCandidate) -> bool:
+    """Whether scales that leave the layer are one of their own."""
+    return _is_reduce(candidate) or any(node.op == "Conv" for node in candidate.nodes)
+
+
+def may_leave_scales(candidate: LayerCandidate) -> bool:
+    """Whether it depends on pairs elsewhere if the scales behind a reduction stay with it."""
+    if not _is_reduce(candidate):
+        return False
+    taken = list(followers(candidate))
+    return any(one.is_affine for one in taken)
+
+
+def copied_edges(last: LayerCandidate, end: Sequence[Node], form: NormalForm) -> frozenset[Edge]:
+    """The edges on which what reads scales that have left a layer computes them by itself.
+
+    Those with pairs, if Q takes all factors along, and where several remain those to sums with
+    something else and to what moves elements.
+    """
+    graph = last.graph
+    edges = graph.edges_of(end[-1].outputs[0])
+    by_q = {e for e in edges if e in form.scales} if are_positive(end, graph) else set[Edge]()
+    if len(edges) - len(by_q) == 1:
+        return frozenset(by_q)
+    floats = [e for e in edges if e not in form.scales and not e.is_graph_output]
+    moved = {e for e in floats if graph.by_name[e.node].op in _MOVERS}
+    sums = {e for e in floats if is_sum(e, graph)}
+    return frozenset(by_q | moved | {e for e in sums if len({*graph.by_name[e.node].inputs}) > 1})
 
 
 def is_sum(edge: Edge, graph: Graph) -> bool:
@@ -106,14 +147,22 @@ def affine_end(taken: Sequence[Follower]) -> int:
 
 def _is_scaled(candidate: LayerCandidate, taken: Sequence[Follower], affine: int) -> bool:
     """Whether an activation stands before the scales and shifts of an integer Conv's layer."""
-    if candidate.claim is None or not candidate.claim.demanded:
+    kinds = {one.kind for one in taken[affine:]}
+    if candidate.claim is None:
+        return False
+    if _is_reduce(candidate):
+        return bool(kinds & _SCALES or candidate.claim.demanded)
+    if not candidate.claim.demanded:
         return False
     before = [*candidate.nodes, *(node for one in taken[:affine] for node in one.nodes)]
     if not any(node.op == "Conv" for node in before) or before[-1].op in {"Conv", *AFFINE}:
         return False
-    kinds = {one.kind for one in taken[affine:]}
     return bool(kinds & _SCALES) or before[-1].op in _TRANSPARENT
 
 
 def _is_passed(edge: Edge, graph: Graph) -> bool:
     return not edge.is_graph_output and graph.by_name[edge.node].op in _PASSED
+
+
+def _is_reduce(candidate: LayerCandidate) -> bool:
+    return candidate.claim is not None and _REDUCE in candidate.claim.fusion.op

@@ -18,7 +18,7 @@ from placer.prediction.layers.integer_readers import IntegerReaders, find_intege
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.prediction.layers.merging import find_groups, rule_of, start_of, writers_of
 from placer.prediction.layers.motion import NormalForm, Passage, Scale
-from placer.prediction.layers.moved_scales import beside, ends_of_scales
+from placer.prediction.layers.moved_scales import beside, ends_of_scales, may_leave_scales
 from placer.prediction.layers.operands import Operand, find_operands
 from placer.prediction.layers.passages import find_shared
 from placer.prediction.layers.residuals import behind_sums, in_a_row
@@ -47,7 +47,7 @@ class Region:
     alone: tuple[LayerCandidate, ...]
     integer_readers: IntegerReaders = field(default_factory=dict)
     operands: Mapping[Edge, Operand] = field(default_factory=dict)
-    merged: dict[tuple[tuple[LayerCandidate, ...], bool], LayerCandidate] = field(
+    merged: dict[tuple[tuple[LayerCandidate, ...], frozenset[Edge]], LayerCandidate] = field(
         default_factory=dict
     )
 
@@ -86,7 +86,9 @@ class Region:
     def asks_for_pairs(self) -> bool:
         """Whether it matters if any activation of the model carries a pair."""
         claims = [c.claim for c in self.claimed if c.claim is not None]
-        return any(claim.with_pairs is not None for claim in claims)
+        return any(claim.with_pairs is not None for claim in claims) or any(
+            map(may_leave_scales, self.claimed)
+        )
 
     @property
     def spans(self) -> tuple[frozenset[str], ...]:
@@ -113,8 +115,9 @@ class Region:
         has_zero_point: Callable[[Scale], bool],
         exceeds: Exceeds | None = None,
         refuses: Callable[[LayerCandidate, NormalForm], bool] | None = None,
+        has_pairs: bool = True,
     ) -> dict[int, LayerCandidate]:
-        """What the engine builds, by position; see ``BuildTarget``."""
+        """What the engine builds, by position; see ``BuildTarget`` and ``Decisions.of``."""
         kept = frozenset() if exceeds is None else self._before_kept_clamps(form, exceeds)
         if refuses is not None:
             kept |= {candidate for candidate in self.claimed if refuses(candidate, form)}
@@ -127,11 +130,11 @@ class Region:
                 del chosen[candidate.position]
             whole = self._whole(group)
             chosen[whole.position] = whole
-        for chain in find_fused_chains(chosen, form, has_zero_point):
+        for chain in find_fused_chains(chosen, form, has_zero_point, has_pairs):
             for candidate in chain.group:
                 del chosen[candidate.position]
             whole = self._whole(chain.group, chain.movers, chain.position, chain.copied)
-            chosen[whole.position] = replace(whole, claim=None) if chain.apart else whole
+            chosen[whole.position] = whole
             left = {node.index for part in chain.group for node in part.nodes}.intersection(
                 mover.index for mover in chain.movers
             )
@@ -177,7 +180,7 @@ class Region:
         group: Sequence[LayerCandidate],
         movers: Sequence[Node] = (),
         position: int | None = None,
-        copied: bool = False,
+        copied: frozenset[Edge] = frozenset(),
     ) -> LayerCandidate:
         """The layer that the candidates of ``group`` are together; ``movers`` run after it.
 
@@ -301,7 +304,10 @@ def _neighbours(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
 
 
 def _merged(
-    group: Sequence[LayerCandidate], movers: Sequence[Node], position: int | None, copied: bool
+    group: Sequence[LayerCandidate],
+    movers: Sequence[Node],
+    position: int | None,
+    copied: frozenset[Edge],
 ) -> LayerCandidate:
     # What joins reads one tensor, and readers of its first part may come before the last.
     last = group[0 if joins(group[0]) else -1].position
@@ -309,7 +315,6 @@ def _merged(
     claim = group[0].claim
     claims = [part.claim for part in group if part.claim is not None]
     demanded = tuple([edge for one in claims for edge in one.demanded])
-    own = group[-1].nodes[-1].outputs if copied else ()
     names = {name for one in claims for name in one.movers} | {node.name for node in movers}
     later = sorted(map(group[0].graph.by_name.__getitem__, names), key=attrgetter("index"))
     return LayerCandidate(
@@ -323,7 +328,7 @@ def _merged(
             nodes=nodes,
             demanded=demanded,
             movers=frozenset(node.name for node in later),
-            copied=frozenset(own).union(*(one.copied for one in claims)),
+            copied=copied.union(*(one.copied for one in claims)),
         ),
         graph=group[0].graph,
     )
