@@ -66,6 +66,8 @@ def test_a_softmax_is_put_together_along_one_axis(
         ),
         ("ReduceMean<axes = [3]>", "ReduceMean<axes = [2], keepdims = 0>", "1,16,1", False),
         ("ReduceMean<axes = [3]>", "ReduceMax<axes = [2]>", "1,16,1,1", False),
+        ("ReduceL2<axes = [3]>", "ReduceL2<axes = [2]>", "1,16,1,1", True),
+        ("ReduceL2<axes = [3]>", "ReduceL1<axes = [2]>", "1,16,1,1", False),
     ],
 )
 def test_reductions_of_one_kind_in_a_row_are_one(
@@ -96,3 +98,24 @@ def test_a_mean_leaves_a_scale_that_moves_past_a_sum(summands: str, is_apart: bo
     predicted, actual = plans(text, [(Edge("x", "fc1", 0),), (Edge("w", "fc1", 1),)], tmp_path)
     assert layers(predicted) == layers(actual)
     assert ({"first1"} in [set(one.nodes) for one in actual.layers]) is is_apart
+
+
+THRICE = """
+g (float[1,16,8,8] x) => (float[1,1,1,1] y) <float[16,16,1,1] w = {1}> {
+  [conv1] a = Conv(x, w)
+  [first1] b = KIND<axes = [3]>(a)
+  [second1] c = KIND<axes = [2]>(b)
+  [third1] d = KIND<axes = [1]>(c)
+  [act1] y = Softmax(d)
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["ReduceMean", "ReduceMin", "ReduceProd"])
+@pytest.mark.parametrize("pairs", [[], [(Edge("x", "conv1", 0),), (Edge("w", "conv1", 1),)]])
+def test_three_reductions_of_one_kind_are_one(
+    kind: str, pairs: list[tuple[Edge, ...]], tmp_path: Path
+):
+    predicted, actual = plans(THRICE.replace("KIND", kind), pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert {"first1", "second1", "third1"} in [set(one.nodes) for one in actual.layers]
