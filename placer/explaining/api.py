@@ -17,9 +17,11 @@ from placer.common.processor import PROCESSORS, Processor, kind_of, this_process
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.engines.estimated.fusion_model import BASES
 from placer.errors import InputError
+from placer.explaining.float4 import float4_sentence
 from placer.explaining.float8 import float8_sentences
 from placer.explaining.placed_model import PlacedModel, placed_model
 from placer.explaining.saturating import saturating
+from placer.explaining.unread_types import unread_types
 from placer.explaining.weights_only import weights_only
 from placer.model import is_quantized_file
 from placer.model.validate import parse_model
@@ -111,14 +113,16 @@ class ModelExplanation:
         refused = self._placed.refused
         placed, plan = self._placed, self.explanation.plan
         bare = weights_only(placed.graph, placed.placement, plan)
-        said = (refused or bare, *float8, *sentences)
+        float4 = float4_sentence(self.gpu) if placed.has_float4 else ""
+        said = (refused or bare, float4, *float8, *sentences)
         return tuple(text for text in said if text)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the decisions and layers leave out or cannot tell."""
         wide = saturating(self._placed.wide, self.explanation.plan, self.pack, self.target)
-        said = (self.inside, self.in_bodies, wide, *self.unpredicted)
+        unread = unread_types(self._placed.quantized_to, self.pack)
+        said = (self.inside, self.in_bodies, wide, *unread, *self.unpredicted)
         return tuple(text for text in said if text)
 
     @property

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onnx import TensorProto
+
 from placer.engines.tensorrt.pairs import kept_in_float, refused_pairs
 from placer.errors import InputError
 from placer.graph import Edge, Graph
@@ -42,7 +44,8 @@ class PlacedModel:
     sentence for each tensor that the user pinned; ``pins``: how, with the range, by tensor.
     ``refused``: a sentence on what of the file is not predicted. ``stored``: types of graph inputs
     and outputs that are integers. ``own``: what the pairs of a quantized file say; ``wide``: its
-    nodes with ``wide_weights``, of packs whose engine's sums may saturate.
+    nodes with ``wide_weights``, of packs whose engine's sums may saturate; ``quantized_to``: the
+    types of pairs by activation; ``has_float4``: whether NVFP4 is among them.
     """
 
     graph: Graph
@@ -57,6 +60,8 @@ class PlacedModel:
     stored: Mapping[str, str] = field(default_factory=dict)
     own: OwnPairs | None = None
     wide: tuple[str, ...] = ()
+    quantized_to: Mapping[str, str] = field(default_factory=dict)
+    has_float4: bool = False
 
     @property
     def idle(self) -> frozenset[Edge]:
@@ -161,6 +166,12 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         stored=stored,
         own=pairs,
         wide=wide_weights(extracted, graph, folder) if behaviour.products == "saturating" else (),
+        quantized_to={
+            edge.tensor: dtype
+            for edge, dtype in extracted.dtypes.items()
+            if edge.tensor not in extracted.constants
+        },
+        has_float4=any(t.data_type == TensorProto.FLOAT4E2M1 for t in all_tensors(quantized.graph)),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from onnx import numpy_helper
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
@@ -74,6 +75,51 @@ def test_what_kernels_do_not_read_is_read_in_float(
     for dtype, nodes in integers.items():
         found = [x.nodes for x in predicted.of_kind("compute") if x.output_types == (dtype,)]
         assert {name for names in found for name in names} == nodes
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({**WIDE}, "of 16 bits, which no integer kernel reads"),
+        (
+            {"activation_type": QuantType.QInt8, "extra_options": {"ActivationSymmetric": True}},
+            "of int8: kernels for x86 read uint8 and have it converted",
+        ),
+        ({"activation_type": QuantType.QUInt8}, None),
+    ],
+    ids=["16 bits", "int8", "uint8"],
+)
+def test_types_are_told_that_kernels_do_not_read(
+    options: Mapping[str, Any], told: str | None, tmp_path: Path
+):
+    """onnxruntime issues 22821 and 6732."""
+    path = tmp_path / "model.onnx"
+    onnx.save(varied(parse_model(TEXT.replace("OPSET", "21"))), tmp_path / "float.onnx")
+    quantize_static(tmp_path / "float.onnx", path, _Images(), **options)
+    found = [note for note in explain(path, pack="onnxruntime").notes if "uint8" in note]
+    assert len(found) == (told is not None)
+    assert told is None or told in found[0]
+    assert not any("x86" in note for note in explain(path, pack="openvino").notes)
+
+
+def test_pairs_in_half_precision_are_told_to_be_cast(tmp_path: Path):
+    """onnxruntime issue 22741: its kernels of integers have scales of float32."""
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 19]>
+        g (float16[1,8,8,8] x) => (float16[1,8,8,8] y)
+        <float16 s = {14336}, int8 z = {0}> {
+          q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+          [conv] y = Conv(d, w)
+        }""")
+    weight = numpy_helper.from_array(np.ones((8, 8, 1, 1), np.float16), "w")
+    proto.graph.initializer.append(weight)
+    path = tmp_path / "half.onnx"
+    onnx.save(proto, path)
+    found = explain(path, pack="onnxruntime").explanation.conversions
+    reasons = {conversion.kind: conversion.because for conversion in found}
+    assert reasons["quantize"] == (
+        "'x' is float16, and the engine casts it to float before it quantizes"
+    )
 
 
 # Products without a bias, and a Relu in front of which a pair may be kept.

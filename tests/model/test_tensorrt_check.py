@@ -149,6 +149,14 @@ REFUSED = {
         "",
         ("dyn", "TensorRT has no such operator"),
     ),
+    "weights that an operator of ONNX Runtime holds in 4 bits": (
+        "[nbits] m = com.microsoft.MatMulNBits<K = 8, N = 8, bits = 4, block_size = 16>(x, packed,"
+        " s8) y = Conv(m, w)",
+        "uint8[8,1,8] packed = {ONES8}, float[8] s8 = {1, 1, 1, 1, 1, 1, 1, 1}".replace(
+            "ONES8", ", ".join(["1"] * 64)
+        ),
+        ("nbits", "TensorRT has no such operator, which is ONNX Runtime's"),
+    ),
     "int8 with a zero point in a branch": (
         BRANCHES.format(PAIR.format("z3"), "a = Conv(d, w)"),
         "int8 z3 = {3}",
@@ -402,6 +410,62 @@ def test_weights_of_4_bits_and_in_blocks(
     told = "TensorRT does not read uint4" if what is None else f"it has {what} on"
     verdict = "refused" if what is None else "undocumented"
     assert (finding.verdict, finding.reason) == (verdict, told)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "how", "gpu"),
+    [
+        ("FLOAT8E4M3FN", "Reshape(w, shape)", "sm89"),
+        ("FLOAT8E4M3FN", "Gather<axis = 0>(w, rows)", "sm89"),
+        ("INT4", "Transpose<perm = [1, 0]>(w)", "sm89"),
+        ("FLOAT4E2M1", "Transpose<perm = [1, 0]>(w)", "sm120"),
+    ],
+)
+def test_stored_weights_that_are_moved_before_they_are_dequantized(
+    builder: Any, dtype: str, how: str, gpu: str
+):
+    """TensorRT-Edge-LLM issue 217."""
+    proto = onnx.parser.parse_model(f"""
+        <ir_version: 11, opset_import: ["": 23]> g (float[8,32] x) => (float[8,32] y)
+        <int64[2] shape = {{32, 32}}, int64[32] rows = {{{", ".join(["1"] * 32)}}}> {{
+          [move] m = {how}
+          [v] v = DequantizeLinear<axis = 0, block_size = 16>(m, s)
+          y = MatMul(x, v)
+        }}""")
+    of_type = TensorProto.DataType.Value(dtype)
+    proto.graph.initializer.extend(
+        [
+            onnx.helper.make_tensor("w", of_type, [32, 32], [1] * 32 * 32),
+            onnx.helper.make_tensor("s", TensorProto.FLOAT, [2, 32], [0.5] * 64),
+        ]
+    )
+    assert not check_model(builder, proto, gpu).accepted
+    (finding,) = check_pairs(proto, Path(), Path("model.onnx"))
+    assert (finding.node, finding.verdict) == ("move", "refused")
+    assert finding.fix == "put the DequantizeLinear before this node"
+
+
+def test_nvfp4_whose_activations_are_quantized_at_run_time(builder: Any):
+    """As Model-Optimizer exports it (its issue 160)."""
+    proto = onnx.parser.parse_model("""
+        <ir_version: 11, opset_import: ["": 23, "trt": 1]>
+        g (float[16,64] x) => (float[16,32] y) <float s = {0.01}> {
+          q, f = trt.TRT_FP4DynamicQuantize<axis = -1, block_size = 16, scale_type = 17>(x, s)
+          t = DequantizeLinear(f, s)
+          d = DequantizeLinear<axis = 1, block_size = 16>(q, t)
+          u = DequantizeLinear(e, s)
+          v = DequantizeLinear<axis = 0, block_size = 16>(w, u)
+          y = MatMul(d, v)
+        }""")
+    proto.graph.initializer.extend(
+        [
+            onnx.helper.make_tensor("w", TensorProto.FLOAT4E2M1, [64, 32], [1] * 64 * 32),
+            onnx.helper.make_tensor("e", TensorProto.FLOAT8E4M3FN, [4, 32], [1.0] * 4 * 32),
+        ]
+    )
+    assert check_model(builder, proto, "sm120").accepted
+    assert not check_model(builder, proto, "sm89").accepted  # Which explain says of a GPU.
+    assert check_pairs(proto, Path(), Path("model.onnx")) == ()
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ Verdict = Literal["refused", "altered", "undocumented", "float"]
 _UNKNOWN_OPERATORS = re.compile(
     r"QLinear\w+|QGemm|DynamicQuantize(Linear|MatMul)|(MatMul|Conv)Integer|MatMulIntegerToFloat"
 )
+# ONNX Runtime's operators that hold weights of few bits themselves.
+_PACKED_WEIGHTS = re.compile(r"MatMul(NBits|Bnb4|FpQ4)|GatherBlockQuantized")
 # Quantized types that the parser reads, beside those of 4 bits, which only weights have. It reads
 # no uint4.
 _TYPES = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.FLOAT8E4M3FN})
@@ -43,6 +45,11 @@ _SCALES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT1
 # What Q reads and its scale, which the builder takes for INT8 and not for FP8.
 _MIXED = {(TensorProto.FLOAT, half) for half in (TensorProto.FLOAT16, TensorProto.BFLOAT16)}
 _SMALL_TYPES = frozenset({TensorProto.INT4, TensorProto.FLOAT4E2M1})
+# Quantized constants, which the builder takes before DQ and plugins alone (TensorRT-Edge-LLM 217).
+_STORED = frozenset({TensorProto.INT8, TensorProto.FLOAT8E4M3FN}) | _SMALL_TYPES
+_FP4_QUANTIZER = "TRT_FP4DynamicQuantize"
+# What moves the values of a constant.
+_MOVES = frozenset("Clip Reshape Transpose Gather Slice Flatten Squeeze Unsqueeze Identity".split())
 # The opset from which QuantizeLinear and DequantizeLinear have a type.
 _FIRST_OPSETS: Mapping[int, int] = {
     TensorProto.FLOAT8E4M3FN: 19,
@@ -136,6 +143,10 @@ class _Check:
             yield from self._check_half(node)
         elif _UNKNOWN_OPERATORS.fullmatch(node.op_type):
             yield self._finding(node, "refused", "TensorRT has no such operator", "use Q/DQ pairs")
+        elif _holds_weights(node):
+            reason = "TensorRT has no such operator, which is ONNX Runtime's"
+            fix = "store the weight as int4 before a DequantizeLinear with block_size (opset 21)"
+            yield self._finding(node, "refused", reason, fix)
         elif node.op_type in FAKE_QUANTIZE and node.domain:
             reason = f"TensorRT has no operator of domain '{node.domain}'"
             yield self._finding(node, "refused", reason, "export Q/DQ pairs")
@@ -190,17 +201,29 @@ class _Check:
             yield self._finding(node, "undocumented", reason, fix)
 
     def _is_scaled_scale(self, node: NodeProto) -> bool:
-        """Whether the scales of ``node`` are constants that have a scale themselves, as FP4's do.
+        """Whether the scales of ``node`` have a scale themselves, as FP4's do.
 
         So NVIDIA's exporter writes NVFP4: a scale in FP8 for each block, and one for the tensor.
+        Those of weights are constants, those of activations TRT_FP4DynamicQuantize computes.
         """
         writer = self._producer.get(node.input[1])
-        is_float4 = self._quantized_type(node) == TensorProto.FLOAT4E2M1
         return (
-            is_float4
+            self._is_float4(node)
             and writer is not None
             and writer.op_type in DEQUANTIZE
-            and all(name in self._constants for name in writer.input if name)
+            and all(map(self._is_given, filter(None, writer.input)))
+        )
+
+    def _is_float4(self, node: NodeProto) -> bool:
+        quantizer = self._producer.get(node.input[0])
+        is_dynamic = quantizer is not None and quantizer.op_type == _FP4_QUANTIZER
+        return is_dynamic or self._quantized_type(node) == TensorProto.FLOAT4E2M1
+
+    def _is_given(self, tensor: str) -> bool:
+        """Whether ``tensor`` is a constant, or a scale that NVFP4's quantizer computes."""
+        writer = self._producer.get(tensor)
+        return tensor in self._constants or (
+            writer is not None and writer.op_type == _FP4_QUANTIZER
         )
 
     def _check_opset(self, node: NodeProto) -> Iterator[Finding]:
@@ -288,23 +311,27 @@ class _Check:
             yield self._finding(node, "refused", reason, fix)
 
     def readers_of_constants(self) -> Iterator[Finding]:
-        """Nodes other than DQ that read a constant of int8, or of uint8 before a DQ.
+        """Nodes other than DQ that read a quantized constant, or one of uint8 before a DQ.
 
         The builder takes such constants before DQ and plugins alone, whatever the node computes.
         """
         for node in self._nodes:
             is_pair = node.op_type in QUANTIZE | DEQUANTIZE
             # Plugins may read them (before 10.1 those of version 3 may not: TensorRT issue 3919).
-            if is_pair or is_plugin(node) or _UNKNOWN_OPERATORS.fullmatch(node.op_type):
+            is_unknown = _UNKNOWN_OPERATORS.fullmatch(node.op_type)
+            if is_pair or is_plugin(node) or is_unknown or _holds_weights(node):
                 continue
             is_dequantized = not self._dequantized.isdisjoint(node.output)
-            refused = _INTEGERS if is_dequantized else {TensorProto.INT8}
+            refused = _STORED | _INTEGERS if is_dequantized else _STORED
             first = node.op_type in ("Clip", "CastLike")  # Not their bounds, not what has the type.
             for tensor in node.input[:1] if first else node.input:
                 constant = self._constants.get(tensor)
                 if constant is not None and constant.data_type in refused:
                     reason = f"it reads the quantized constant '{tensor}', which only a DQ may"
-                    yield self._finding(node, "refused", reason, "do this to the float constant")
+                    fix = "do this to the float constant"
+                    if is_dequantized:
+                        fix = "put the DequantizeLinear before this node"
+                    yield self._finding(node, "refused", reason, fix)
 
     def _quantized_type(self, node: NodeProto) -> int:
         name = node.input[2] if len(node.input) > 2 else ""
@@ -327,7 +354,7 @@ class _Check:
         return read_tensor(self._constants[name], self._base_dir)
 
     def _is_constant(self, tensor: str) -> bool:
-        passed = QUANTIZE | {"Clip"}
+        passed = QUANTIZE | _MOVES
         while tensor in self._producer and self._producer[tensor].op_type in passed:
             tensor = self._producer[tensor].input[0]
         return tensor in self._constants
@@ -341,6 +368,10 @@ class _Check:
             if node.op_type in DEQUANTIZE:
                 return ""
         return ""
+
+
+def _holds_weights(node: NodeProto) -> bool:
+    return bool(node.domain) and _PACKED_WEIGHTS.fullmatch(node.op_type) is not None
 
 
 def _channels_without_scale(scale: np.ndarray) -> str:

@@ -17,6 +17,7 @@ from placer.prediction.explanation.remedies import (
     with_edges,
 )
 from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.half_casts import half_of
 from placer.prediction.layers.prediction import Prediction
 from placer.prediction.select import AnyPredictor
 from placer.prediction.times.estimator import Estimator
@@ -244,6 +245,8 @@ def reason(
     if tensor in graph.inputs:
         return "the graph input is float: a standing cost of quantizing the first layer"
     if tensor not in graph.producer:
+        if half := half_of(tensor, graph):
+            return f"'{half}' is float16, and the engine casts it to float before it quantizes"
         return f"'{tensor}' is given to the body in float"
     readers = graph.edges_of(tensor)
     floats = [edge for edge in readers if edge not in prediction.form.scales]

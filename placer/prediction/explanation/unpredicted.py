@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from placer.common.listed import listed
@@ -11,12 +12,19 @@ from placer.graph.edit import every_node
 from placer.graph.operators import RECURRENT
 from placer.rules.pack_manifest import Manifest
 
+# Of NVIDIA's exporters, which TensorRT's parser reads without a plugin.
+_OWN = re.compile(r"\.TRT_(INT4|INT8|FP4|FP8|MXFP8)(Dynamic)?(Quantize|Dequantize)(Linear)?$")
+
 
 def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
     """Sentences on nodes of ``graph`` whose layers the pack of ``manifest`` cannot tell."""
     if told := lacking(graph, manifest):
         yield told
-    foreign = sorted({f"{node.domain}.{node.op}" for node in graph.nodes if node.domain})
+    named = sorted({f"{node.domain}.{node.op}" for node in graph.nodes if node.domain})
+    own = [name for name in named if _OWN.search(name)]
+    foreign = [name for name in named if name not in own]
+    if own and manifest.behaviour.foreign == "plugins":
+        yield f"layers and times of {', '.join(own)} are not known; placer check builds them"
     if foreign and manifest.behaviour.foreign == "plugins":
         yield (
             f"{engine_title(manifest.engine)} needs plugins for {listed(foreign)}, "

@@ -14,6 +14,8 @@ from placer.graph.index import with_nodes
 from placer.graph.neutral import is_single
 from placer.prediction.layers.no_ops import WithoutNoOps
 
+_IN_FLOAT = " in float"
+
 
 def with_casts_of_half(left: WithoutNoOps, kernels: Collection[str]) -> WithoutNoOps:
     """``left`` with the operators on float16 tensors that are none of ``kernels`` in float.
@@ -40,6 +42,13 @@ def with_casts_of_half(left: WithoutNoOps, kernels: Collection[str]) -> WithoutN
         frozenset(node.name for node in nodes) - known,
         casts.floats,
     )
+
+
+def half_of(twin: str, graph: Graph) -> str:
+    """The float16 tensor of ``graph`` of which ``twin`` is the Cast to float; empty if of none."""
+    tensor = twin.removesuffix(_IN_FLOAT)
+    is_twin = tensor != twin and graph.type_of(tensor).dtype == TensorProto.FLOAT16
+    return tensor if is_twin else ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ class _Casts:
             source = writer.inputs[0]
             if self.graph.type_of(source).dtype == TensorProto.FLOAT:
                 return source
-        return f"{self._shared.get(tensor, tensor)} in float"
+        return f"{self._shared.get(tensor, tensor)}{_IN_FLOAT}"
 
     def _has_twin(self, tensor: str) -> bool:
         is_constant = tensor in self.graph.initializers
@@ -175,7 +184,7 @@ class _Casts:
                     yield self._cast(tensor, self.twin[tensor])
 
     def _is_new(self, tensor: str) -> bool:
-        return self.twin.get(tensor) == f"{tensor} in float"
+        return self.twin.get(tensor) == f"{tensor}{_IN_FLOAT}"
 
     def _is_read_in_half(self, tensor: str) -> bool:
         return any(not self._reads_float(edge) for edge in self.graph.edges_of(tensor))

@@ -1,0 +1,31 @@
+"""What an explanation says of activations quantized to types that no kernel reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from placer.explaining.listed import listed
+from placer.rules.pack import Pack
+
+
+def unread_types(types: Mapping[str, str], pack: Pack) -> Iterator[str]:
+    """Sentences on activations of int8 and of 16 bits; ``types``: those of pairs, by tensor.
+
+    Of engines that convert int8 (ONNX Runtime's qdq_s8_to_u8.cc), and have kernels of uint8 alone.
+    """
+    if pack.manifest.behaviour.signed != "converted":
+        return
+    wide = [tensor for tensor, dtype in types.items() if dtype in ("int16", "uint16")]
+    if wide:
+        yield (
+            f"pairs on {listed(wide)} are of 16 bits, which no integer kernel reads, so that what "
+            "is between them computes in float; quantize activations to uint8, as placer optimize "
+            "does"
+        )
+    signed = [tensor for tensor, dtype in types.items() if dtype == "int8"]
+    if signed:
+        yield (
+            f"pairs on {listed(signed)} are of int8: kernels for x86 read uint8 and have it "
+            "converted, and a Q with zero point 0 takes no Relu or Clip before it along; quantize "
+            "activations to uint8 with zero points, as placer optimize does"
+        )
