@@ -20,6 +20,7 @@ from placer.errors import InputError
 from placer.explaining.float4 import float4_sentence
 from placer.explaining.float8 import float8_sentences
 from placer.explaining.placed_model import PlacedModel, placed_model
+from placer.explaining.run_time_convs import run_time_convs
 from placer.explaining.saturating import saturating
 from placer.explaining.unread_types import unread_types
 from placer.explaining.weights_only import weights_only
@@ -122,7 +123,8 @@ class ModelExplanation:
         """Sentences on what the decisions and layers leave out or cannot tell."""
         wide = saturating(self._placed.wide, self.explanation.plan, self.pack, self.target)
         unread = unread_types(self._placed.quantized_to, self.pack)
-        said = (self.inside, self.in_bodies, wide, *unread, *self.unpredicted)
+        at_run_time = run_time_convs(self._placed.graph)
+        said = (self.inside, self.in_bodies, wide, *unread, at_run_time, *self.unpredicted)
         return tuple(text for text in said if text)
 
     @property

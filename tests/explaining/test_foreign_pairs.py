@@ -14,6 +14,7 @@ from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
     QuantType,
+    quantize_dynamic,
     quantize_static,
 )
 
@@ -100,6 +101,15 @@ def test_types_are_told_that_kernels_do_not_read(
     assert len(found) == (told is not None)
     assert told is None or told in found[0]
     assert not any("x86" in note for note in explain(path, pack="openvino").notes)
+
+
+def test_convs_that_are_quantized_at_run_time_are_named(tmp_path: Path):
+    """onnxruntime issue 12854."""
+    path = tmp_path / "model.onnx"
+    onnx.save(varied(parse_model(TEXT.replace("OPSET", "17"))), tmp_path / "float.onnx")
+    quantize_dynamic(tmp_path / "float.onnx", path, op_types_to_quantize=["Conv"])
+    (told,) = explain(path, pack="onnxruntime").notes
+    assert told.startswith("'conv_quant' (ConvInteger) get ranges in each run, write int32")
 
 
 def test_pairs_in_half_precision_are_told_to_be_cast(tmp_path: Path):

@@ -503,6 +503,30 @@ OWN_PAIRS = """
     }}"""
 
 
+ATTENTION = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,64,64] q, float[1,4,64,64] k, float[1,4,64,64] v) => (float[1,4,64,64] y) {
+      [qk] a = MatMul(q, k)
+      [soft] b = Softmax<axis = -1>(a)
+      [pv] y = MatMul(b, v)
+    }
+"""
+
+
+def test_pairs_are_named_that_a_layout_lacks(save: Callable[..., Path]):
+    """Attention without a pair behind its Softmax (pytorch/TensorRT issue 4200)."""
+    graph = load_model(save(ATTENTION)).graph
+    read = [Edge("q", "qk", 0), Edge("k", "qk", 1), Edge("v", "pv", 1)]
+    found = explain(graph, Placement.of(read))
+    ((branch,),) = (branch.layouts for branch in decision_tree(found))
+    assert branch.notes[0] == "for int8 it lacks pairs on b -> pv[0]"
+    ((all_there,),) = (
+        branch.layouts
+        for branch in decision_tree(explain(graph, Placement.of([*read, Edge("b", "pv", 0)])))
+    )
+    assert not any("lacks" in note for note in all_there.notes)
+
+
 def test_two_scales_of_one_tensor_are_two_conversions(
     save: Callable[..., Path], placer: Callable[..., Finished]
 ):

@@ -73,12 +73,12 @@ def removed_text(edges: Sequence[Edge], pairs: Pairs) -> Iterator[str]:
             others.append(edge)
     if taken:
         shown = [
-            f"{' and '.join(nodes)} ({listed(of_pair, MOST_EDGES)})"
+            f"{' and '.join(nodes)} ({edges_text(of_pair)})"
             for nodes, of_pair in taken.items()
         ]
         yield f"take out {listed(shown, MOST_EDGES)}"
     if others:
-        yield f"leave {listed(others, MOST_EDGES)} in float"
+        yield f"leave {edges_text(others)} in float"
 
 
 def _one_scale(change: Change) -> str:
@@ -116,7 +116,12 @@ def _quantized(change: Change, pairs: Pairs) -> Iterator[str]:
     for edges, format_text in ((added, ""), (other, " in the scheme's own format")):
         plain = tuple(edge for edge in edges if edge not in formats)
         if plain:
-            yield f"quantize {listed(plain, MOST_EDGES)}{format_text}"
+            yield f"quantize {edges_text(plain)}{format_text}"
     for chosen in sorted({formats[edge] for edge in (*added, *other) if edge in formats}):
         same = tuple(edge for edge in (*added, *other) if formats.get(edge) == chosen)
-        yield f"quantize {listed(same, MOST_EDGES)} to {chosen}"
+        yield f"quantize {edges_text(same)} to {chosen}"
+
+
+def edges_text(edges: Sequence[Edge]) -> str:
+    """The first of ``edges`` and how many more there are."""
+    return listed(edges, MOST_EDGES)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from placer.prediction.explanation.conversion_text import Pairs, change_text, removed_text
+from placer.prediction.explanation.conversion_text import (
+    Pairs,
+    change_text,
+    edges_text,
+    removed_text,
+)
 from placer.prediction.explanation.explain import DecisionCost, Explanation, decision_costs
 from placer.prediction.explanation.remedies import Remedy
 from placer.rules.schema import Rule
@@ -39,16 +44,26 @@ class LayoutBranch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why the default is not the rule's own, what splits the layout, what the default saves."""
+        """Why the default is not the rule's own, what splits the layout or is missing for one, what
+        the default saves.
+        """
         inside = [edge for cost in self.costs for edge in cost.decision.inside]
         split = f"split by pairs: {' and '.join(removed_text(inside, self.pairs))}"
+        missing = [edge for cost in self.costs for edge in cost.decision.missing]
+        nearest = sorted({cost.decision.nearest for cost in self.costs} - {""})
+        lacking = f"for {' or '.join(nearest)} it lacks pairs on {edges_text(missing)}"
         saves = ""
         if self.gain is not None:
             change = change_text(self.gain.change, self.pairs)
             saves = f"the default here saves est. {self.saves_us:.1f} us: {change}"
         site = self.costs[0].decision.site
         by_times = site.default != site.match.rule.default_layout
-        notes = ((f"{site.default} {_BY_TIMES}", by_times), (split, inside), (saves, saves))
+        notes = (
+            (f"{site.default} {_BY_TIMES}", by_times),
+            (split, inside),
+            (lacking, missing),
+            (saves, saves),
+        )
         return tuple(note for note, applies in notes if applies)
 
 

@@ -20,13 +20,17 @@ class Decision:
     """A site and the layout that the placement has there, ``other`` if it is none of the rule's.
 
     ``default``: the layout that the pack's default placement has there. ``inside``: edges that
-    carry a pair though the layout keeps them float, so that what it fuses is split.
+    carry a pair though the layout keeps them float, so that what it fuses is split. ``nearest``:
+    where the layout is ``other``, the one that lacks the fewest pairs beside those that are there,
+    and ``missing`` the edges of these; empty where there are none, or some of no layout.
     """
 
     site: Site
     layout: str
     default: str
     inside: tuple[Edge, ...]
+    nearest: str = ""
+    missing: tuple[Edge, ...] = ()
 
     @cached_property
     def kind(self) -> tuple[str, str, str, bool]:
@@ -49,7 +53,23 @@ def decide(sites: Iterable[Site], placement: Placement, default: Placement) -> I
             layout = by_default
         floats = kept_float([site.layouts[layout]]) if layout in site.layouts else frozenset()
         inside = tuple(sorted(floats & placement.edges - default.edges))
-        yield Decision(site, layout, by_default, inside)
+        nearest, missing = _nearest(site, placement) if layout == OTHER else ("", ())
+        yield Decision(site, layout, by_default, inside, nearest, missing)
+
+
+def _nearest(site: Site, placement: Placement) -> tuple[str, tuple[Edge, ...]]:
+    """The layout that has all pairs at ``site`` and the fewest others, and the edges of these."""
+    present = _considered(site) & placement.edges
+    formats = {placement.formats.get(edge) for edge in present}
+    fitting = [
+        (len(layout.quantize), name)
+        for name, layout in site.layouts.items()
+        if present < layout.quantize and {layout.format} == formats
+    ]
+    if not fitting:
+        return "", ()
+    _, name = min(fitting)
+    return name, tuple(sorted(site.layouts[name].quantize - present))
 
 
 def _at(site: Site, placement: Placement) -> tuple[object, ...]:
@@ -79,8 +99,7 @@ def default_gains(
 
 def chosen_layout(site: Site, placement: Placement) -> str:
     """The layout that ``placement`` has at ``site``, the default first; ``other`` if none."""
-    considered = {edge for layout in site.layouts.values() for edge in layout.quantize}
-    present = considered & placement.edges
+    present = _considered(site) & placement.edges
     names = sorted(site.layouts, key=lambda name: name != site.default)
     for name in names:
         layout = site.layouts[name]
@@ -91,6 +110,11 @@ def chosen_layout(site: Site, placement: Placement) -> str:
         ):
             return name
     return OTHER
+
+
+def _considered(site: Site) -> frozenset[Edge]:
+    """The edges that some layout of ``site`` quantizes."""
+    return frozenset(edge for layout in site.layouts.values() for edge in layout.quantize)
 
 
 def _edges_of(site: Site) -> frozenset[Edge]:

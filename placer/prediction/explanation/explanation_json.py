@@ -60,6 +60,8 @@ def _decision(decision: Decision, explanation: Explanation) -> dict[str, object]
         "layout": decision.layout,
         "default": decision.default,
         "split_by": [_edge(edge) for edge in decision.inside],
+        "nearest": decision.nearest or None,
+        "missing": [_edge(edge) for edge in decision.missing],
         "default_of_its_kind_saves_us": 0.0 if gain is None else gain.saves_us,
         "layouts": list(decision.site.layouts),
         "why": rule.why,

@@ -1,0 +1,22 @@
+"""What an explanation says of Convs that a file quantizes at run time."""
+
+from __future__ import annotations
+
+from placer.explaining.listed import listed
+from placer.graph import Graph
+
+
+def run_time_convs(graph: Graph) -> str:
+    """A sentence on every ConvInteger of ``graph``; empty if there is none.
+
+    onnxruntime issue 12854. On an Intel Xeon with VNNI, ONNX Runtime 1.32, one thread, three Convs
+    of 64 channels, 56x56, took 4.6 ms in float, 7.3 ms so and 1.5 ms with calibrated pairs.
+    """
+    found = [node.name for node in graph.nodes if node.op == "ConvInteger"]
+    if not found:
+        return ""
+    return (
+        f"{listed(found)} (ConvInteger) get ranges in each run, write int32, and take neither bias "
+        "nor activation along, which may be slower than float: placer optimize takes them out and "
+        "places pairs with calibrated ranges"
+    )
