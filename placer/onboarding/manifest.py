@@ -16,7 +16,7 @@ from placer.common.files import read_text
 from placer.common.yaml_file import LOADER, parse_text
 from placer.errors import InputError
 from placer.onboarding.manifest_fields import NAME, Entry, Manifest, Options, Target
-from placer.results.folder import SUFFIX, OnboardingFolder
+from placer.results.folder import SUFFIX, OnboardingFolder, OutputFolder
 
 # Names of what lies beside the folders of the models.
 _FILES = OnboardingFolder(Path())
@@ -94,7 +94,7 @@ def read_manifest(
             "own by CUDA_VISIBLE_DEVICES"
         )
     at_once = at_once or manifest.jobs
-    slots = _slots(manifest, at_once, path)
+    slots = _slots(manifest, at_once, len(ordered), path)
     return Onboarding(path, folder, out, slots, tuple(ordered), executor, at_once)
 
 
@@ -103,12 +103,14 @@ def new_folder(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}{_NEW}")
 
 
-def _slots(manifest: Manifest, jobs: int | None, path: Path) -> tuple[str | None, ...]:
+def _slots(
+    manifest: Manifest, jobs: int | None, models: int, path: Path
+) -> tuple[str | None, ...]:
     devices = manifest.devices
     if len(set(devices)) < len(devices):
         raise InputError(f"{path}: field 'devices' names a device twice; give each of them once")
     if not devices:
-        return (None,) * (jobs or 1)
+        return (None,) * min(jobs or 1, models)
     if jobs is not None and jobs > len(devices):
         raise InputError(
             f"{path}: {jobs} jobs cannot share {len(devices)} devices; lower jobs or add devices"
@@ -207,21 +209,34 @@ def _matches(one: _Given, folder: Path, out: Path) -> list[tuple[str, str]]:
         raise InputError(f"{one.where}: '{pattern}' is a glob and 'name' is for one model; drop it")
     # Path.glob takes no absolute patterns.
     texts = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
-    paths = [
-        text
-        for text in sorted(texts)
-        if (folder / text).is_file() and not _is_result(folder / text, out)
-    ]
+    paths = [text for text in _once(texts, folder) if not _is_result(folder / text, out)]
     if not paths:
         raise InputError(f"{one.where}: no file matches '{pattern}'; correct the glob")
     fixed = _fixed_part(pattern)
     return [(text, _safe(_from(text, fixed))) for text in paths]
 
 
+def _once(texts: Sequence[str], folder: Path) -> list[str]:
+    """The files of ``texts``, each by its shortest path: links to folders may lead in circles.
+
+    Links to nothing are among them, so that the summary says what is wrong.
+    """
+    found: dict[Path, str] = {}
+    for text in sorted(texts, key=lambda text: (len(Path(text).parts), text)):
+        path = folder / text
+        is_broken_link = path.is_symlink() and not path.exists()
+        if path.is_file() or is_broken_link:
+            found.setdefault(path.parent.resolve() / path.name, text)
+    return sorted(found.values())
+
+
 def _is_result(path: Path, out: Path) -> bool:
     """Whether ``path`` is what placer wrote: a glob must not find it again."""
     path = Path(os.path.normpath(path))
-    return path.is_relative_to(out) or any(part.endswith(SUFFIX) for part in path.parts[:-1])
+    if path.is_relative_to(out) or any(part.endswith(SUFFIX) for part in path.parts[:-1]):
+        return True
+    beside = OutputFolder(path.parent)  # Of a run with a folder of its own choice.
+    return path in (beside.model, beside.closest) and beside.result.is_file()
 
 
 def _fixed_part(pattern: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -144,13 +145,15 @@ def _planned(job: Job, described: Described, onboarding: Onboarding, redo: bool)
         if _is_complete(current, folder):
             return decided("nothing", "nothing changed", folder, current)
         return decided("redo", "its results are not complete", fresh, None)
-    if pending is not None and _can_resume(pending, inputs):
-        return decided("resume", _why_again(pending, inputs), new, pending)
-    if current is not None and _can_resume(current, inputs):
-        return decided("resume", _why_again(current, inputs), folder, current)
+    broken = ""
+    for record, where in ((pending, new), (current, folder)):
+        if record is not None and _can_resume(record, inputs):
+            if _has_readable_study(where):
+                return decided("resume", _why_again(record, inputs), where, record)
+            broken = "its study cannot be read"
     if current is None:
         return decided("run", "new", home, None)
-    return decided("redo", _why_again(current, inputs), fresh, None)
+    return decided("redo", broken or _why_again(current, inputs), fresh, None)
 
 
 def _check_is_ours(home: Path, record: Record | None, job: Job) -> None:
@@ -180,6 +183,21 @@ def _is_complete(record: Record, folder: Path) -> bool:
 def _can_resume(record: Record, inputs: Mapping[str, str]) -> bool:
     """Whether the study can be gone on with; a failed one would only repeat what it knows."""
     return record.state not in ("failed", *WITHOUT_RESULT) and only_goes_on(record.inputs, inputs)
+
+
+def _has_readable_study(folder: Path) -> bool:
+    """Whether a run can go on there: with the study, or without any, from the beginning."""
+    study = OutputFolder(folder).study
+    if not study.exists():
+        return True
+    try:
+        with closing(sqlite3.connect(study)) as database:
+            database.execute("PRAGMA schema_version")
+    except sqlite3.OperationalError as error:
+        return "locked" in str(error)
+    except sqlite3.DatabaseError:
+        return False
+    return True
 
 
 def _why_again(record: Record, inputs: Mapping[str, str]) -> str:

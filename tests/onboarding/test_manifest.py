@@ -136,6 +136,20 @@ def test_names_come_from_where_a_glob_begins(tmp_path: Path):
     assert [job.name for job in everything] == ["zoo-a-model", "zoo-b_c-model", "zoo-net"]
 
 
+def test_a_glob_finds_each_file_once_and_links_to_nothing(tmp_path: Path):
+    files = ("zoo/net.onnx", "zoo/best/optimized.onnx", "zoo/best/result.json")
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "again").symlink_to("..")  # In circles.
+    (tmp_path / "zoo" / "gone.onnx").symlink_to("nowhere.onnx")
+    jobs = manifest_of(tmp_path, "models: [{model: 'zoo/**/*.onnx'}]", *files)
+    assert [job.model for job in jobs] == ["zoo/gone.onnx", "zoo/net.onnx"]
+
+
+def test_no_more_models_run_at_once_than_there_are(tmp_path: Path):
+    (tmp_path / "models.yaml").write_text(f"jobs: {10**12}\nmodels: [{{model: a.onnx}}]")
+    assert read_manifest(tmp_path / "models.yaml").slots == (None,)
+
+
 def test_an_entry_counts_before_globs_and_these_before_defaults(tmp_path: Path):
     text = """
 defaults: {budget: 9, seed: 1, data: calib.npz, gates: [sqnr>=10]}

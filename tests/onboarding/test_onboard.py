@@ -12,7 +12,7 @@ from placer.onboarding.executors import Begun, Local
 from placer.onboarding.fingerprints import changes, inputs_of, only_goes_on
 from placer.onboarding.manifest import Job, read_manifest
 from placer.onboarding.manifest_fields import Options
-from placer.onboarding.planning import Planned, clean_up, make_ready, settle
+from placer.onboarding.planning import Planned, clean_up, make_ready, plan, settle
 from placer.onboarding.runner import onboard
 from placer.results.onboarding import Record, exit_code_of
 from tests.conftest import DIGITS
@@ -58,6 +58,26 @@ def test_everything_that_decides_the_result_is_compared(tmp_path: Path):
     ]
     (tmp_path / "m.onnx").unlink()
     assert changes(before, now())[0] == "model is missing"
+
+
+@pytest.mark.parametrize(
+    ("study", "action"), [(None, "resume"), (b"SQLite format 3\0, cut off", "redo")]
+)
+def test_a_run_does_not_go_on_with_a_study_that_cannot_be_read(
+    study: bytes | None, action: str, tmp_path: Path
+):
+    (tmp_path / "models.yaml").write_text("models: [{model: m.onnx}]")
+    onboarding = read_manifest(tmp_path / "models.yaml")
+    described = Described(engine="e 1, CPU", pack="p 1.2.0 (aa)")
+    home = onboarding.output / "m"
+    home.mkdir(parents=True)
+    inputs = inputs_of(onboarding.jobs[0], described, tmp_path)
+    Record(state="running", reason="", inputs=inputs, seconds=0).write(home)
+    if study is not None:
+        (home / "study.db").write_bytes(study)
+    (planned,) = plan(onboarding, frozenset(), lambda _options, _folder: described)
+    assert planned.action == action
+    assert planned.why == ("its study cannot be read" if study else "interrupted before")
 
 
 def test_earlier_results_stay_until_new_ones_are_there(tmp_path: Path):
