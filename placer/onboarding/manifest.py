@@ -103,9 +103,7 @@ def new_folder(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}{_NEW}")
 
 
-def _slots(
-    manifest: Manifest, jobs: int | None, models: int, path: Path
-) -> tuple[str | None, ...]:
+def _slots(manifest: Manifest, jobs: int | None, models: int, path: Path) -> tuple[str | None, ...]:
     devices = manifest.devices
     if len(set(devices)) < len(devices):
         raise InputError(f"{path}: field 'devices' names a device twice; give each of them once")
