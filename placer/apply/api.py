@@ -12,7 +12,14 @@ from typing import Any, Literal
 from onnx import ModelProto
 
 from placer.accuracy.metrics import finite
-from placer.apply.candidate import AUTO, Scales, calibrated_scales, kept_scales, quantized_model
+from placer.apply.candidate import (
+    AUTO,
+    Scales,
+    calibrated_scales,
+    check_method,
+    kept_scales,
+    quantized_model,
+)
 from placer.apply.distance import distance
 from placer.apply.recovering import Recovered
 from placer.apply.recovering import recover as recovered_model
@@ -150,6 +157,7 @@ def apply_placement(
     path, source, folder = Path(model), Path(placement), _folder(model, output)
     steps = steps_of([recover] if isinstance(recover, str) else recover)
     _check(ranges, data, io_type, weight_range, steps, strict=strict, partial=partial)
+    check_method(calibration)
     check_output_folder(folder)
     file = read_placement(source)
     scheme = in_weight_range(file.scheme, weight_range)

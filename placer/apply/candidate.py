@@ -48,6 +48,12 @@ def kept_scales(transferred: Transferred, file: PlacementFile, model: Model) -> 
     return Scales(transferred.ranges, "kept", None, file.calibrated)
 
 
+def check_method(method: str) -> None:
+    """Raise InputError unless ``method`` is one that ``calibrated_scales`` takes."""
+    if method not in (AUTO, *METHODS):
+        raise InputError(unknown("calibration", method, (AUTO, *METHODS)))
+
+
 def calibrated_scales(
     transferred: Transferred,
     model: Model,
@@ -60,11 +66,8 @@ def calibrated_scales(
 
     ``auto``: the one with the highest SQNR against the float model on ``data``, as run by ONNX
     Runtime. Tensors that the user pinned keep the file's range or
-    their own method. Raises InputError for an unknown method, RunError if ONNX Runtime refuses the
-    model.
+    their own method. Raises RunError if ONNX Runtime refuses the model.
     """
-    if method not in (AUTO, *METHODS):
-        raise InputError(unknown("calibration", method, (AUTO, *METHODS)))
     activations = _activations(transferred.placement, model)
     calibration = calibrate(model, activations, data, cache_dir)
     # The file tells of tensors in a body that runs on no sample.

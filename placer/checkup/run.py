@@ -16,6 +16,7 @@ from placer.checkup.suite import Suite
 from placer.common.files import write_text
 from placer.engines.doctor import Diagnosis, diagnose
 from placer.engines.isolation import IsolatedEngine
+from placer.errors import InputError
 
 FORMAT = "placer-checkup/1"
 
@@ -64,6 +65,8 @@ def check_up(
     Steps that fail are in the result. Raises InputError for wrong options and RunError if the
     engine cannot run here.
     """
+    if threads < 1:
+        raise InputError(f"`threads` is {threads}; give 1 or more")
     asked = RequestedEngine(engine, threads, device, engine_options or {})
     made, pack = asked.make()
     steps = []

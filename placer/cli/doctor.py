@@ -13,6 +13,7 @@ from rich.table import Table
 
 import placer
 from placer.cli.options import Device, EngineOptions, Threads, engine_options, option
+from placer.common.files import check_writable
 from placer.errors import InputError, RunError
 
 EXAMPLES = (
@@ -70,6 +71,8 @@ def _full(
     as_json: bool,
 ) -> None:
     progress = Console(stderr=True)
+    if output is not None:  # Now, since minutes of work lie before it is written.
+        check_writable(output)
 
     def tell(step: Step) -> None:
         progress.print(f"· {step.name}: {step.verdict}", highlight=False, markup=False)

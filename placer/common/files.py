@@ -98,6 +98,22 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise cannot_write(path, error) from error
 
 
+def check_writable(path: Path) -> None:
+    """Make the folder of ``path``, and raise what writing the file later would.
+
+    Raises InputError if that cannot be written, or is a folder; RunError if the disk is full.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the file to write")
+    make_output_folder(path.parent)
+    temporary = temporary_beside(path)
+    try:
+        temporary.touch()
+        temporary.unlink()
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
 def cannot_write(path: Path, error: OSError) -> PlacerError:
     """What to raise where ``path`` was not written: RunError if the disk is full or failed."""
     if error.errno in _DISK_ERRORS:

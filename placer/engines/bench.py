@@ -27,6 +27,7 @@ from placer.graph import index_graph, tensor_type
 from placer.graph.shapes import InputType, check_ranges
 from placer.model import Model, load_as_is
 from placer.model.named_dimensions import with_named_dimensions
+from placer.model.same_inputs import check_same_inputs
 
 LEAST_ROUNDS = 3
 
@@ -101,12 +102,15 @@ def bench(
     source = None if data is None else str(data)
     ranges = _ranges(paths[0], given_ranges(shapes), source)
     loaded = [_read(path, ranges) for path in paths]
+    networks = [model for model in loaded if isinstance(model, Model)]
+    for model in networks[1:]:
+        check_same_inputs(networks[0], model)
     chosen, _, why = select_engine(
         engine,
         threads=threads,
         pack=None,
         gpu=gpu,
-        base=base_of_files(engine, base, [m.proto for m in loaded if isinstance(m, Model)]),
+        base=base_of_files(engine, base, [model.proto for model in networks]),
         shapes=optima(ranges),
         shape_ranges=ranges,
         device=device,

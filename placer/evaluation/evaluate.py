@@ -35,6 +35,7 @@ from placer.graph import Graph
 from placer.model import Model, load_as_is, load_model
 from placer.model.fixed_inputs import fixed_values
 from placer.model.judged import Judged, judged_by
+from placer.model.same_inputs import check_same_inputs
 
 LAYER_SAMPLES = 4
 
@@ -116,6 +117,8 @@ def evaluate(
     outputs = tuple(dict.fromkeys((*given.graph.outputs, *judged.graph.outputs)))
     check_gates(asked, outputs, samples[0].labels is not None)
     models = [load_as_is(path, fixed) for path in paths_of(quantized)]
+    for model in models:
+        check_same_inputs(source, model)
     source, has_judged = _with_judged_outputs(judged, source, models)
     graph = judged.graph if has_judged else given.graph
     runner = _engine_for(models, fixed, engine, threads, device, base, engine_options or {})

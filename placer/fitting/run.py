@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from placer.common.files import write_text
+from placer.common.files import check_writable, write_text
 from placer.common.shapes import optima
 from placer.engines.abilities import target_of
 from placer.engines.base import Engine
@@ -20,7 +20,7 @@ from placer.engines.select import select_engine
 from placer.errors import InputError, PlacerError
 from placer.fitting.costs import fit_costs
 from placer.fitting.evidence import GIVEN, evidence
-from placer.fitting.leave_out import conformal_quantile, leave_out
+from placer.fitting.leave_out import LEAST_NETWORKS, conformal_quantile, leave_out
 from placer.fitting.measure import Measurer, model_paths
 from placer.fitting.networks import ARCHITECTURE, network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, counts_moves, in_steadier_times, predict
@@ -99,8 +99,7 @@ def fit(
         names=names,
     )
     _check(options)
-    if Path(output).is_dir():  # Else that is noticed when all is measured.
-        raise InputError(f"{output} is a folder; give the file to write")
+    check_writable(Path(output))  # Else that is noticed when all is measured.
     with _measurer(options) as measurer, tempfile.TemporaryDirectory() as folder:
         run = _Run(options, measurer, Path(f"{output}.builds"), on_network)
         fitted = run.fitted(Path(folder))
@@ -115,11 +114,21 @@ def _check(options: FitOptions) -> None:
         if value < least:
             raise InputError(f"`{name}` is {value}; give {least} or more")
     if options.models is None:
+        _check_count(options.networks)
         return
     if not options.models.is_dir():
         raise InputError(f"{options.models} is no folder; give one that holds ONNX models")
     if not model_paths(options.models):
         raise InputError(f"{options.models} holds no .onnx file; give a folder that does")
+    _check_count(options.networks + len(model_paths(options.models)))
+
+
+def _check_count(networks: int) -> None:
+    if networks < LEAST_NETWORKS:
+        raise InputError(
+            f"{networks} networks are too few to tell how far off a fit is for others: measure "
+            f"{LEAST_NETWORKS} or more, by `networks` and `models`"
+        )
 
 
 @contextmanager

@@ -168,6 +168,8 @@ def _neighbours(graph: Graph, node: str, depth: int, constant: Collection[str]) 
             near.update(e.node for t in proto.output for e in graph.edges_of(t) if e.node)
         front = near - region
         region |= near
+        if not front:
+            break
     stack = list(region)
     while stack:
         for tensor in reads(graph.by_name[stack.pop()].proto):

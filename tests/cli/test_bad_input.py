@@ -255,3 +255,20 @@ def test_a_model_that_the_engine_refuses_is_a_failed_run(placer: Placer):
     finished = placer("optimize", "net.onnx", "--no-cache")
     assert finished.code == 1
     assert "ONNX Runtime refuses" in finished.err
+
+
+def test_what_would_be_noticed_after_minutes_of_work(placer: Placer):
+    Path("out").mkdir()
+    folder = "out is a folder; give the file to write"
+    refused(placer("doctor", "--full", "--output", "out"), folder)
+    refused(placer("fit", "--output", "out"), folder)
+    few = "4 networks are too few to tell how far off a fit is for others"
+    refused(placer("fit", "--output", "fit.json", "--networks", "4"), few)
+    refused(placer("doctor", "--full", "--threads", "0"), "--threads is 0; give 1 or more")
+
+
+def test_a_region_ends_where_the_model_does(placer: Placer):
+    write(RELU)
+    done = placer("extract", "net.onnx", "--around", "act", "--depth", str(10**12), "-o", "r.onnx")
+    assert done.code == 0
+    assert [node.name for node in onnx.load("r.onnx").graph.node] == ["act"]

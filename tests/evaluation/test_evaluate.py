@@ -212,6 +212,25 @@ def test_a_model_of_other_outputs_is_refused(net: Path):
         placer.evaluate(net / "float.onnx", [net / "other.onnx"], data=net / "data.npz")
 
 
+@pytest.mark.parametrize(
+    ("inputs", "cast", "told"),
+    [
+        ("float[1,2,8,8] x, float[1] more", "", "reads 'more', which .*float.onnx does not"),
+        ("float[1,2,8,8] z", "i = Identity(z)", "reads 'z', which .*float.onnx does not"),
+        ("float16[1,2,8,8] x", "i = Cast<to = 1>(x)", "reads 'x' as float16, .*.onnx as float32"),
+    ],
+)
+def test_models_of_other_inputs_are_refused(inputs: str, cast: str, told: str, net: Path):
+    text = THREE_LAYERS.replace("float[1,2,8,8] x", inputs)
+    if cast:
+        text = text.replace("[first] a = Conv(x, w)", f"{cast} [first] a = Conv(i, w)")
+    onnx.save(parse_model(text), net / "other.onnx")
+    with pytest.raises(placer.InputError, match=told):
+        placer.evaluate(net / "float.onnx", [net / "other.onnx"], data=net / "data.npz")
+    with pytest.raises(placer.InputError, match=told):
+        placer.bench([net / "float.onnx", net / "other.onnx"], engine="onnxruntime", rounds=3)
+
+
 def test_what_a_plug_in_refuses_is_not_run_on_another_engine(
     net: Path, monkeypatch: pytest.MonkeyPatch
 ):

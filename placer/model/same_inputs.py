@@ -1,0 +1,28 @@
+"""Whether models that are run on the same data read the same inputs."""
+
+from __future__ import annotations
+
+from placer.errors import InputError
+from placer.model.fixed_inputs import fixed_values
+from placer.model.load import Model
+from placer.model.quantized.scales import type_name
+
+
+def check_same_inputs(first: Model, other: Model) -> None:
+    """Raise InputError unless ``other`` can be given what ``first`` is.
+
+    It may lack inputs of ``first`` that were fixed in it.
+    """
+    mine = {name: first.graph.type_of(name).dtype for name in first.graph.inputs}
+    theirs = {name: other.graph.type_of(name).dtype for name in other.graph.inputs}
+    same = "give models that read the same inputs"
+    if more := sorted(theirs.keys() - mine.keys()):
+        raise InputError(f"{other.path} reads '{more[0]}', which {first.path} does not; {same}")
+    if less := sorted(mine.keys() - theirs.keys() - fixed_values(other.proto).keys()):
+        raise InputError(f"{other.path} does not read '{less[0]}', as {first.path} does; {same}")
+    for name, dtype in theirs.items():
+        if dtype != mine[name]:
+            raise InputError(
+                f"{other.path} reads '{name}' as {type_name(dtype)}, {first.path} as "
+                f"{type_name(mine[name])}; {same}"
+            )
