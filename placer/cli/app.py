@@ -228,6 +228,8 @@ def _json_alone() -> AbstractContextManager[None]:
 def _tell_usage(error: typer.TyperException) -> int:
     """Say in a sentence what is wrong with the words of the command line; return the exit code."""
     text = error.format_message()
+    if "Choose from:" in text:  # A line for each choice.
+        text = " ".join(text.split())
     # A command without any words ends in its help, which groups of commands have printed already.
     if not text or "\n" in text:
         if text:

@@ -27,6 +27,8 @@ def locked(output: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout as error:
+        if not path.exists():  # As in /proc, where no file can be made.
+            raise InputError(f"cannot write {path}; choose another --output") from error
         raise InputError(
             f"{output} is in use by {_holder(path)}; wait for it, or choose another --output"
         ) from error

@@ -13,8 +13,8 @@ def check_same_inputs(first: Model, other: Model) -> None:
 
     It may lack inputs of ``first`` that were fixed in it.
     """
-    mine = {name: first.graph.type_of(name).dtype for name in first.graph.inputs}
-    theirs = {name: other.graph.type_of(name).dtype for name in other.graph.inputs}
+    mine = {name: first.graph.type_of(name).dtype or 0 for name in first.graph.inputs}
+    theirs = {name: other.graph.type_of(name).dtype or 0 for name in other.graph.inputs}
     same = "give models that read the same inputs"
     if more := sorted(theirs.keys() - mine.keys()):
         raise InputError(f"{other.path} reads '{more[0]}', which {first.path} does not; {same}")

@@ -267,6 +267,18 @@ def test_what_would_be_noticed_after_minutes_of_work(placer: Placer):
     refused(placer("doctor", "--full", "--threads", "0"), "--threads is 0; give 1 or more")
 
 
+def test_a_missing_option_with_choices_is_one_sentence(placer: Placer):
+    write(RELU)
+    refused(placer("rules", "learn", "net.onnx"), "Missing option '--from'. Choose from: builder")
+
+
+def test_a_library_is_asked_for_where_onnx_runtime_lacks_an_operator(placer: Placer):
+    write(RELU.replace("17]", '17, "acme": 1]').replace("Relu(x)", "acme.Relu(x)"))
+    finished = placer("bench", "net.onnx", "--engine", "onnxruntime", "--rounds", "3")
+    assert finished.code == 1
+    assert "give the library that has this operator to --custom-ops" in finished.err
+
+
 def test_a_region_ends_where_the_model_does(placer: Placer):
     write(RELU)
     done = placer("extract", "net.onnx", "--around", "act", "--depth", str(10**12), "-o", "r.onnx")
