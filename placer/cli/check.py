@@ -63,6 +63,8 @@ def check_command(
             typer.echo(_placed_for(model, report.placed_for))
         if report.findings:
             _print_findings(report)
+        elif static and report.is_float:
+            typer.echo(f"{model} has no Q/DQ pair; without --static the builder looks at all of it")
         elif static:
             typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
         if report.build is not None:

@@ -90,6 +90,8 @@ def read_ir(path: Path) -> Quantized:
     """
     if importlib.util.find_spec("openvino") is None:
         raise InputError(f"reading {path} needs OpenVINO; pip install 'placer[openvino]'")
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; give the .xml file of an OpenVINO IR")
     try:
         model = load_openvino().Core().read_model(path)
     except RuntimeError as error:

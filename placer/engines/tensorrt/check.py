@@ -42,7 +42,8 @@ class CheckReport:
     ``build``: None where only the pairs were looked at. ``placed_for``: the engine that placer
     placed the pairs for, where that is another one; None also if placer did not write the file.
     ``not_imported``: why ``placer import`` refuses the file, where findings ask for it.
-    ``is_float``: it does because nothing quantizes; ``placer optimize`` takes the file as it is.
+    ``is_float``: nothing in it quantizes, so import refuses it; ``placer optimize`` takes the file
+    as it is.
     ``names``: what nodes are called in plans that the builder calls otherwise; Q and DQ: nothing.
     """
 
@@ -133,7 +134,10 @@ def check(
     architecture = architecture_of(gpu)
     proto = load_quantized(path)
     placed_for, names = _placed_for(proto), _names(proto)
-    found = _imported(CheckReport(_findings(proto, path), None, placed_for, names=names), path)
+    is_float = not is_quantized(proto)
+    findings = _findings(proto, path)
+    report = CheckReport(findings, None, placed_for, names=names, is_float=is_float)
+    found = _imported(report, path)
     if static:
         return found
     ranges = with_named_dimensions(path, given_ranges(shapes))
