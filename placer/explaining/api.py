@@ -19,6 +19,7 @@ from placer.engines.estimated.fusion_model import BASES
 from placer.errors import InputError
 from placer.explaining.float4 import float4_sentence
 from placer.explaining.float8 import float8_sentences
+from placer.explaining.grouped_convs import grouped_convs
 from placer.explaining.placed_model import PlacedModel, placed_model
 from placer.explaining.run_time_convs import run_time_convs
 from placer.explaining.saturating import saturating
@@ -123,8 +124,9 @@ class ModelExplanation:
         """Sentences on what the decisions and layers leave out or cannot tell."""
         wide = saturating(self._placed.wide, self.explanation.plan, self.pack, self.target)
         unread = unread_types(self._placed.quantized_to, self.pack)
-        at_run_time = run_time_convs(self._placed.graph)
-        said = (self.inside, self.in_bodies, wide, *unread, at_run_time, *self.unpredicted)
+        graph, plan = self._placed.graph, self.explanation.plan
+        convs = (run_time_convs(graph), grouped_convs(graph, plan, self.pack))
+        said = (self.inside, self.in_bodies, wide, *unread, *convs, *self.unpredicted)
         return tuple(text for text in said if text)
 
     @property

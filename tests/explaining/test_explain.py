@@ -433,6 +433,16 @@ def test_a_pack_says_whether_its_engine_may_have_plugins(tmp_path: Path):
     assert told.startswith("ONNX Runtime needs plugins for TRT.Folded")
 
 
+@pytest.mark.parametrize(("groups", "told"), [(1, False), (32, True), (256, False)])
+def test_convs_of_groups_may_gain_nothing(groups: int, told: bool, tmp_path: Path):
+    """TensorRT issue 4529; depthwise ones have kernels of their own."""
+    text = MODEL.replace("[256,256,3,3]", f"[256,{256 // groups},3,3]")
+    text = text.replace("Conv<", f"Conv<group = {groups}, ")
+    onnx.save(with_random_weights(text), tmp_path / "float.onnx")
+    found = placer.explain(tmp_path / "float.onnx", gpu="a100")
+    assert any("of groups" in note for note in found.notes) == told
+
+
 def test_nvfp4_is_told_of_gpus_without_fp4(tmp_path: Path):
     """Model-Optimizer issue 160; its operator is TensorRT's own, no plugin."""
     proto = onnx.parser.parse_model("""

@@ -1,0 +1,37 @@
+"""What an explanation says of Convs of groups on integers, which may gain nothing by them."""
+
+from __future__ import annotations
+
+from placer.explaining.integer_nodes import integer_nodes
+from placer.explaining.listed import listed
+from placer.graph import Graph
+from placer.plan import Plan
+from placer.rules.pack import Pack
+
+
+def grouped_convs(graph: Graph, plan: Plan, pack: Pack) -> str:
+    """A sentence on those that are not depthwise; empty if there are none.
+
+    Of packs that take them to be no faster than in half precision: TensorRT issue 4529.
+    """
+    if pack.manifest.behaviour.grouped_convs != "half":
+        return ""
+    on_integers = integer_nodes(plan)
+    found = [
+        node.name
+        for node in graph.by_op.get("Conv", ())
+        if node.name in on_integers
+        and 1 < int(node.attributes.get("group", 1)) < _inputs_of(graph, node.inputs[0])
+    ]
+    if not found:
+        return ""
+    return (
+        f"{listed(found)} (Conv of groups) may be slower in INT8 than in FP16, by one report "
+        "(TensorRT issue 4529); estimates take them to be as fast: measure the file without pairs "
+        "before them, too"
+    )
+
+
+def _inputs_of(graph: Graph, tensor: str) -> int:
+    shape = graph.type_of(tensor).shape or ()
+    return int(shape[1] or 0) if len(shape) > 1 else 0
