@@ -73,8 +73,7 @@ def removed_text(edges: Sequence[Edge], pairs: Pairs) -> Iterator[str]:
             others.append(edge)
     if taken:
         shown = [
-            f"{' and '.join(nodes)} ({edges_text(of_pair)})"
-            for nodes, of_pair in taken.items()
+            f"{' and '.join(nodes)} ({edges_text(of_pair)})" for nodes, of_pair in taken.items()
         ]
         yield f"take out {listed(shown, MOST_EDGES)}"
     if others:
