@@ -994,3 +994,32 @@ def test_a_neck_and_heads_of_pointpillars_on_tensorrt_8():
         "score_turn",
         "second+second_bn+second_relu",
     ]
+
+
+# TensorRT 10.7, the attention of a YOLO26n in FP16 on an RTX 30: the Add of the position's Conv is
+# in a generated kernel, which writes rows; the depthwise Conv reads rows.
+def test_the_attention_of_channels_of_a_yolo26_on_tensorrt_10(save: Callable[..., Path]):
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,64,16,16] x) => (float[1,64,16,16] out)
+        <float[64,64,3,3] w = {{0.1}}, float[128,64,1,1] wq = {{0.1}}, float[64,1,3,3] wd = {{0.1}},
+         float[64,64,1,1] wp = {{0.1}}, float scale = {{0.1}}, int64[3] parts = {{16, 16, 32}},
+         int64[4] heads = {{1, 2, 64, 256}}, int64[4] maps = {{1, 64, 16, 16}}> {{
+          [first] a = Conv{PADDED}(x, w) [qkv] b = Conv(a, wq)
+          [heads] c = Reshape(b, heads) [cut] q, k, v = Split<axis = 2>(c, parts)
+          [turn] t = Transpose<perm = [0, 1, 3, 2]>(q) [scores] s = MatMul(t, k)
+          [scale] u = Mul(s, scale) [softmax] p = Softmax(u)
+          [turn_back] r = Transpose<perm = [0, 1, 3, 2]>(p) [mix] m = MatMul(v, r)
+          [mixed] n = Reshape(m, maps) [values] o = Reshape(v, maps)
+          [place] d = Conv<pads = [1, 1, 1, 1], group = 64>(o, wd)
+          [add] e = Add(n, d)
+          [project] f = Conv(e, wp) [residual] out = Add(f, a)
+        }}"""
+    graph = load_model(save(model)).graph
+    target = Target(engine_version="10.7", compute_capability="8.6", typing="weak")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", "int8")
+    plan = predictor.predict(Placement.of(())).plan
+    names = ["+".join(layer.nodes) for layer in plan.of_kind("compute")]
+    assert {"cut+turn", "place", "mixed+add", "project+residual"} <= set(names)
+    reformats = [layer.name for layer in plan.of_kind("reformat")]
+    assert reformats == ["reformat x", "reformat b", "reformat e", "reformat out"]
