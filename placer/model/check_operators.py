@@ -19,6 +19,9 @@ from placer.graph.qoperator import is_qoperator
 
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 _PLUGINS = "TRT"  # As TensorRT's exporters call the domain of its plugins.
+# AIMET's QcQuantizeOp, MCT's ActivationPOTQuantizer, MQBench's FixedPerTensorAffine, NNCF's
+# FakeQuantize and the like.
+_SIMULATED = re.compile(r"QuantizeOp$|Quantizer$|FakeQuant|Per(Tensor|Channel)Affine$")
 _QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|\w+Integer")
 
 
@@ -37,6 +40,12 @@ def is_plugin(node: NodeProto) -> bool:
     if node.domain in STANDARD_DOMAINS:
         return not onnx.defs.has(node.op_type)
     return node.domain not in _KNOWN_DOMAINS
+
+
+def is_foreign_quantizer(node: NodeProto) -> bool:
+    """Whether ``node`` simulates quantization by an operator of a training tool's own domain."""
+    known = (*STANDARD_DOMAINS, *_KNOWN_DOMAINS, _PLUGINS, _PLUGINS.lower())
+    return node.domain not in known and _SIMULATED.search(str(node.op_type)) is not None
 
 
 def check_float_model(proto: ModelProto, path: Path, plugins: bool) -> None:
@@ -98,6 +107,11 @@ def _check_node(node: NodeProto, opset: int, path: Path, plugins: bool) -> None:
                 "not define; export it with another opset"
             )
     elif node.domain not in _KNOWN_DOMAINS and not (plugins or custom_op_libraries()):
+        if is_foreign_quantizer(node):
+            raise InputError(
+                f"{path}: node '{name}' ({op} of domain '{node.domain}') quantizes by an operator "
+                "of a training tool; have the tool export Q/DQ pairs, or give the float model"
+            )
         raise InputError(
             f"{path}: node '{name}' uses operator {op} of the unknown domain '{node.domain}'; "
             "give the library that has it to `custom_ops`, take the part before it (placer "

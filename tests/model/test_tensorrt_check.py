@@ -22,7 +22,7 @@ from tests.conftest import DIGITS, Finished
 Save = Callable[..., Path]
 ARTEFACTS = Path(__file__).parent.parent / "artefacts"
 
-DOMAINS = '"com.microsoft": 1, "qonnx.custom_op.general": 1'
+DOMAINS = '"com.microsoft": 1, "qonnx.custom_op.general": 1, "aimet.customop.cpu": 1'
 BOTH = "placer import, and placer optimize,"
 ONES = ", ".join(["1"] * 16)
 # Constants that every model below may use.
@@ -148,6 +148,11 @@ REFUSED = {
         "[dyn] q, s0, z0 = DynamicQuantizeLinear(x) [dq] d = DequantizeLinear(q, s0, z0) " + CONV,
         "",
         ("dyn", "TensorRT has no such operator"),
+    ),
+    "a quantizer of a training tool": (  # AIMET issue 4006.
+        "[sim] d = aimet.customop.cpu.QcQuantizeOp(x) " + CONV,
+        "",
+        ("sim", "TensorRT has no operator of domain 'aimet.customop.cpu'"),
     ),
     "weights that an operator of ONNX Runtime holds in 4 bits": (
         "[nbits] m = com.microsoft.MatMulNBits<K = 8, N = 8, bits = 4, block_size = 16>(x, packed,"

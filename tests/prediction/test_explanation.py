@@ -513,6 +513,19 @@ ATTENTION = """
 """
 
 
+def test_a_conv_whose_weight_is_computed_is_said_to_stay_float(save: Callable[..., Path]):
+    """TensorRT issue 2428."""
+    text = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,16,8,8] x, float[16,16,3,3] w) => (float[1,16,6,6] y) { [conv] y = Conv(x, w) }
+    """
+    graph = load_model(save(text)).graph
+    found = explain(graph, Placement.of([Edge("x", "conv", 0), Edge("w", "conv", 1)]))
+    reasons = {c.because for c in found.conversions if c.kind == "dequantize"}
+    told = "is read in float by 'conv', whose operand 'w' is no constant"
+    assert reasons == {f"'x' {told}", f"'w' {told}"}
+
+
 def test_pairs_are_named_that_a_layout_lacks(save: Callable[..., Path]):
     """Attention without a pair behind its Softmax (pytorch/TensorRT issue 4200)."""
     graph = load_model(save(ATTENTION)).graph

@@ -21,7 +21,7 @@ from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import check_tensors, read_tensor
 from placer.graph.flat import flatten
 from placer.graph.weights import WEIGHTED_OPS, channel_axis
-from placer.model.check_operators import is_plugin
+from placer.model.check_operators import is_foreign_quantizer, is_plugin
 from placer.model.constant_folding import fold_constants
 from placer.model.constant_nodes import constants_to_initializers
 from placer.model.early_axes import FIRST_WITH_AXIS
@@ -147,7 +147,7 @@ class _Check:
             reason = "TensorRT has no such operator, which is ONNX Runtime's"
             fix = "store the weight as int4 before a DequantizeLinear with block_size (opset 21)"
             yield self._finding(node, "refused", reason, fix)
-        elif node.op_type in FAKE_QUANTIZE and node.domain:
+        elif (node.op_type in FAKE_QUANTIZE and node.domain) or is_foreign_quantizer(node):
             reason = f"TensorRT has no operator of domain '{node.domain}'"
             yield self._finding(node, "refused", reason, "export Q/DQ pairs")
         else:

@@ -101,6 +101,10 @@ class Explanation:
         return self.improved_us > self.float_us * (1 + self.ratio_error)
 
 
+# Operators of which engines take constant weights in integers only.
+_CONVS = frozenset({"Conv", "ConvTranspose"})
+
+
 class Explainer:
     """Explains placements of one model for one target."""
 
@@ -280,6 +284,9 @@ def _without_pair(
     parts = []
     if without := sorted({f"'{edge.tensor}'" for edge in bare if edge not in idle}):
         parts.append(f"{' and '.join(without)} has no pair")
+    weights = [e.tensor for e in operands if e.input_index and graph.by_name[e.node].op in _CONVS]
+    if computed := [f"'{t}'" for t in dict.fromkeys(weights) if t not in graph.initializers]:
+        parts.append(f"{' and '.join(computed)} is no constant")
     for edge in sorted(edge for edge in bare if edge in idle):
         where = " along another axis than its output channels"
         is_weight = edge.tensor in graph.initializers
