@@ -32,7 +32,7 @@ _RIDGE = 0.3  # Equations that being like its ancestor counts for.
 # Without it, a kind with little work is fitted to the noise of large builds, and off by orders of
 # magnitude in a network that has much of it.
 _TWICE = 0.03
-_OUTLIER = 0.06  # Error from which an equation counts less, as a share of the build's time.
+_OUTLIER = 0.12  # Error from which an equation counts less, as a share of the build's time.
 _ROUNDS = 3
 
 

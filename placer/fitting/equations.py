@@ -25,14 +25,14 @@ from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
 WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
 # How much equations weigh: of all ratios of a network's builds, of all its builds, and of a layer,
 # whose time tells what it takes in any network. Errors are shares of the build's time.
-_RATIO, _TOTAL, _LAYER = 1.0, 1.0, 8.0
+_RATIO, _TOTAL, _LAYER = 1.0, 1.0, 16.0
 # What a profiler adds to a layer, in microseconds, for which layers weigh half: what changes times
 # so much tells less of them. ONNX Runtime's adds 2 to 5, OpenVINO's nothing.
 _HALF_US = 1.0
 # Times of layers scatter in proportion to them: a layer of this share of the build counts with
 # ``_LAYER``. Layers much shorter than ``_LEAST_SHARE``, or than ``_LEAST_US`` microseconds, are
 # known no better: profilers count microseconds, and of short ones more is what they begin with.
-_LAYER_SHARE, _LEAST_SHARE, _LEAST_US = 0.05, 0.02, 20.0
+_LAYER_SHARE, _LEAST_SHARE, _LEAST_US = 0.05, 0.02, 50.0
 _LEAST_LEFT = 0.1  # Share of a layer's time that is left at least without the profiler's own.
 # Scatter of sums over layers, as a share of the builds' times, up to which they weigh in full.
 _LIKE_BUILDS = 0.05
