@@ -201,9 +201,16 @@ def _layer_equations(
 
 
 def _profiled(build: Build, added_us: float) -> list[tuple[tuple[Part, ...], float]]:
-    """The layers without ``added_us`` each, scaled to the build's own time."""
+    """The layers without the profiler's own time each, scaled to the build's own time.
+
+    That is what they take longer together than the build does unprofiled, shared evenly, up to
+    twice ``added_us``: beyond that, and where they take less, the machine was busier or less so.
+    """
+    count = sum(layer.built for layer in build.layers)
+    longer = sum(layer.us for layer in build.layers) - build.us
+    own_us = min(max(longer / max(count, 1), 0.0), 2 * added_us)
     layers = [
-        (layer.parts, max(layer.us - layer.built * added_us, _LEAST_LEFT * layer.us))
+        (layer.parts, max(layer.us - layer.built * own_us, _LEAST_LEFT * layer.us))
         for layer in build.layers
     ]
     total = sum(us for _, us in layers)

@@ -162,6 +162,19 @@ def test_a_profiler_adds_its_time_to_each_layer_that_the_engine_built_for_a_pred
     assert table.layer_us([part(QUANTIZE, 0, 0.01)]) == pytest.approx(3.0, rel=0.05)
 
 
+@pytest.mark.parametrize(("first_us", "is_told"), [(0.0, True), (3.5, True), (20.0, False)])
+def test_what_the_profiler_adds_is_each_builds_own_up_to_twice_what_it_is_in_others(
+    first_us: float, is_told: bool
+):
+    def layer_times(first_us: float) -> np.ndarray:
+        """Of a network with ``first_us`` added to each layer, where others have 2 us."""
+        others = [profiled(found, 2.0) for found in NETWORKS[1:]]
+        system = System.of([profiled(NETWORKS[0], first_us), *others], None)
+        return system.values[system.scatters != 1]
+
+    assert (layer_times(first_us) == pytest.approx(layer_times(2.0))) == is_told
+
+
 def profiled(found: Network, added_us: float) -> Network:
     """Layers of one part each, as told by a profiler that takes ``added_us`` for each itself."""
 
