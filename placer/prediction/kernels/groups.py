@@ -143,6 +143,16 @@ class Groups:
             return False
         return not transposed or self.made.is_float8(read[0])
 
+    def requantizes(self, edge: Edge, writer: Unit | None) -> bool:
+        """Whether a Concat's kernel quantizes anew what it reads at ``edge``, which has two scales.
+
+        What a prepared kernel writes for it alone is quantized twice before.
+        """
+        if writer is None or len(self.made.form.chain(edge)) < 2:
+            return False
+        others = writer.is_quantized_for_others(edge, self.made.form)
+        return others or not self.is_float(writer)
+
     def is_prepared(self, units: Sequence[Unit]) -> bool:
         """Whether a kernel is one of a library for Convs and pools, which converts nothing."""
         product = next((u for u in units if not u.generated), None)

@@ -230,6 +230,8 @@ class Quantizers:
         scales = {self._form.last(edge) for edge, _ in unit.reads}
         if len(scales) > 1 or None in scales:
             return False
+        if any(self._groups.requantizes(*part) for part in unit.reads):
+            return False
         if any(self._is_joined_twice(part) for part, _ in unit.reads):
             return False
         if not any(r.in_place or (r.integers and not r.generated) for _, r in unit.readers):
@@ -239,21 +241,13 @@ class Quantizers:
         of_product = any(
             _is_of_product(self._graph, writer)
             or (writer is not None and self._pools_again(edge, writer))
-            for edge, writer in self._quantized_once(unit)
+            for edge, writer in unit.reads
         )
         moved = any(
             _is_moved(self._graph, writer) and not self._is_rounded_behind(edge, writer)
             for edge, writer in unit.reads
         )
         return of_product and not moved
-
-    def _quantized_once(self, unit: Unit) -> Sequence[tuple[Edge, Unit | None]]:
-        """Parts of a Concat in one scale, or all if none is: those in two are not joined for it.
-
-        One kernel quantizes a part in both (40 small graphs).
-        """
-        once = [part for part in unit.reads if part[0] not in self._form.second]
-        return once or unit.reads
 
     def _is_rounded_behind(self, edge: Edge, writer: Unit | None) -> bool:
         """Whether a part is quantized behind a Resize, as behind a linear one (60 small graphs)."""
