@@ -64,9 +64,9 @@ def find_fused_chains(
                 end[:0] = taken.pop().nodes
             scales = tuple([candidates[node.index] for node in end])
             pool = candidates.get(past[0].index) if past and is_pool(past[0]) else None
-            if pool is not None and takes_scales(pool, form):
+            if end and takes_scales(pool, end, form):
                 moved[pool] = scales
-            elif scales and pool is None and leaves_scales(candidate):
+            elif end and leaves_scales(candidate):
                 copied = copied_edges(last, end, form)
                 groups.append(FusedChain(scales, (), copied))
         if taken:

@@ -1,4 +1,4 @@
-"""Scales behind an activation of an integer Conv, which an engine moves past pools and the like.
+"""Scales behind an activation of a Conv or a reduction, which an engine moves past pools and sums.
 
 OpenVINO takes them, with shifts behind them, for a dequantization, as it does the scale of the
 integers where only Relus stand between, and moves them behind what pools, averages or resizes in
@@ -40,7 +40,13 @@ def passed(
     graph = candidate.graph
     readers = graph.edges_of(taken[-1].nodes[-1].outputs[0])
     floats = [e for e in readers if e not in form.scales and not e.is_graph_output]
-    pools = [graph.by_name[edge.node] for edge in floats if _is_passed(edge, graph)]
+    end = [node for one in taken[affine:] for node in one.nodes]
+    pools = [
+        graph.by_name[edge.node]
+        for edge in floats
+        if _is_passed(edge, graph)
+        and (graph.by_name[edge.node].op != "MaxPool" or are_positive(end, graph))
+    ]
     others = [
         graph.by_name[edge.node]
         for edge in floats
@@ -60,18 +66,15 @@ def leaves_scales(candidate: LayerCandidate) -> bool:
 
 
 def may_leave_scales(candidate: LayerCandidate) -> bool:
-    """Whether it depends on pairs elsewhere if the scales behind a reduction stay with it."""
-    if not _is_reduce(candidate):
-        return False
-    taken = list(followers(candidate))
-    return any(one.is_affine for one in taken)
+    """Whether it depends on pairs elsewhere if scales behind the layer stay with it."""
+    return leaves_scales(candidate) and any(one.is_affine for one in followers(candidate))
 
 
 def copied_edges(last: LayerCandidate, end: Sequence[Node], form: NormalForm) -> frozenset[Edge]:
     """The edges on which what reads scales that have left a layer computes them by itself.
 
     Those with pairs, if Q takes all factors along, and where several remain those to sums with
-    something else and to what moves elements.
+    something else and to what pools or moves elements.
     """
     graph = last.graph
     edges = graph.edges_of(end[-1].outputs[0])
@@ -79,7 +82,7 @@ def copied_edges(last: LayerCandidate, end: Sequence[Node], form: NormalForm) ->
     if len(edges) - len(by_q) == 1:
         return frozenset(by_q)
     floats = [e for e in edges if e not in form.scales and not e.is_graph_output]
-    moved = {e for e in floats if graph.by_name[e.node].op in _MOVERS}
+    moved = {e for e in floats if graph.by_name[e.node].op in _MOVERS | _PASSED}
     sums = {e for e in floats if is_sum(e, graph)}
     return frozenset(by_q | moved | {e for e in sums if len({*graph.by_name[e.node].inputs}) > 1})
 
@@ -105,13 +108,29 @@ def are_positive(nodes: Sequence[Node], graph: Graph) -> bool:
     return True
 
 
-def takes_scales(candidate: LayerCandidate | None, form: NormalForm) -> bool:
-    """Whether a layer computes scales that moved behind it: pools only with the Q that follows."""
+def takes_scales(candidate: LayerCandidate | None, end: Sequence[Node], form: NormalForm) -> bool:
+    """Whether a layer computes scales that moved behind it.
+
+    ``end``: the scales and shifts. Pools compute them only with the Q that follows; where something
+    else reads them, Q takes positive ones along by itself.
+    """
     if candidate is None:
         return False
-    if any(node.op in _TAKES_SCALES for node in candidate.nodes):
-        return True
-    scales = {form.scales.get(edge) for edge in candidate.readers}
+    is_alone = len(candidate.graph.edges_of(end[-1].outputs[0])) == 1
+    if _is_quantized_behind(candidate, form):
+        return is_alone or not are_positive(end, candidate.graph)
+    return any(node.op in _TAKES_SCALES for node in candidate.nodes)
+
+
+def _is_quantized_behind(candidate: LayerCandidate, form: NormalForm) -> bool:
+    """Whether all that reads a layer does so through one pair, also behind what moves elements."""
+    readers = candidate.readers
+    while len(readers) == 1 and readers[0] not in form.scales and not readers[0].is_graph_output:
+        node = candidate.graph.by_name[readers[0].node]
+        if node.op not in _MOVERS:
+            return False
+        readers = candidate.graph.edges_of(node.outputs[0])
+    scales = {form.scales.get(edge) for edge in readers}
     return len(scales) == 1 and None not in scales
 
 
@@ -146,18 +165,17 @@ def affine_end(taken: Sequence[Follower]) -> int:
 
 
 def _is_scaled(candidate: LayerCandidate, taken: Sequence[Follower], affine: int) -> bool:
-    """Whether an activation stands before the scales and shifts of an integer Conv's layer."""
-    kinds = {one.kind for one in taken[affine:]}
+    """Whether the scales and shifts from ``affine`` on are more than a part of a Conv's weights."""
     if candidate.claim is None:
         return False
+    is_integer = bool(candidate.claim.demanded)
+    has_scale = any(one.kind in _SCALES for one in taken[affine:])
     if _is_reduce(candidate):
-        return bool(kinds & _SCALES or candidate.claim.demanded)
-    if not candidate.claim.demanded:
-        return False
+        return has_scale or is_integer
     before = [*candidate.nodes, *(node for one in taken[:affine] for node in one.nodes)]
     if not any(node.op == "Conv" for node in before) or before[-1].op in {"Conv", *AFFINE}:
         return False
-    return bool(kinds & _SCALES) or before[-1].op in _TRANSPARENT
+    return has_scale or (is_integer and before[-1].op in _TRANSPARENT)
 
 
 def _is_passed(edge: Edge, graph: Graph) -> bool:

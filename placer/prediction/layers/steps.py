@@ -92,6 +92,7 @@ class StepDraft:
             port
             for tensor, scales in zip(self.candidate.writes, written, strict=True)
             for port in self._write(tensor, scales, reads, op)
+            if self._is_read(tensor)
         ]
         layer = Layer(
             name="+".join(node.name for node in nodes),
@@ -103,6 +104,14 @@ class StepDraft:
         )
         predicted = PredictedLayer(layer, nodes, claim, self.candidate.reads)
         self.tensors.layers += [predicted, *[self._repeated(predicted)] * (predicted.copies - 1)]
+
+    def _is_read(self, tensor: str) -> bool:
+        """Whether something reads ``tensor`` that does not compute it by itself."""
+        claim = self.candidate.claim
+        if claim is None or not claim.copied:
+            return True
+        edges = (edge for edge in self.candidate.readers if edge.tensor == tensor)
+        return any(edge not in claim.copied for edge in edges)
 
     def _repeated(self, first: PredictedLayer) -> PredictedLayer:
         """The further layers like ``first``, without what is part of it alone."""
