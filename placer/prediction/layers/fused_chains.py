@@ -64,7 +64,7 @@ def find_fused_chains(
                 end[:0] = taken.pop().nodes
             scales = tuple([candidates[node.index] for node in end])
             pool = candidates.get(past[0].index) if past and is_pool(past[0]) else None
-            if end and takes_scales(pool, end, form):
+            if end and pool is not None and takes_scales(pool, end, form):
                 moved[pool] = scales
             elif end and leaves_scales(candidate):
                 copied = copied_edges(last, end, form)

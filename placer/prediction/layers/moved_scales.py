@@ -108,14 +108,12 @@ def are_positive(nodes: Sequence[Node], graph: Graph) -> bool:
     return True
 
 
-def takes_scales(candidate: LayerCandidate | None, end: Sequence[Node], form: NormalForm) -> bool:
+def takes_scales(candidate: LayerCandidate, end: Sequence[Node], form: NormalForm) -> bool:
     """Whether a layer computes scales that moved behind it.
 
     ``end``: the scales and shifts. Pools compute them only with the Q that follows; where something
     else reads them, Q takes positive ones along by itself.
     """
-    if candidate is None:
-        return False
     is_alone = len(candidate.graph.edges_of(end[-1].outputs[0])) == 1
     if _is_quantized_behind(candidate, form):
         return is_alone or not are_positive(end, candidate.graph)
