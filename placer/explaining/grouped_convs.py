@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from placer.common.listed import in_quotes
 from placer.explaining.integer_nodes import integer_nodes
-from placer.explaining.listed import listed
 from placer.graph import Graph
 from placer.plan import Plan
 from placer.rules.pack import Pack
@@ -26,7 +26,7 @@ def grouped_convs(graph: Graph, plan: Plan, pack: Pack) -> str:
     if not found:
         return ""
     return (
-        f"{listed(found)} (Conv of groups) may be slower in INT8 than in FP16, by one report "
+        f"{in_quotes(found)} (Conv of groups) may be slower in INT8 than in FP16, by one report "
         "(TensorRT issue 4529); estimates take them to be as fast: measure the file without pairs "
         "before them, too"
     )

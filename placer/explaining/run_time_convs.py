@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placer.explaining.listed import listed
+from placer.common.listed import in_quotes
 from placer.graph import Graph
 
 
@@ -16,7 +16,7 @@ def run_time_convs(graph: Graph) -> str:
     if not found:
         return ""
     return (
-        f"{listed(found)} (ConvInteger) get ranges in each run, write int32, and take neither bias "
-        "nor activation along, which may be slower than float: placer optimize takes them out and "
-        "places pairs with calibrated ranges"
+        f"{in_quotes(found)} (ConvInteger) get ranges in each run, write int32, and take neither "
+        "bias nor activation along, which may be slower than float: placer optimize takes them out "
+        "and places pairs with calibrated ranges"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from placer.explaining.listed import listed
+from placer.common.listed import in_quotes
 from placer.rules.pack import Pack
 
 
@@ -18,14 +18,14 @@ def unread_types(types: Mapping[str, str], pack: Pack) -> Iterator[str]:
     wide = [tensor for tensor, dtype in types.items() if dtype in ("int16", "uint16")]
     if wide:
         yield (
-            f"pairs on {listed(wide)} are of 16 bits, which no integer kernel reads, so that what "
-            "is between them computes in float; quantize activations to uint8, as placer optimize "
-            "does"
+            f"pairs on {in_quotes(wide)} are of 16 bits, which no integer kernel reads, so that "
+            "what is between them computes in float; quantize activations to uint8, as placer "
+            "optimize does"
         )
     signed = [tensor for tensor, dtype in types.items() if dtype == "int8"]
     if signed:
         yield (
-            f"pairs on {listed(signed)} are of int8: kernels for x86 read uint8 and have it "
+            f"pairs on {in_quotes(signed)} are of int8: kernels for x86 read uint8 and have it "
             "converted, and a Q with zero point 0 takes no Relu or Clip before it along; quantize "
             "activations to uint8 with zero points, as placer optimize does"
         )
