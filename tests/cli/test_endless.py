@@ -141,7 +141,8 @@ def test_constants_that_take_for_ever_end_the_command_in_one_sentence():
     assert text.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [pytest.param("optimize", marks=pytest.mark.slow), "extract"])
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["optimize", "extract"])
 def test_ctrl_c_while_a_model_runs_is_a_sentence(command: str):
     """In calibration; in the main thread it would wait for the end of the run."""
     with running(command, 600) as process:

@@ -195,7 +195,7 @@ def repeated(op: str, body: GraphProto, start: str, name: str, depth: int, compu
 
 
 @given(choices())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_graph_made_flat_and_nested_again_computes_the_same(graph: GraphProto):
     for name in ("go", "stay", "always", "never"):
         graph.input.append(helper.make_tensor_value_info(name, TensorProto.BOOL, []))

@@ -128,9 +128,8 @@ def test_outputs_of_its_own_are_those_of_the_build_that_is_measured(
     assert {"g0", "h1"} <= outputs.keys()
 
 
-@pytest.mark.parametrize(
-    "engine", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 def test_where_layers_work_on_what_was_chosen_the_float_model_chooses(engine: str, placer: Placer):
     write(SECOND_STAGE)
     finished = placer(

@@ -119,6 +119,7 @@ def test_what_only_slows_a_model_down_misses_the_gate(placer: Placer, save: Call
     assert not Path("gated/optimized.onnx").exists()
 
 
+@pytest.mark.slow
 def test_onnxruntime_measures_the_gate(placer: Placer):
     finished = placer("optimize", MODEL, *QUICK, "--budget", 3, "--beat", "float", "--json")
     assert finished.code in (0, 3), finished.err

@@ -109,6 +109,7 @@ def test_a_file_that_cannot_be_run_is_told_with_the_reason(
     assert not Path("out/optimized.onnx").exists()
 
 
+@pytest.mark.slow
 def test_gates_are_judged_again_on_the_file(placer: Placer, monkeypatch: pytest.MonkeyPatch):
     """A function that answers otherwise in the end."""
     answer = "float(not Path('out/optimized.onnx').exists())"

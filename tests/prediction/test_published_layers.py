@@ -796,6 +796,7 @@ def test_a_sigmoid_is_a_convs_epilogue_in_fp16_from_8_5_on(
 # github.com/Techn08055/tensorrt-precision-lab, profiling/layer_profile_fp16.txt. The Conv that sums
 # fewer products takes the residual Add: the shortcut's in the first stage, whose two sum as many,
 # and the block's last one in the others.
+@pytest.mark.slow
 def test_the_residuals_of_a_resnet50_on_tensorrt_10(tmp_path: Path):
     proto = topologies.resnet(224, (3, 4, 6, 3), bottleneck=True, classes=1000)
     onnx.save(proto, tmp_path / "resnet50.onnx")

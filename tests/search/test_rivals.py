@@ -64,6 +64,7 @@ def search(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rival", RIVALS)
 def test_rivals_look_for_the_fastest_that_meets_the_gate(rival: str):
     found = search(RIVALS[rival]())
