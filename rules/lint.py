@@ -19,6 +19,7 @@ from placer.errors import InputError
 from placer.graph import Graph
 from placer.graph.operators import STANDARD_DOMAINS
 from placer.graph.text import graph_of_text
+from placer.rules.field_types import plain
 from placer.rules.match import Match
 from placer.rules.matcher import find_matches, match_rules
 from placer.rules.pack import Pack
@@ -33,7 +34,7 @@ _PREDICTED_ENGINES = ("tensorrt",)
 def lint(pack: Pack) -> Iterator[str]:
     """Yield one sentence per finding in the rules that ``pack`` does not take over from another."""
     for rule in pack.own_rules:
-        alone = (*_unknown_operators(rule), *_lint_rule(rule))
+        alone = (*_unknown_operators(rule), *_unconnected(rule), *_lint_rule(rule))
         for finding in (*alone, *_lint_layers(rule, pack), *_lint_examples(rule, pack)):
             yield f"{rule.id}: {finding}"
 
@@ -49,6 +50,19 @@ def _unknown_operators(rule: Rule) -> Iterator[str]:
                 yield f"node '{name}': '{op}' never matches; ONNX's own operators have no domain"
             elif not separator and op not in known:
                 yield f"node '{name}': ONNX has no operator '{op}'{near(op, known)}"
+
+
+def _unconnected(rule: Rule) -> Iterator[str]:
+    """Nodes for which all nodes of a model are tried: matching takes the square of their number."""
+    reached: set[str] = set()
+    for name, node in rule.pattern.items():
+        tensors = {plain(tensor) for tensor in (*node.inputs, *node.output)} - {"_"}
+        if reached and reached.isdisjoint(tensors):
+            yield (
+                f"node '{name}' has no tensor of a node above it, so that it is looked for in the "
+                "whole model; list the nodes along their tensors"
+            )
+        reached |= tensors
 
 
 def _lint_rule(rule: Rule) -> Iterator[str]:

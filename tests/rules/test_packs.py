@@ -1,5 +1,6 @@
 """The built-in packs: every rule's own tests, lint, and the mistakes both must find."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,14 @@ def test_lint_findings(tmp_path):
 def test_an_operator_that_onnx_has_not_is_told(tmp_path):
     found = list(lint(load_pack(pack(tmp_path / "mine", relu=GOOD.replace("Relu", "ReLU")))))
     assert "relu: node 'act': ONNX has no operator 'ReLU'; did you mean 'Relu'?" in found
+
+
+def test_a_node_without_a_tensor_of_those_above_it_is_told(tmp_path):
+    add, gate = "  add: {op: Add, inputs: [y, z], output: t}", "  gate: {op: Sigmoid, inputs: [g], output: z}"
+    for order, is_told in ((f"{add}\n{gate}", False), (f"{gate}\n{add}", True)):
+        text = re.sub(r"(  act: .*)", rf"\1\n{order}", GOOD)
+        found = list(lint(load_pack(pack(tmp_path / f"mine-{is_told}", relu=text))))
+        assert any("node 'gate' has no tensor of a node above it" in f for f in found) == is_told
 
 
 @pytest.mark.parametrize("op", ["ai.onnx::Relu", "::Relu"])
