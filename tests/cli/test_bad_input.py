@@ -219,6 +219,7 @@ def test_a_rule_pack_with_a_syntax_error(placer: Placer):
     refused(placer("optimize", MODEL, "--pack", "mine"), "mine/concat.yaml:")
 
 
+@pytest.mark.slow
 def test_the_output_folder_of_another_models_study(placer: Placer):
     quick = (*FEW_BY_MINMAX, "--preset", "quick", "--budget", 2, "--no-cache", "--output", "out")
     assert placer("optimize", MODEL, *quick).code == 0

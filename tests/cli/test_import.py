@@ -111,6 +111,7 @@ def scales_of(proto: onnx.ModelProto) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 def test_optimize_takes_a_quantized_model(placer: Run):
     path = ARTEFACTS / "torch_fx.onnx"
     finished = placer("optimize", path, *QUICK, "--engine", "onnxruntime", "-o", "out", "--json")

@@ -105,6 +105,7 @@ def test_a_project_names_model_and_options_from_its_own_folder(placer: Placer, p
     assert len(result.trials) == 2
 
 
+@pytest.mark.slow
 def test_what_is_typed_wins(placer: Placer, project: Path):
     words = ("--budget", 1, "--engine", "fusion-model", "--gate", "cosine>=0.5", "-o", "out")
     finished = placer("optimize", "--project", project, "--gpu", "t4", *words, "--no-cache")

@@ -138,6 +138,7 @@ def test_names_that_break_the_profile_of_older_versions_do_not_break_the_plan(tm
     assert [layer.nodes for layer in plan.layers] == [('the "tanh"',)]
 
 
+@pytest.mark.slow
 def test_a_run_writes_the_plans_of_its_result_and_of_the_float_model(
     save: Save, placer: Callable[..., Finished]
 ):

@@ -103,6 +103,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(fitted: Path, models: Path,
     assert "4 of 5, model secret-48: 3 builds measured" in sentences
 
 
+@pytest.mark.slow
 def test_builds_of_other_options_are_kept_and_said_to_take_no_part(
     fitted: Path, models: Path, tmp_path: Path
 ):
@@ -118,6 +119,7 @@ def test_builds_of_other_options_are_kept_and_said_to_take_no_part(
     assert told[0] == f"{remark}: {before[0].parent.name} in {output}.builds"
 
 
+@pytest.mark.slow
 def test_builds_that_were_timed_otherwise_are_measured_again(
     fitted: Path, models: Path, tmp_path: Path
 ):

@@ -175,6 +175,7 @@ def test_a_pair_with_many_scales_is_not_written_as_arithmetic():
         dequantize_nodes("q", "d", np.ones(4, np.float32), np.zeros(1, np.int8), Names(set()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [

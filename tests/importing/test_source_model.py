@@ -137,9 +137,8 @@ def test_what_cannot_be_kept_is_refused(save: Save):
         recover(save(text))
 
 
-@pytest.mark.parametrize(
-    "text", [RESIDUAL, pytest.param(SATURATING, marks=pytest.mark.slow), ORDINARY]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [RESIDUAL, SATURATING, ORDINARY])
 def test_the_result_is_held_against_the_model_that_was_given(save: Save, placer: Placer, text: str):
     path = save(text)
     np.save("data.npy", data(16))

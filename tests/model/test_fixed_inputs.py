@@ -167,6 +167,7 @@ def test_data_may_hold_fixed_inputs_with_their_value_only(save: Save, tmp_path: 
         load_dataset(str(tmp_path / "data.npz"), model)
 
 
+@pytest.mark.slow
 def test_a_run_makes_the_model_for_one_value(save: Save, tmp_path: Path):
     path = save(NETWORK)
     rng = np.random.default_rng(0)

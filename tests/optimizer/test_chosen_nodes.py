@@ -36,6 +36,7 @@ def test_excluded_nodes_read_no_pairs_and_only_chosen_ones_do(placer: Placer):
     assert "holds a study with other settings (only: op:Conv, now none)" in changed.err
 
 
+@pytest.mark.slow
 def test_a_pack_keeps_nodes_of_a_family_of_models_float(placer: Placer):
     convs = [node.name for node in onnx.load(MODEL).graph.node if node.op_type == "Conv"]
     Path("family").mkdir()

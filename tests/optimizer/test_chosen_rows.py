@@ -76,12 +76,13 @@ def write(text: str = DETECTOR) -> None:
     np.savez("data.npz", image=x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine",
     [
         ("onnxruntime",),
-        pytest.param(("openvino", "--export", "openvino"), marks=pytest.mark.slow),
-        pytest.param(("fusion-model", "--gpu", "l4"), marks=pytest.mark.slow),
+        ("openvino", "--export", "openvino"),
+        ("fusion-model", "--gpu", "l4"),
     ],
     ids=["onnxruntime", "openvino", "fusion-model"],
 )

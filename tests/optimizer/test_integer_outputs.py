@@ -33,6 +33,7 @@ def write() -> None:
     np.savez("data.npz", x=x)
 
 
+@pytest.mark.slow
 def test_integers_are_to_stay_as_they_are(placer: Placer):
     write()
     finished = placer("optimize", "net.onnx", "--data", "data.npz", *ASKED, "-o", "out")
@@ -107,6 +108,7 @@ def test_sequences_and_maps_are_no_float_outputs(placer: Placer):
     assert "words.onnx has no output that a metric compares, but text, sequences" in finished.err
 
 
+@pytest.mark.slow
 def test_other_commands_leave_sequences_out_too(placer: Placer):
     np.save("x.npy", np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32))
     onnx.save(with_random_weights(CLASSIFIER), "net.onnx")

@@ -205,6 +205,7 @@ def test_a_second_interrupt_ends_in_a_sentence_and_the_run_resumes(placer: Place
     assert "resumed after" in finished.out
 
 
+@pytest.mark.slow
 def test_json_prints_the_result_alone(placer: Placer):
     finished = placer("optimize", MODEL, *QUICK, "--budget", 2, "--json")
     assert json.loads(finished.out) == json.loads(Path("digits.placer/result.json").read_text())
@@ -227,6 +228,7 @@ def test_a_gate_that_nothing_meets_ends_with_3_and_writes_no_model(placer: Place
     assert any(node.op_type == "QuantizeLinear" for node in kept.graph.node)
 
 
+@pytest.mark.slow
 def test_without_data_the_result_says_that_it_is_not_calibrated(placer: Placer):
     finished = placer("optimize", MODEL, "--preset", "quick", "--budget", 2, "--no-cache")
     assert "the result is not calibrated" in " ".join(finished.out.split())
@@ -240,6 +242,7 @@ def test_without_data_the_result_says_that_it_is_not_calibrated(placer: Placer):
     assert {p.key: p.value for p in properties}["placer.calibrated"] == "false"
 
 
+@pytest.mark.slow
 def test_a_timeout_ends_the_search(placer: Placer):
     finished = placer("optimize", MODEL, *QUICK, "--timeout", "4s")
     # A busy machine may not have time for a candidate.

@@ -245,6 +245,7 @@ def test_the_default_comes_first_where_time_may_not_suffice_for_more(
     assert kinds == [["none", "default", "everything"], ["default", "none", "everything"]]
 
 
+@pytest.mark.slow
 def test_a_run_says_in_one_sentence_what_did_not_fit(tmp_path: Path, save: Save):
     request = request_of(tmp_path, save, timeout=1e-3)
     with pytest.raises(
@@ -272,6 +273,7 @@ def test_what_did_not_fit_is_told_with_a_limit_that_would_do():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["onnxruntime", "fusion-model"])
 def test_a_result_tells_what_the_time_was_spent_on(engine: str, tmp_path: Path, save: Save):
     gpu = "l4" if engine == "fusion-model" else None

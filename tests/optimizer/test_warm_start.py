@@ -59,9 +59,8 @@ def small(optimized: Path, request: pytest.FixtureRequest) -> Path:
     return optimized / "model.onnx"
 
 
-@pytest.mark.parametrize(
-    "file", [pytest.param("first", marks=pytest.mark.slow), "first/optimized.onnx"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["first", "first/optimized.onnx"])
 def test_a_search_begins_with_the_result_of_another(placer: Placer, small: Path, file: str):
     """A result as a folder or its model: the same first trial."""
     command = ("optimize", small, *QUICK, "--budget", "1", "-o", "second")

@@ -37,6 +37,7 @@ PREDICTED = ("--engine", "fusion-model", "--gpu", "t4", "--base", "float", "--pr
 GATE = "def agreement(outputs, batch):\n    return {value}\n"
 
 
+@pytest.mark.slow
 def test_a_file_that_is_not_what_was_measured_is_no_success(
     placer: Placer, monkeypatch: pytest.MonkeyPatch
 ):

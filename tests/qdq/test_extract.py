@@ -99,6 +99,7 @@ def net_placements(draw: st.DrawFn, graph: Graph) -> Placement:
     return Placement.of_groups(groups.values())
 
 
+@pytest.mark.slow
 @settings(
     max_examples=100,
     deadline=None,

@@ -88,7 +88,10 @@ def test_an_operator_that_onnx_has_not_is_told(tmp_path):
 
 
 def test_a_node_without_a_tensor_of_those_above_it_is_told(tmp_path):
-    add, gate = "  add: {op: Add, inputs: [y, z], output: t}", "  gate: {op: Sigmoid, inputs: [g], output: z}"
+    add, gate = (
+        "  add: {op: Add, inputs: [y, z], output: t}",
+        "  gate: {op: Sigmoid, inputs: [g], output: z}",
+    )
     for order, is_told in ((f"{add}\n{gate}", False), (f"{gate}\n{add}", True)):
         text = re.sub(r"(  act: .*)", rf"\1\n{order}", GOOD)
         found = list(lint(load_pack(pack(tmp_path / f"mine-{is_told}", relu=text))))

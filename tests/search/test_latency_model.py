@@ -92,6 +92,7 @@ def test_profiles_tell_the_cost_of_every_layer():
         assert costs[number] == pytest.approx(share(number), rel=0.1)
 
 
+@pytest.mark.slow
 def test_one_profile_tells_more_than_one_total():
     """On average: in a single world a total may happen to be nearer."""
     others, by_total, by_profile = random_states(30, seed=1), [], []

@@ -86,6 +86,7 @@ def test_chosen_points_dominate_nearly_as_much_as_the_best_choice(points: list[P
     assert dominated_area([points[i] for i in chosen]) >= (1 - 1 / math.e) * max(areas) - 1e-12
 
 
+@pytest.mark.slow
 @given(CLOUDS, COUNTS, st.randoms(use_true_random=False))
 def test_the_choice_does_not_hang_on_the_order(points: list[Point], count: int, random):
     shuffled = random.sample(points, len(points))
@@ -242,6 +243,7 @@ def test_a_resumed_search_goes_on_as_an_uninterrupted_one(known: int):
     assert (proposal.kind, proposal.choices) == (records[known].kind, records[known].choices)
 
 
+@pytest.mark.slow
 def test_no_placement_is_proposed_twice_and_the_search_ends_by_itself():
     records = records_of_branches()
     assert len({record.placement_id for record in records}) == len(records) < 60

@@ -55,6 +55,7 @@ def test_what_comes_first_is_what_changes_do(vast: Landscape):
     assert guessed  # Else nothing was put to the test.
 
 
+@pytest.mark.slow
 def test_what_is_known_comes_in_order_without_asking(vast: Landscape):
     states = random_states(vast, 12)
     costs = numbered(vast, states)

@@ -128,6 +128,7 @@ def test_of_two_claims_on_one_placement_the_later_is_withdrawn(tmp_path: Path):
     assert kept.trials[1].user_attrs["withdrawn"]
 
 
+@pytest.mark.slow
 def test_a_claim_beyond_the_budget_is_withdrawn(tmp_path: Path):
     study = open_shared(sqlite(tmp_path))
     run(study, budget=2)
