@@ -34,6 +34,28 @@ SUMMED = """
   [act2] s = Softmax(y)
   [mul2] out = Mul(o, s)
 """
+# All that reads the scale may compute it by itself.
+POOLED_TWICE = """
+  [pool1] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y)
+  [pool2] q = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(y)
+  [act2] s = Softmax(p)
+  [act3] t = Softmax(q)
+  [mul2] out = Mul(s, t)
+"""
+POOLED_AND_SUMMED = """
+  [pool1] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y)
+  [add2] o = Add(y, x)
+  [act2] s = Softmax(p)
+  [pool2] q = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(o)
+  [mul2] out = Mul(s, q)
+"""
+SUMMED_TWICE = """
+  [act2] c = Softmax(x)
+  [add2] o = Add(y, c)
+  [add3] q = Add(c, y)
+  [act3] s = Softmax(o)
+  [mul2] out = Mul(s, q)
+"""
 # A root moves before the view, and one over it does not if it is the divisor of a product.
 INVERSE = """
 g (float[1,8,64] x) => (float[1,1,8,64] out)
@@ -61,12 +83,15 @@ g (float[1,8,64] x) => (float[1,1,8,64] out)
         (POOLED, "2", "pool1", {"conv1", "act1", "mul1", "add1"}),
         (SUMMED, "2", "", {"mul1", "add1"}),
         (SUMMED, "-2", "act2", {"mul1", "add1"}),
+        (POOLED_TWICE, "2", "", {"mul1", "add1"}),
+        (POOLED_AND_SUMMED, "2", "", {"mul1", "add1"}),
+        (SUMMED_TWICE, "2", "", {"mul1", "add1", "add3", "mul2"}),
     ],
 )
 def test_scales_move_behind_pools_and_sums_and_into_pairs(
     act: str, readers: str, factor: str, paired: str, layer: set[str], tmp_path: Path
 ):
-    size = "8,8" if readers == POOLED else "16,16"
+    size = "8,8" if readers in (POOLED, POOLED_TWICE, POOLED_AND_SUMMED) else "16,16"
     text = MODEL.replace("ACT", act).replace("READERS", readers).replace("N,N", size)
     pairs = [X, W, *([(Edge("y", paired, 0),)] if paired else [])]
     predicted, actual = plans(text.replace("SCALE", factor), pairs, tmp_path)

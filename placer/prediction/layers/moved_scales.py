@@ -74,7 +74,8 @@ def copied_edges(last: LayerCandidate, end: Sequence[Node], form: NormalForm) ->
     """The edges on which what reads scales that have left a layer computes them by itself.
 
     Those with pairs, if Q takes all factors along, and where several remain those to sums with
-    something else and to what pools or moves elements.
+    something else and to what pools or moves elements. Of these one reads the layer if nothing
+    else does, a sum last.
     """
     graph = last.graph
     edges = graph.edges_of(end[-1].outputs[0])
@@ -84,7 +85,10 @@ def copied_edges(last: LayerCandidate, end: Sequence[Node], form: NormalForm) ->
     floats = [e for e in edges if e not in form.scales and not e.is_graph_output]
     moved = {e for e in floats if graph.by_name[e.node].op in _MOVERS | _PASSED}
     sums = {e for e in floats if is_sum(e, graph)}
-    return frozenset(by_q | moved | {e for e in sums if len({*graph.by_name[e.node].inputs}) > 1})
+    copied = by_q | moved | {e for e in sums if len({*graph.by_name[e.node].inputs}) > 1}
+    if floats and copied.issuperset(edges):
+        copied.remove([e for e in floats if e in moved or moved.isdisjoint(floats)][-1])
+    return frozenset(copied)
 
 
 def is_sum(edge: Edge, graph: Graph) -> bool:
