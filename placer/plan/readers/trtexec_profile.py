@@ -61,7 +61,10 @@ def printed_times(text: str) -> list[tuple[str, float]]:
 
 
 def _of_python(text: str) -> list[tuple[str, float]]:
-    """What ``tensorrt.Profiler`` printed of the last run: each starts with the first layer."""
+    """What ``tensorrt.Profiler`` printed of the last run: each starts with the first layer.
+
+    A line of this form by itself is a time that a script printed, such as that of the whole run.
+    """
     times: list[tuple[str, float]] = []
     for line in text.split("\n"):
         match = _PYTHON.search(line.rstrip("\r"))
@@ -70,7 +73,7 @@ def _of_python(text: str) -> list[tuple[str, float]]:
         if times and match["name"] == times[0][0]:
             times = []
         times.append((match["name"], float(match["time"]) * 1e3))
-    return times
+    return times if len(times) > 1 else []
 
 
 def _of_trtexec(text: str) -> list[tuple[str, float]]:
