@@ -743,6 +743,8 @@ def test_placers_own_plan(write: Save):
         ([{"percentage": 3}], "entry 0 has no name and time; give trtexec's --exportProfile JSON"),
         ([1], "entry 0 has no name and time"),
         ('{"Layers": [', "is not valid JSON .*line 1.*; export it again"),
+        # A time alone is no profile.
+        ("Inference time: 0.53ms\n" * 2, "is no plan; give a TensorRT layer info JSON"),
         ("hello", "is no plan; give a TensorRT layer info JSON"),
         ("", "is no plan; give a TensorRT layer info JSON"),
         ({"format": "placer-placement/1"}, "format: Input should be 'placer-plan/1'"),
