@@ -74,6 +74,8 @@ def _both(kernel: str) -> Lowering:
 
     def lowering(shapes: list[Shape], values: Values, attributes: Attributes) -> Call:
         del values, attributes
+        if len(shapes) != 2:
+            raise KeyError("an element-wise operator of more or less than two inputs")
         shape = np.broadcast_shapes(*shapes)
         numbers = (*_padded(shape), *strides(shapes[0]), *strides(shapes[1]))
         return Call(kernel, shape, numbers, inputs=(0, 1))
@@ -169,6 +171,8 @@ def _window(shape: Shape, attributes: Attributes, kernel: Shape) -> tuple[Shape,
     Sequences are images that are one pixel high.
     """
     rank = len(kernel)
+    if rank > 2:
+        raise KeyError("windows of three dimensions")
     pads = attributes.get("pads", (0,) * 2 * rank)
     strides, dilations = (attributes.get(n, (1,) * rank) for n in ("strides", "dilations"))
     if attributes.get("ceil_mode", 0) or attributes.get("auto_pad", b"NOTSET") != b"NOTSET":
