@@ -83,6 +83,11 @@ def target_of(engine: Engine) -> Target:
     return Target(processor=this_processor())
 
 
+def converts_inputs(engine: Engine) -> bool:
+    """Whether ``engine`` has files of ``io_type`` convert: it takes float32 for their inputs."""
+    return engine.remainder in ("written", "built")
+
+
 def range_note(engine: Engine, ranges: Mapping[str, ShapeRange]) -> str | None:
     """What becomes of ``ranges`` if ``engine`` does not build for them, else None."""
     real = {name: shape_range for name, shape_range in ranges.items() if not shape_range.is_fixed}

@@ -17,7 +17,7 @@ from placer.common.files import paths_of
 from placer.common.names import unknown
 from placer.common.shapes import GivenShape, ShapeRange, given_ranges, optima
 from placer.common.statistics import paired_ratio
-from placer.engines.abilities import LoadsEngines, abilities_of, range_note
+from placer.engines.abilities import LoadsEngines, abilities_of, converts_inputs, range_note
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.estimated.error import EstimateError
 from placer.engines.select import base_of_files, check_base, select_engine
@@ -103,8 +103,6 @@ def bench(
     ranges = _ranges(paths[0], given_ranges(shapes), source)
     loaded = [_read(path, ranges) for path in paths]
     networks = [model for model in loaded if isinstance(model, Model)]
-    for model in networks[1:]:
-        check_same_inputs(networks[0], model)
     chosen, _, why = select_engine(
         engine,
         threads=threads,
@@ -118,6 +116,8 @@ def bench(
         weight_range="full",  # Files are measured as they are.
     )
     check_base(chosen, base)
+    for model in networks[1:]:
+        check_same_inputs(networks[0], model, converted=converts_inputs(chosen))
     compiled = [_compile(chosen, model, ranges) for model in loaded]
     inputs = _inputs(compiled[0][1], source)
     seconds = chosen.measure([model for model, _ in compiled], inputs, rounds)

@@ -25,6 +25,7 @@ from placer.common.names import texts_of
 from placer.common.ort_session import blamed_on
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.common.user_code import load_function
+from placer.engines.abilities import converts_inputs
 from placer.engines.base import Engine, Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.onnxruntime import OnnxRuntimeEngine
@@ -117,11 +118,11 @@ def evaluate(
     outputs = tuple(dict.fromkeys((*given.graph.outputs, *judged.graph.outputs)))
     check_gates(asked, outputs, samples[0].labels is not None)
     models = [load_as_is(path, fixed) for path in paths_of(quantized)]
+    runner = _engine_for(models, fixed, engine, threads, device, base, engine_options or {})
     for model in models:
-        check_same_inputs(source, model)
+        check_same_inputs(source, model, converted=converts_inputs(runner))
     source, has_judged = _with_judged_outputs(judged, source, models)
     graph = judged.graph if has_judged else given.graph
-    runner = _engine_for(models, fixed, engine, threads, device, base, engine_options or {})
     judge = _Judge(graph, samples, _expected(source, samples, threads), functions, asked)
 
     def evaluated(model: Model) -> Evaluated:

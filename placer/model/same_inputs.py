@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from onnx import TensorProto
+
 from placer.errors import InputError
 from placer.model.fixed_inputs import fixed_values
 from placer.model.load import Model
 from placer.model.quantized.scales import type_name
 
+_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
-def check_same_inputs(first: Model, other: Model) -> None:
+
+def check_same_inputs(first: Model, other: Model, *, converted: bool) -> None:
     """Raise InputError unless ``other`` can be given what ``first`` is.
 
-    It may lack inputs of ``first`` that were fixed in it.
+    It may lack inputs of ``first`` that were fixed in it. ``converted``: whether the engine
+    converts floats to the float type that a model reads, as in files of ``io_type`` convert.
     """
     mine = {name: first.graph.type_of(name).dtype or 0 for name in first.graph.inputs}
     theirs = {name: other.graph.type_of(name).dtype or 0 for name in other.graph.inputs}
@@ -21,7 +26,7 @@ def check_same_inputs(first: Model, other: Model) -> None:
     if less := sorted(mine.keys() - theirs.keys() - fixed_values(other.proto).keys()):
         raise InputError(f"{other.path} does not read '{less[0]}', as {first.path} does; {same}")
     for name, dtype in theirs.items():
-        if dtype != mine[name]:
+        if dtype != mine[name] and not (converted and {dtype, mine[name]} <= _FLOATS):
             raise InputError(
                 f"{other.path} reads '{name}' as {type_name(dtype)}, {first.path} as "
                 f"{type_name(mine[name])}; {same}"

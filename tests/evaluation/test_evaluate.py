@@ -231,6 +231,15 @@ def test_models_of_other_inputs_are_refused(inputs: str, cast: str, told: str, n
         placer.bench([net / "float.onnx", net / "other.onnx"], engine="onnxruntime", rounds=3)
 
 
+def test_inputs_in_half_precision_are_taken_where_the_engine_converts_them(net: Path):
+    """As in files that ``--io-type convert`` writes."""
+    half = THREE_LAYERS.replace("float[1,2,8,8] x", "float16[1,2,8,8] x")
+    half = half.replace("[first] a = Conv(x, w)", "i = Cast<to = 1>(x) [first] a = Conv(i, w)")
+    onnx.save(parse_model(half), net / "half.onnx")
+    both = [net / "float.onnx", net / "half.onnx"]
+    assert len(placer.bench(both, engine="fusion-model", gpu="a100", rounds=3).models) == 2
+
+
 def test_what_a_plug_in_refuses_is_not_run_on_another_engine(
     net: Path, monkeypatch: pytest.MonkeyPatch
 ):

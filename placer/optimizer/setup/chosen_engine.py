@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 
-from placer.engines.abilities import abilities_of
+from placer.engines.abilities import abilities_of, converts_inputs
 from placer.engines.base import Engine
 from placer.engines.select import select_engine
 from placer.errors import InputError
@@ -68,9 +68,7 @@ def _check_export(request: Request, engine: Engine) -> None:
 
 def _check_io_type(request: Request, engine: Engine) -> None:
     """Raise InputError if inputs and outputs are to be converted where nothing is."""
-    if request.io_type == "convert" and (
-        engine.remainder in ("kept", "computed") or request.base == "float"
-    ):
+    if request.io_type == "convert" and (not converts_inputs(engine) or request.base == "float"):
         raise InputError(
             "`io_type` convert: nothing is converted on engine "
             f"{engine.name}{' with base float' if request.base == 'float' else ''}; leave it out"
