@@ -99,13 +99,15 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Make the folder of ``path``, and raise what writing the file later would.
+    """Raise what writing ``path`` later would, in a folder that may be made then; makes nothing.
 
     Raises InputError if that cannot be written, or is a folder; RunError if the disk is full.
     """
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the file to write")
-    make_output_folder(path.parent)
+    check_output_folder(path.parent)
+    if not path.parent.is_dir():
+        return
     temporary = temporary_beside(path)
     try:
         temporary.touch()

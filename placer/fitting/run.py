@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from placer.common.files import check_writable, write_text
+from placer.common.files import check_writable, make_output_folder, write_text
 from placer.common.shapes import optima
 from placer.engines.abilities import target_of
 from placer.engines.base import Engine
@@ -103,6 +103,7 @@ def fit(
     with _measurer(options) as measurer, tempfile.TemporaryDirectory() as folder:
         run = _Run(options, measurer, Path(f"{output}.builds"), on_network)
         fitted = run.fitted(Path(folder))
+    make_output_folder(Path(output).parent)
     write_text(Path(output), fitted.to_text())
     return fitted
 

@@ -266,6 +266,8 @@ def test_what_would_be_noticed_after_minutes_of_work(placer: Placer):
     few = "4 networks are too few to tell how far off a fit is for others"
     refused(placer("fit", "--output", "fit.json", "--networks", "4"), few)
     refused(placer("doctor", "--full", "--threads", "0"), "--threads is 0; give 1 or more")
+    refused(placer("doctor", "--full", "--output", "new/a.json", "--engine", "none"), "'none'")
+    assert not Path("new").exists()
 
 
 def test_a_missing_option_with_choices_is_one_sentence(placer: Placer):
