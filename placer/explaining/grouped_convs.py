@@ -1,4 +1,4 @@
-"""What an explanation says of Convs of groups on integers, which may gain nothing by them."""
+"""What an explanation says of grouped Convs in INT8, which may gain nothing by it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def grouped_convs(graph: Graph, plan: Plan, pack: Pack) -> str:
     """
     if pack.manifest.behaviour.grouped_convs != "half":
         return ""
-    on_integers = integer_nodes(plan)
+    on_integers = integer_nodes(plan, dtypes=("int8", "uint8"))
     found = [
         node.name
         for node in graph.by_op.get("Conv", ())
@@ -26,7 +26,7 @@ def grouped_convs(graph: Graph, plan: Plan, pack: Pack) -> str:
     if not found:
         return ""
     return (
-        f"{in_quotes(found)} (Conv of groups) may be slower in INT8 than in FP16, by one report "
+        f"{in_quotes(found)} (grouped Conv) may be slower in INT8 than in FP16, by one report "
         "(TensorRT issue 4529); estimates take them to be as fast: measure the file without pairs "
         "before them, too"
     )

@@ -16,7 +16,7 @@ def run_time_convs(graph: Graph) -> str:
     if not found:
         return ""
     return (
-        f"{in_quotes(found)} (ConvInteger) get ranges in each run, write int32, and take neither "
-        "bias nor activation along, which may be slower than float: placer optimize takes them out "
-        "and places pairs with calibrated ranges"
+        f"ConvInteger ({in_quotes(found)}) has its input quantized anew in each run, writes int32, "
+        "and takes neither bias nor activation along, which may be slower than float: placer "
+        "optimize takes it out and places pairs with calibrated ranges"
     )

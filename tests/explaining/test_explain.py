@@ -440,7 +440,24 @@ def test_convs_of_groups_may_gain_nothing(groups: int, told: bool, tmp_path: Pat
     text = text.replace("Conv<", f"Conv<group = {groups}, ")
     onnx.save(with_random_weights(text), tmp_path / "float.onnx")
     found = placer.explain(tmp_path / "float.onnx", gpu="a100")
-    assert any("of groups" in note for note in found.notes) == told
+    assert any("grouped Conv" in note for note in found.notes) == told
+
+
+def test_of_grouped_convs_in_fp8_nothing_is_said_of_int8(tmp_path: Path):
+    """That they gain nothing is."""
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 19]>
+        g (float[1,64,8,8] x) => (float[1,64,8,8] y) <float s = {0.01}> {
+          q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+          v = DequantizeLinear(w, s, z)
+          [conv] y = Conv<group = 8>(d, v)
+        }""")
+    for name, shape, values in (("z", [], [0.0]), ("w", [64, 8, 1, 1], [1.0] * 512)):
+        tensor = onnx.helper.make_tensor(name, TensorProto.FLOAT8E4M3FN, shape, values)
+        proto.graph.initializer.append(tensor)
+    onnx.save(proto, tmp_path / "fp8.onnx")
+    (note,) = placer.explain(tmp_path / "fp8.onnx", gpu="l4").notes
+    assert note.startswith("FP8 pairs before 'conv' gain nothing")
 
 
 def test_nvfp4_is_told_of_gpus_without_fp4(tmp_path: Path):

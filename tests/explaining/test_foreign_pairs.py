@@ -109,7 +109,7 @@ def test_convs_that_are_quantized_at_run_time_are_named(tmp_path: Path):
     onnx.save(varied(parse_model(TEXT.replace("OPSET", "17"))), tmp_path / "float.onnx")
     quantize_dynamic(tmp_path / "float.onnx", path, op_types_to_quantize=["Conv"])
     (told,) = explain(path, pack="onnxruntime").notes
-    assert told.startswith("'conv_quant' (ConvInteger) get ranges in each run, write int32")
+    assert told.startswith("ConvInteger ('conv_quant') has its input quantized anew in each run")
 
 
 def test_pairs_in_half_precision_are_told_to_be_cast(tmp_path: Path):

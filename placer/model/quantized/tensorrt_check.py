@@ -329,7 +329,9 @@ class _Check:
                 if constant is not None and constant.data_type in refused:
                     reason = f"it reads the quantized constant '{tensor}', which only a DQ may"
                     fix = "do this to the float constant"
-                    if is_dequantized:
+                    # It would be no DQ of uint8 either, and bounds of a Clip are integers.
+                    is_uint8 = constant.data_type == TensorProto.UINT8
+                    if is_dequantized and node.op_type in _MOVES - {"Clip"} and not is_uint8:
                         fix = "put the DequantizeLinear before this node"
                     yield self._finding(node, "refused", reason, fix)
 
