@@ -103,8 +103,8 @@ def evaluate(
     Runtime, the others on ``engine``, OpenVINO in ``base``, by default the type that each file
     names, else float. ``layers``: compare intermediate tensors too, on the first samples.
 
-    Raises InputError for wrong input and for models of other outputs, RunError if a model is
-    refused.
+    Raises InputError for wrong input and for models of other inputs or outputs, RunError if a
+    model is refused.
     """
     if not quantized:
         raise InputError("no quantized model is given; give at least one beside the float model")

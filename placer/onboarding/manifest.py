@@ -217,7 +217,7 @@ def _matches(one: _Given, folder: Path, out: Path) -> list[tuple[str, str]]:
 def _once(texts: Sequence[str], folder: Path) -> list[str]:
     """The files of ``texts``, each by its shortest path: links to folders may lead in circles.
 
-    Links to nothing are among them, so that the summary says what is wrong.
+    Broken links are among them, so that the summary says what is wrong.
     """
     found: dict[Path, str] = {}
     for text in sorted(texts, key=lambda text: (len(Path(text).parts), text)):
