@@ -400,6 +400,16 @@ def test_what_tensorrts_python_profiler_prints(write: Save):
     ]
 
 
+def test_options_that_trtexec_logs_are_no_profile(write: Save):
+    options = (
+        "[08/20/2024-19:31:50] [I] Sleep time: 0ms\n[08/20/2024-19:31:50] [I] Idle time: 0ms\n"
+    )
+    with pytest.raises(InputError, match="is no"):
+        read_plan(write(options))
+    assert read_plan(write(options + SUMMARY_85)) == read_plan(write(SUMMARY_85))
+    assert read_plan(write(SUMMARY_85 + "inference: 3.1ms\n")) == read_plan(write(SUMMARY_85))
+
+
 def test_a_layer_of_which_a_profile_tells_no_time_is_a_no_op(write: Save):
     info = write({"Layers": ["Conv_1", "Reshape_2"]})
     times = [{"name": "Conv_1", "averageMs": 0.2}, {"name": "Reshape_2", "averageMs": 0}]

@@ -84,8 +84,9 @@ def _log_plan(text: str, path: Path) -> Plan | None:
     entries = printed_entries(text)
     if entries:
         plan = Plan(tuple(inspector_layers(entries, path)), "TensorRT log")
-        times = printed_times(text)
-        return with_times(plan, times, path, path) if times else plan
+        names = {layer.name for layer in plan.layers}  # Scripts print other times, too.
+        times = [(name, time) for name, time in printed_times(text) if name in names]
+        return with_times(plan, times, path, path)
     logged = tuple(logged_layers(text))
     if logged:
         return Plan(logged, "TensorRT-RTX build log")

@@ -52,7 +52,8 @@ _ROWS = (
 )
 
 
-_PYTHON = re.compile(r"^(?P<name>\S.*): (?P<time>\d+(\.\d+)?(e-\d+)?)ms$")
+# Not what trtexec logs of its options: "[11/21/2026-08:00:00] [I] Idle time: 0ms".
+_PYTHON = re.compile(r"^(?!\[\d|\[[A-Z]\] )(?P<name>\S.*): (?P<time>\d+(\.\d+)?(e-\d+)?)ms$")
 
 
 def printed_times(text: str) -> list[tuple[str, float]]:
