@@ -124,7 +124,7 @@ def create_session(
         text = one_line(error)
         if "Could not find an implementation" in text:
             text += ", for it has none for tensors of these types; export the model in float32"
-        elif "is not a registered function/op" in text:
+        elif "is not a registered function/op" in text and " com.microsoft:" not in text:
             text += "; give the library that has this operator to `custom_ops`"
         raise RunError(f"ONNX Runtime refuses the model: {text}") from error
     except TimeoutError as error:

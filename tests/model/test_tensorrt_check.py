@@ -507,7 +507,7 @@ def test_scales_of_blocks_in_fp8(builder: Any, dtype: str, scale: str, gpu: str,
 
 def test_plugins_may_read_quantized_constants(save: Save):
     """TensorRT issue 3919; whether there is such a plugin is for the builder to say."""
-    path = save(text_of("[plugin] y = qonnx.custom_op.general.Plugin(x, wq)"))
+    path = save(text_of("[plugin] y = qonnx.custom_op.general.VectorQuantizer(x, wq)"))
     assert findings_of(path) == ()
 
 
