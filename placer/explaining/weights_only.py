@@ -24,8 +24,9 @@ def weights_only(graph: Graph, placement: Placement | None, plan: Plan) -> str:
     on_integers = integer_nodes(plan)
     found = []
     for node in graph.nodes:
-        if node.op in _CONVS and len(node.inputs) > 1:
-            data, weight = graph.edges_into(node)[:2]
+        read = graph.edges_into(node)
+        if node.op in _CONVS and len(read) > 1:
+            data, weight = read[:2]
             is_bare = weight in edges and data not in edges and node.name not in on_integers
             if is_bare and weight.tensor in graph.initializers:
                 found.append(node.name)

@@ -49,7 +49,7 @@ def has_weights(graph: Graph, node: Node) -> bool:
     if weight is None or weight.axis is None:
         return False
     dims = graph.initializers[weight.tensor].dims
-    return math.prod(dims) > dims[weight.axis]
+    return len(dims) > weight.axis and math.prod(dims) > dims[weight.axis]
 
 
 def channel_axis(op: str, rank: int, *, transposed: bool = False) -> int | None:

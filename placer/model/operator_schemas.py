@@ -17,9 +17,15 @@ from placer.model.inlined_nodes import operator_of
 
 # Of ONNX Runtime's operators, whose schemas ONNX lacks, those that are taken apart:
 # https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+# And what is taken for ONNX's operators of these names in whatever domain it is.
 _LEAST_INPUTS: Mapping[str, int] = {
-    "QuantizeLinear": 2,
-    "DequantizeLinear": 2,
+    "Conv": 1,
+    "ConvTranspose": 1,
+    "MatMul": 1,
+    "ConvInteger": 1,
+    "MatMulInteger": 1,
+    "DynamicQuantizeLinear": 1,
+    "QLinearWhere": 9,
     "QLinearConv": 8,
     "QLinearMatMul": 8,
     "QLinearAdd": 7,
@@ -34,6 +40,18 @@ _LEAST_INPUTS: Mapping[str, int] = {
     "QGemm": 6,
     "MatMulIntegerToFloat": 4,
     "DynamicQuantizeMatMul": 2,
+}
+# Of those that quantize, in whatever domain, none of the first inputs may be left empty.
+_GIVEN_INPUTS: Mapping[str, int] = {
+    "QuantizeLinear": 2,
+    "DequantizeLinear": 2,
+    "TRT_INT8QuantizeLinear": 2,
+    "TRT_INT8DequantizeLinear": 2,
+    "TRT_FP8QuantizeLinear": 2,
+    "TRT_FP8DequantizeLinear": 2,
+    "Quant": 4,
+    "fake_quantize_per_tensor_affine": 5,
+    "fake_quantize_per_channel_affine": 6,
 }
 
 
@@ -63,6 +81,9 @@ def schema_problems(proto: ModelProto) -> Iterator[tuple[NodeProto, str]]:
 def _problem(node: NodeProto, opset: int, context: Any) -> str | None:
     if len(node.input) < _LEAST_INPUTS.get(node.op_type, 0):
         return f" has {len(node.input)} inputs, which are too few"
+    first = _GIVEN_INPUTS.get(node.op_type, 0)
+    if sum(map(bool, node.input[:first])) < first:
+        return f" has not all of its first {first} inputs"
     if node.op_type == "Constant" and not node.domain and len(node.attribute) != 1:
         return f" has {len(node.attribute)} values"
     if node.domain or not 0 < opset <= onnx.defs.onnx_opset_version():
