@@ -79,9 +79,9 @@ def schema_problems(proto: ModelProto) -> Iterator[tuple[NodeProto, str]]:
 
 
 def _problem(node: NodeProto, opset: int, context: Any) -> str | None:
-    if len(node.input) < _LEAST_INPUTS.get(node.op_type, 0):
-        return f" has {len(node.input)} inputs, which are too few"
     first = _GIVEN_INPUTS.get(node.op_type, 0)
+    if len(node.input) < max(first, _LEAST_INPUTS.get(node.op_type, 0)):
+        return f" has {len(node.input)} inputs, which are too few"
     if sum(map(bool, node.input[:first])) < first:
         return f" has not all of its first {first} inputs"
     if node.op_type == "Constant" and not node.domain and len(node.attribute) != 1:
