@@ -17,7 +17,7 @@ from placer.model.inlined_nodes import operator_of
 
 # Of ONNX Runtime's operators, whose schemas ONNX lacks, those that are taken apart:
 # https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
-# And what is taken for ONNX's operators of these names in whatever domain it is.
+# The first six are ONNX's, which other domains have under the same names.
 _LEAST_INPUTS: Mapping[str, int] = {
     "Conv": 1,
     "ConvTranspose": 1,
@@ -41,7 +41,7 @@ _LEAST_INPUTS: Mapping[str, int] = {
     "MatMulIntegerToFloat": 4,
     "DynamicQuantizeMatMul": 2,
 }
-# Of those that quantize, in whatever domain, none of the first inputs may be left empty.
+# Operators that quantize, in any domain, and how many of their first inputs may not be empty.
 _GIVEN_INPUTS: Mapping[str, int] = {
     "QuantizeLinear": 2,
     "DequantizeLinear": 2,
@@ -83,7 +83,7 @@ def _problem(node: NodeProto, opset: int, context: Any) -> str | None:
     if len(node.input) < max(first, _LEAST_INPUTS.get(node.op_type, 0)):
         return f" has {len(node.input)} inputs, which are too few"
     if sum(map(bool, node.input[:first])) < first:
-        return f" has not all of its first {first} inputs"
+        return f" lacks one of its first {first} inputs"
     if node.op_type == "Constant" and not node.domain and len(node.attribute) != 1:
         return f" has {len(node.attribute)} values"
     if node.domain or not 0 < opset <= onnx.defs.onnx_opset_version():

@@ -26,6 +26,7 @@ from placer.prediction.explanation.conversion_text import conversion_text
 from placer.prediction.rule_tests import layer_line
 from placer.rules.packaging.load import load_pack
 from tests.conftest import Finished, with_random_weights
+from tests.model.test_tensorrt_check import nvfp4
 
 MODEL = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -461,25 +462,8 @@ def test_of_grouped_convs_in_fp8_nothing_is_said_of_int8(tmp_path: Path):
 
 
 def test_nvfp4_is_told_of_gpus_without_fp4(tmp_path: Path):
-    """Model-Optimizer issue 160; its operator is TensorRT's own, no plugin."""
-    proto = onnx.parser.parse_model("""
-        <ir_version: 11, opset_import: ["": 23, "trt": 1]>
-        g (float[16,64] x) => (float[16,32] y) <float s = {0.01}> {
-          q, f = trt.TRT_FP4DynamicQuantize<axis = -1, block_size = 16, scale_type = 17>(x, s)
-          t = DequantizeLinear(f, s)
-          d = DequantizeLinear<axis = 1, block_size = 16>(q, t)
-          u = DequantizeLinear(e, s)
-          v = DequantizeLinear<axis = 0, block_size = 16>(w, u)
-          y = MatMul(d, v)
-        }""")
-    for name, dtype, shape in (
-        ("w", TensorProto.FLOAT4E2M1, [64, 32]),
-        ("e", TensorProto.FLOAT8E4M3FN, [4, 32]),
-    ):
-        values = [1] * shape[0] * shape[1]
-        proto.graph.initializer.append(onnx.helper.make_tensor(name, dtype, shape, values))
     path = tmp_path / "nvfp4.onnx"
-    onnx.save(proto, path)
+    onnx.save(nvfp4(), path)
     own = "layers and times of trt.TRT_FP4DynamicQuantize are not known; placer check builds them"
     fp4, known = placer.explain(path, gpu="l4").unpredicted
     assert fp4.startswith("l4 (compute capability 8.9) has no FP4 tensor cores")

@@ -106,7 +106,7 @@ def _several_conditions(proto: ModelProto) -> None:
         ("pairs", _location_of_another_size, "has 20 bytes, its shape takes 1; export it again"),
         ("branches", _flag_of_other_size, "tensor 't' is damaged or cut short"),
         ("dense", _quantized_operator_without_inputs, "has 0 inputs, which are too few"),
-        ("pairs", _pair_without_scale, "(TRT_FP8QuantizeLinear) has not all of its first 2 inputs"),
+        ("pairs", _pair_without_scale, "(TRT_FP8QuantizeLinear) lacks one of its first 2 inputs"),
         ("pairs", _zero_points_for_one_scale, "has 4 zero points for 1 scales"),
         ("branches", _several_conditions, "the condition of node 'if' (If) has 9 values"),
         ("pairs", _circle, "waits for its own output"),

@@ -450,8 +450,8 @@ def test_stored_weights_that_are_moved_before_they_are_dequantized(
     assert finding.fix == "put the DequantizeLinear before this node"
 
 
-def test_nvfp4_whose_activations_are_quantized_at_run_time(builder: Any):
-    """As Model-Optimizer exports it (its issue 160)."""
+def nvfp4() -> onnx.ModelProto:
+    """A product as Model-Optimizer exports it (its issue 160): the operator is TensorRT's own."""
     proto = onnx.parser.parse_model("""
         <ir_version: 11, opset_import: ["": 23, "trt": 1]>
         g (float[16,64] x) => (float[16,32] y) <float s = {0.01}> {
@@ -468,6 +468,11 @@ def test_nvfp4_whose_activations_are_quantized_at_run_time(builder: Any):
             onnx.helper.make_tensor("e", TensorProto.FLOAT8E4M3FN, [4, 32], [1.0] * 4 * 32),
         ]
     )
+    return proto
+
+
+def test_nvfp4_whose_activations_are_quantized_at_run_time(builder: Any):
+    proto = nvfp4()
     assert check_model(builder, proto, "sm120").accepted
     assert not check_model(builder, proto, "sm89").accepted  # Which explain says of a GPU.
     assert check_pairs(proto, Path(), Path("model.onnx")) == ()
