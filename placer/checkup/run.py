@@ -13,10 +13,10 @@ from typing import Any
 from placer.checkup.step import Step
 from placer.checkup.subject import RequestedEngine
 from placer.checkup.suite import Suite
+from placer.common.counts import MOST_THREADS, check_count
 from placer.common.files import make_output_folder, write_text
 from placer.engines.doctor import Diagnosis, diagnose
 from placer.engines.isolation import IsolatedEngine
-from placer.errors import InputError
 
 FORMAT = "placer-checkup/1"
 
@@ -66,8 +66,7 @@ def check_up(
     Steps that fail are in the result. Raises InputError for wrong options and RunError if the
     engine cannot run here.
     """
-    if threads < 1:
-        raise InputError(f"`threads` is {threads}; give 1 or more")
+    check_count("threads", threads, 1, MOST_THREADS)
     asked = RequestedEngine(engine, threads, device, engine_options or {})
     made, pack = asked.make()
     steps = []

@@ -92,6 +92,8 @@ def onboard_command(
         if as_json:
             typer.echo(plan.summary.model_dump_json(indent=2))
         elif not quiet:
+            for note in plan.notes:
+                console.print(escape(note), highlight=False, soft_wrap=True)
             console.print(_planned(plan.planned))
         return
 

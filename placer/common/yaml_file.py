@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
 from placer.common.files import read_text
@@ -194,3 +195,35 @@ class Strict(BaseModel):
     """Base of all models: unknown fields are errors, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_booleans(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse yes, no, true and false for numbers: pydantic takes them for 1 and 0."""
+        field = cls.model_fields.get(info.field_name or "")
+        given = next(_booleans(value), None)
+        if field is not None and given is not None and not _takes_booleans(field.annotation):
+            raise ValueError("yes, no, true and false are no numbers; write a number")
+        return value
+
+
+def _booleans(value: object) -> Iterator[bool]:
+    if isinstance(value, bool):
+        yield value
+    elif isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _booleans(one)
+
+
+@cache
+def _takes_booleans(hint: Any) -> bool:
+    """Whether a value of type ``hint`` may be or hold one; models look at their own fields."""
+    parts = set(_parts(hint))
+    models = any(isinstance(part, type) and issubclass(part, BaseModel) for part in parts)
+    return models or not parts.isdisjoint((bool, object, Any)) or parts.isdisjoint((int, float))
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    yield hint
+    for part in get_args(hint):
+        yield from _parts(part)

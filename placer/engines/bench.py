@@ -13,6 +13,7 @@ from onnx import helper
 
 from placer.calibration.data_shapes import shapes_of_data
 from placer.calibration.dataset import load_dataset, synthetic_dataset
+from placer.common.counts import MOST_ROUNDS, MOST_THREADS, check_count
 from placer.common.files import paths_of
 from placer.common.names import unknown
 from placer.common.shapes import GivenShape, ShapeRange, given_ranges, optima
@@ -96,9 +97,8 @@ def bench(
     paths = paths_of(models)
     if not paths:
         raise InputError("no model is given; give at least one")
-    for name, count, least in (("rounds", rounds, LEAST_ROUNDS), ("threads", threads, 1)):
-        if count < least:
-            raise InputError(f"`{name}` is {count}; give {least} or more")
+    check_count("rounds", rounds, LEAST_ROUNDS, MOST_ROUNDS)
+    check_count("threads", threads, 1, MOST_THREADS)
     source = None if data is None else str(data)
     ranges = _ranges(paths[0], given_ranges(shapes), source)
     loaded = [_read(path, ranges) for path in paths]

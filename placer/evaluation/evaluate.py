@@ -20,6 +20,7 @@ from placer.accuracy.metrics import Comparison, finite
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import load_dataset
 from placer.calibration.sample import Sample
+from placer.common.counts import MOST_THREADS, check_count
 from placer.common.files import paths_of
 from placer.common.names import texts_of
 from placer.common.ort_session import blamed_on
@@ -31,12 +32,13 @@ from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.select import base_of_files, check_base, select_engine
 from placer.errors import InputError, RunError
+from placer.evaluation.input_types import in_types_of
 from placer.evaluation.layers import Layer, compare_layers, first_wrong
 from placer.graph import Graph
 from placer.model import Model, load_as_is, load_model
 from placer.model.fixed_inputs import fixed_values
 from placer.model.judged import Judged, judged_by
-from placer.model.same_inputs import check_same_inputs
+from placer.model.same_inputs import check_same_inputs, has_bfloat16_inputs
 
 LAYER_SAMPLES = 4
 
@@ -108,6 +110,7 @@ def evaluate(
     """
     if not quantized:
         raise InputError("no quantized model is given; give at least one beside the float model")
+    check_count("threads", threads, 1, MOST_THREADS)
     fixed = with_shapes_of_data(Path(float_model), optima(given_ranges(shapes)), str(data))
     source = load_as_is(Path(float_model), fixed)
     given = load_model(Path(float_model), fixed)
@@ -120,13 +123,19 @@ def evaluate(
     models = [load_as_is(path, fixed) for path in paths_of(quantized)]
     runner = _engine_for(models, fixed, engine, threads, device, base, engine_options or {})
     for model in models:
-        check_same_inputs(source, model, converted=converts_inputs(runner))
+        casts = converts_inputs(runner) or not has_bfloat16_inputs(model)
+        check_same_inputs(source, model, converted=casts)
     source, has_judged = _with_judged_outputs(judged, source, models)
     graph = judged.graph if has_judged else given.graph
     judge = _Judge(graph, samples, _expected(source, samples, threads), functions, asked)
 
     def evaluated(model: Model) -> Evaluated:
-        compared, held = judge(_with_fixed(model, _run_of(runner, model, threads)), model.path)
+        compiled = _run_of(runner, model, threads)
+
+        def run(inputs: Tensors) -> Tensors:
+            return compiled(in_types_of(model, inputs))
+
+        compared, held = judge(_with_fixed(model, run), model.path)
         few = samples[:LAYER_SAMPLES]
         named = tuple(compare_layers(source, model, few)) if layers else ()
         return Evaluated(str(model.path), compared, named, held)

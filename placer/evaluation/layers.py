@@ -12,6 +12,7 @@ import onnxruntime as ort
 from placer.accuracy.metrics import GroupSums
 from placer.calibration.sample import Sample
 from placer.common.ort_session import create_session, run_once
+from placer.evaluation.input_types import in_types_of
 from placer.graph import Graph, index_graph
 from placer.model import Model
 
@@ -98,7 +99,7 @@ def _values(
     session = create_session(serialized, model.base_dir, threads=_THREADS, level=level)
     for sample in samples:
         what = f"{model.path} on {sample.origin}"
-        values = run_once(session, list(names), sample.inputs, what)
+        values = run_once(session, list(names), in_types_of(model, sample.inputs), what)
         yield dict(zip(names, values, strict=True))
 
 

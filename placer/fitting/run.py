@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+from placer.common.counts import MOST_ROUNDS, MOST_THREADS, check_count
 from placer.common.files import check_writable, make_output_folder, write_text
 from placer.common.shapes import optima
 from placer.engines.abilities import target_of
@@ -109,11 +110,10 @@ def fit(
 
 
 def _check(options: FitOptions) -> None:
-    counts = (("networks", 0), ("placements", 1), ("rounds", 3), ("threads", 1))
-    for name, least in counts:
-        value: int = getattr(options, name)
-        if value < least:
-            raise InputError(f"`{name}` is {value}; give {least} or more")
+    check_count("networks", options.networks, 0)
+    check_count("placements", options.placements, 1)
+    check_count("rounds", options.rounds, 3, MOST_ROUNDS)
+    check_count("threads", options.threads, 1, MOST_THREADS)
     if options.models is None:
         _check_count(options.networks)
         return

@@ -12,11 +12,17 @@ from placer.model.quantized.scales import type_name
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 
+def has_bfloat16_inputs(model: Model) -> bool:
+    """Whether an input is of the float type that NumPy lacks."""
+    graph = model.graph
+    return any(graph.type_of(name).dtype == TensorProto.BFLOAT16 for name in graph.inputs)
+
+
 def check_same_inputs(first: Model, other: Model, *, converted: bool) -> None:
     """Raise InputError unless ``other`` can be given what ``first`` is.
 
-    It may lack inputs of ``first`` that were fixed in it. ``converted``: whether the engine
-    converts floats to the float type that a model reads, as in files of ``io_type`` convert.
+    It may lack inputs of ``first`` that were fixed in it. ``converted``: whether floats are
+    converted to the float type that a model reads, as engines do for files of ``io_type`` convert.
     """
     mine = {name: first.graph.type_of(name).dtype or 0 for name in first.graph.inputs}
     theirs = {name: other.graph.type_of(name).dtype or 0 for name in other.graph.inputs}

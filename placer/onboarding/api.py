@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+from placer.common.listed import listed
 from placer.errors import InputError
 from placer.onboarding import runner
 from placer.onboarding.dask import OnDask
@@ -19,10 +20,14 @@ from placer.results.onboarding import Summary
 
 @dataclass(frozen=True, eq=False)
 class OnboardingPlan:
-    """What would be done with each model and why; ``summary`` says how they stand now."""
+    """What would be done with each model and why; ``summary`` says how they stand now.
+
+    ``notes``: what the manifest seems to ask for and is not done, in sentences.
+    """
 
     planned: tuple[Planned, ...]
     summary: Summary
+    notes: tuple[str, ...] = ()
 
 
 def onboard(
@@ -44,6 +49,8 @@ def onboard(
     """
     onboarding = _read(manifest, output, jobs, executor)
     say = tell or _silent
+    for note in _notes(onboarding):
+        say(note)
     with _executor(onboarding) as chosen:
         summary = runner.onboard(onboarding, _anew(redo), say, chosen)
     say(f"summary.json, junit.xml and results are in {onboarding.output}")
@@ -62,7 +69,8 @@ def plan_onboarding(
     onboarding = _read(manifest, output, jobs, executor)
     with _executor(onboarding) as chosen:
         planned = plan(onboarding, _anew(redo), chosen.describe)
-        return OnboardingPlan(tuple(planned), runner.Run(onboarding, planned, chosen).summary())
+        summary = runner.Run(onboarding, planned, chosen).summary()
+        return OnboardingPlan(tuple(planned), summary, _notes(onboarding))
 
 
 @contextmanager
@@ -84,6 +92,15 @@ def _read(
     if jobs is not None and jobs < 1:
         raise InputError(f"`jobs` is {jobs}; give 1 or more")
     return read_manifest(Path(manifest), None if output is None else Path(output), jobs, executor)
+
+
+def _notes(onboarding: Onboarding) -> tuple[str, ...]:
+    if not onboarding.left_out:
+        return ()
+    return (
+        f"left out: {listed(onboarding.left_out)}, as a result.json beside it says that placer "
+        "wrote it; to optimize it, name it in an entry of its own",
+    )
 
 
 def _anew(redo: bool | Sequence[str]) -> frozenset[str] | None:

@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
 
 from placer.errors import InputError, PlacerError, RunError
+from placer.onboarding.dask_address import SCHEME, is_address
 from placer.onboarding.describe import Described, describe
 from placer.onboarding.manifest_fields import Options
 from placer.onboarding.planning import Planned
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-SCHEME = "dask://"
 _CONNECT_S = 10
 _WORKERS_S = 5.0  # How long the number of workers is taken to stay.
 _POLL_S = 0.2
@@ -44,7 +43,8 @@ class OnDask:
     """
 
     def __init__(self, address: str, most: int | None = None) -> None:
-        _check(address)
+        if not is_address(address):
+            raise InputError(f"`executor` is '{address}'; give {SCHEME}HOST:PORT of a scheduler")
         try:
             from distributed import Client  # noqa: PLC0415 - an extra
         except ImportError as error:
@@ -199,16 +199,6 @@ class _Ended:
 
     outcome: Outcome
     has_result: bool
-
-
-def _check(address: str) -> None:
-    try:
-        parts = urlsplit(address)
-        known = f"{parts.scheme}://" == SCHEME and parts.hostname and parts.port
-    except ValueError:  # A port that is no number.
-        known = None
-    if not known:
-        raise InputError(f"`executor` is '{address}'; give {SCHEME}HOST:PORT of a scheduler")
 
 
 def _describe(options: Options, folder: Path) -> Described:

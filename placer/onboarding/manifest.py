@@ -51,7 +51,7 @@ class Onboarding:
 
     ``folder``: the manifest's, absolute. ``slots``: for each job that runs at the same time its
     device, None where none is handed out. ``executor``: the Dask scheduler instead, with at most
-    ``at_once`` models.
+    ``at_once`` models. ``left_out``: what globs match and nothing names, since placer wrote it.
     """
 
     manifest: Path
@@ -61,6 +61,7 @@ class Onboarding:
     jobs: tuple[Job, ...]
     executor: str | None = None
     at_once: int | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def read_manifest(
@@ -95,7 +96,8 @@ def read_manifest(
         )
     at_once = at_once or manifest.jobs
     slots = _slots(manifest, at_once, len(ordered), path)
-    return Onboarding(path, folder, out, slots, tuple(ordered), executor, at_once)
+    left_out = _left_out(manifest, folder, out)
+    return Onboarding(path, folder, out, slots, tuple(ordered), executor, at_once, left_out)
 
 
 def new_folder(folder: Path) -> Path:
@@ -209,9 +211,27 @@ def _matches(one: _Given, folder: Path, out: Path) -> list[tuple[str, str]]:
     texts = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
     paths = [text for text in _once(texts, folder) if not _is_result(folder / text, out)]
     if not paths:
-        raise InputError(f"{one.where}: no file matches '{pattern}'; correct the glob")
+        only = "but results of placer, which entries of their own may name" if texts else ""
+        reason = f"no file matches '{pattern}' {only}".rstrip()
+        raise InputError(f"{one.where}: {reason}; correct the glob")
     fixed = _fixed_part(pattern)
     return [(text, _safe(_from(text, fixed))) for text in paths]
+
+
+def _left_out(manifest: Manifest, folder: Path, out: Path) -> tuple[str, ...]:
+    """Results that globs match, other than in the folders that are always placer's own."""
+    named = {os.path.normpath(folder / entry.model) for entry in manifest.models}
+    globs = (entry.model for entry in manifest.models if _is_glob(entry.model, folder))
+    found = (
+        text
+        for pattern in globs
+        for text in _once(glob.glob(pattern, root_dir=folder, recursive=True), folder)  # noqa: PTH207
+        if os.path.normpath(folder / text) not in named
+    )
+    paths = ((text, Path(os.path.normpath(folder / text))) for text in found)
+    return tuple(
+        dict.fromkeys(t for t, path in paths if not _is_in_own(path, out) and _is_beside(path))
+    )
 
 
 def _once(texts: Sequence[str], folder: Path) -> list[str]:
@@ -231,9 +251,16 @@ def _once(texts: Sequence[str], folder: Path) -> list[str]:
 def _is_result(path: Path, out: Path) -> bool:
     """Whether ``path`` is what placer wrote: a glob must not find it again."""
     path = Path(os.path.normpath(path))
-    if path.is_relative_to(out) or any(part.endswith(SUFFIX) for part in path.parts[:-1]):
-        return True
-    beside = OutputFolder(path.parent)  # Of a run with a folder of its own choice.
+    return _is_in_own(path, out) or _is_beside(path)
+
+
+def _is_in_own(path: Path, out: Path) -> bool:
+    return path.is_relative_to(out) or any(part.endswith(SUFFIX) for part in path.parts[:-1])
+
+
+def _is_beside(path: Path) -> bool:
+    """Whether it lies beside the other files of a run with a folder of its own choice."""
+    beside = OutputFolder(path.parent)
     return path in (beside.model, beside.closest) and beside.result.is_file()
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import AfterValidator, Field, PositiveInt, field_validator
 
 from placer.common.yaml_file import Strict
+from placer.onboarding.dask_address import SCHEME, is_address
 from placer.optimizer.options.run_options import Devices, Duration, RunOptions, with_home
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
+
+
+def _address(text: str) -> str:
+    if not is_address(text):
+        raise ValueError(f"'{text}' is no address; give {SCHEME}HOST:PORT of a scheduler")
+    return text
 
 
 class Options(RunOptions):
@@ -54,7 +61,7 @@ class Manifest(Strict):
         default=None,
         description="Models at a time; by default as many as there are devices, or one.",
     )
-    executor: str | None = Field(
+    executor: Annotated[str, AfterValidator(_address)] | None = Field(
         default=None,
         description="Dask scheduler whose workers optimize the models, dask://HOST:PORT.",
     )

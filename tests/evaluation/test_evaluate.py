@@ -217,7 +217,7 @@ def test_a_model_of_other_outputs_is_refused(net: Path):
     [
         ("float[1,2,8,8] x, float[1] more", "", "reads 'more', which .*float.onnx does not"),
         ("float[1,2,8,8] z", "i = Identity(z)", "reads 'z', which .*float.onnx does not"),
-        ("float16[1,2,8,8] x", "i = Cast<to = 1>(x)", "reads 'x' as float16, .*.onnx as float32"),
+        ("int32[1,2,8,8] x", "i = Cast<to = 1>(x)", "reads 'x' as int32, .*.onnx as float32"),
     ],
 )
 def test_models_of_other_inputs_are_refused(inputs: str, cast: str, told: str, net: Path):
@@ -238,6 +238,20 @@ def test_inputs_in_half_precision_are_taken_where_the_engine_converts_them(net: 
     onnx.save(parse_model(half), net / "half.onnx")
     both = [net / "float.onnx", net / "half.onnx"]
     assert len(placer.bench(both, engine="fusion-model", gpu="a100", rounds=3).models) == 2
+    with pytest.raises(placer.InputError, match="reads .x. as float16"):
+        placer.bench(both, engine="onnxruntime", rounds=3)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_data_are_converted_to_the_float_type_that_a_model_reads(engine: str, net: Path):
+    half = THREE_LAYERS.replace("float[1,2,8,8] x", "float16[1,2,8,8] x")
+    half = half.replace("[first] a = Conv(x, w)", "i = Cast<to = 1>(x) [first] a = Conv(i, w)")
+    onnx.save(parse_model(half), net / "half.onnx")
+    options = {"data": net / "data.npz", "engine": engine, "layers": True}
+    found = placer.evaluate(net / "float.onnx", net / "half.onnx", **options)
+    assert 60 < value(found, "sqnr", "y") < 80  # dB: the inputs alone have 11 bits.
+    back = placer.evaluate(net / "half.onnx", net / "float.onnx", **options)
+    assert value(back, "sqnr", "y") > 100  # The data were rounded to what the float model reads.
 
 
 def test_what_a_plug_in_refuses_is_not_run_on_another_engine(

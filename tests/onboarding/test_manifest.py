@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
+import placer as package
 from placer.errors import InputError
 from placer.onboarding.manifest import Job, read_manifest
 from tests.conftest import DIGITS, Finished
@@ -58,6 +59,16 @@ WRONG = [
         'models: [{model: "models\\digits.onnx"}]',
         "unknown escape character; write a path with backslashes in single quotes",
     ),
+    (
+        "models: [{model: a.onnx, budget: yes}]",
+        "models.yaml:1: field 'models.0.budget': yes, no, true and false are no numbers",
+    ),
+    ("models: [{model: a.onnx, fix: {sr: on}}]", "field 'models.0.fix': yes, no, true and false"),
+    (
+        "executor: tcp://host:1\nmodels: [{model: a.onnx}]",
+        "models.yaml:1: field 'executor': 'tcp://host:1' is no address; give dask://HOST:PORT",
+    ),
+    ("models: [{model: a.onnx, threads: 5000}]", "less than or equal to 1024"),
 ]
 
 
@@ -143,6 +154,21 @@ def test_a_glob_finds_each_file_once_and_links_to_nothing(tmp_path: Path):
     (tmp_path / "zoo" / "gone.onnx").symlink_to("nowhere.onnx")
     jobs = manifest_of(tmp_path, "models: [{model: 'zoo/**/*.onnx'}]", *files)
     assert [job.model for job in jobs] == ["zoo/gone.onnx", "zoo/net.onnx"]
+
+
+def test_results_that_a_glob_leaves_out_are_told_unless_an_entry_names_them(tmp_path: Path):
+    text = "models: [{model: 'zoo/**/*.onnx'}"
+    files = ("zoo/net.onnx", "zoo/best/optimized.onnx", "zoo/best/result.json", "out.placer/a.onnx")
+    assert [job.model for job in manifest_of(tmp_path, f"{text}]", *files)] == ["zoo/net.onnx"]
+    path = tmp_path / "models.yaml"
+    assert read_manifest(path).left_out == ("zoo/best/optimized.onnx",)
+    (note,) = package.plan_onboarding(path).notes
+    assert note.startswith("left out: zoo/best/optimized.onnx, as a result.json beside it says")
+    named = manifest_of(tmp_path, f"{text}, {{model: zoo/best/optimized.onnx}}]")
+    assert [job.model for job in named] == ["zoo/net.onnx", "zoo/best/optimized.onnx"]
+    assert read_manifest(path).left_out == ()
+    with pytest.raises(InputError, match=r"matches .* but results of placer"):
+        manifest_of(tmp_path, "models: [{model: 'zoo/best/*.onnx'}]")
 
 
 def test_no_more_models_run_at_once_than_there_are(tmp_path: Path):

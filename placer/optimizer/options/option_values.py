@@ -10,6 +10,7 @@ from typing import get_args
 
 from placer.accuracy.gates import Gate
 from placer.accuracy.latency_gates import parse_beats
+from placer.common.counts import check_count
 from placer.common.files import check_output_folder
 from placer.common.names import unknown
 from placer.common.shapes import ShapeRange
@@ -68,9 +69,8 @@ def _check(known: RequestOption, value: object) -> None:
 def _check_count(known: RequestOption, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InputError(f"`{known.keyword}` is {value!r}; give a whole number")
-    least = known.option.least
-    if least is not None and value < least:
-        raise InputError(f"`{known.keyword}` is {value}; give {least} or more")
+    if known.option.least is not None:
+        check_count(known.keyword, value, known.option.least, known.option.most)
 
 
 def _check_seconds(known: RequestOption, value: object) -> None:

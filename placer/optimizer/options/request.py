@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from placer.common.counts import MOST_THREADS
 from placer.common.shapes import ShapeRange
 from placer.results.folder import SUFFIX
 from placer.results.objective import Objective
@@ -56,7 +57,7 @@ class Option:
 
     ``default``: in words, where None stands for it. ``keyword``: its name in Python and in the
     manifest, unless it is the field's. ``flag``: its name on the command line, without dashes,
-    unless it is the keyword's. ``least``: the smallest number that makes sense. ``commands``: the
+    unless it is the keyword's. ``least``, ``most``: the numbers that make sense. ``commands``: the
     commands that take it, ``onboard`` in its manifest.
     """
 
@@ -66,6 +67,7 @@ class Option:
     keyword: str = ""
     flag: str = ""
     least: int | None = None
+    most: int | None = None
     commands: frozenset[CommandName] = _MOST
 
 
@@ -200,7 +202,9 @@ class Request:
             "Build each candidate with TensorRT-RTX too, e.g. for sm89 (fusion-model).",
         ),
     ] = None
-    threads: Annotated[int, Option("Engine", "CPU threads of the engine.", least=1)] = 1
+    threads: Annotated[
+        int, Option("Engine", "CPU threads of the engine.", least=1, most=MOST_THREADS)
+    ] = 1
     objective: Annotated[
         Objective,
         Option(

@@ -16,6 +16,7 @@ from pydantic import (
 
 from placer.accuracy.gates import Gate
 from placer.accuracy.latency_gates import parse_beats
+from placer.common.counts import MOST_THREADS
 from placer.common.durations import parse_duration
 from placer.common.shapes import parse_shape_range
 from placer.common.yaml_file import Strict, as_value_error
@@ -153,7 +154,7 @@ class RunOptions(Strict):
     engine: Text | None = described("engine")
     gpu: Text | None = described("gpu")
     build_for: Text | None = described("build_for")
-    threads: PositiveInt | None = described("threads")
+    threads: Annotated[PositiveInt, Field(le=MOST_THREADS)] | None = described("threads")
     objective: Objective | None = described("objective")
     engine_options: EngineOptions | None = described("engine_options")
     pack: Text | None = described("pack")
