@@ -49,7 +49,13 @@ _GIVEN_INPUTS: Mapping[str, int] = {
     "TRT_INT8DequantizeLinear": 2,
     "TRT_FP8QuantizeLinear": 2,
     "TRT_FP8DequantizeLinear": 2,
+    **{
+        f"{tool}{half}Linear": 2
+        for tool in ("Vitis", "Extended")
+        for half in ("Quantize", "Dequantize")
+    },
     "Quant": 4,
+    "FakeQuantize": 5,
     "fake_quantize_per_tensor_affine": 5,
     "fake_quantize_per_channel_affine": 6,
 }

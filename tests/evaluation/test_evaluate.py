@@ -238,7 +238,7 @@ def test_inputs_in_half_precision_are_taken_where_the_engine_converts_them(net: 
     onnx.save(parse_model(half), net / "half.onnx")
     both = [net / "float.onnx", net / "half.onnx"]
     assert len(placer.bench(both, engine="fusion-model", gpu="a100", rounds=3).models) == 2
-    with pytest.raises(placer.InputError, match="reads .x. as float16"):
+    with pytest.raises(placer.InputError, match=r"reads .x. as float16"):
         placer.bench(both, engine="onnxruntime", rounds=3)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
@@ -284,6 +285,30 @@ def test_the_axis_that_fits_is_named(save: Save):
         "it has 8 scales for 4 channels of axis 1",
         "set its attribute axis to 0",
     )
+
+
+def test_scales_of_half_precision_are_of_opset_19(save: Save):
+    body = "d = QuantizeLinear(x, h, z) y = DequantizeLinear(d, h, z)"
+    text = text_of(body, "float16 h = {14336}").replace("float[1,4,8,8]", "float16[1,4,8,8]")
+    path = save(text.replace('"": 17', '"": 19'))
+    assert findings_of(path) == ()
+    proto = onnx.load(path)
+    proto.opset_import[0].version = 17
+    onnx.save(proto, path)
+    (finding,) = findings_of(path)
+    assert finding.verdict == "undocumented"
+    assert finding.reason == "it has a scale of float16, which ONNX has from opset 19 on"
+
+
+def test_a_scale_without_end_makes_no_numbers(save: Save):
+    path = save(text_of(PAIR.format("z") + CONV))
+    proto = onnx.load(path)
+    (scale,) = (t for t in proto.graph.initializer if t.name == "s")
+    scale.CopyFrom(numpy_helper.from_array(np.array(np.inf, np.float32), "s"))
+    onnx.save(proto, path)
+    (finding,) = findings_of(path)
+    assert (finding.verdict, finding.node) == ("altered", "q")
+    assert finding.reason == "its scale is infinite, which makes NaN of every value"
 
 
 @pytest.mark.parametrize("zero_point", [", u", ""])

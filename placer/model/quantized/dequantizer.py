@@ -25,7 +25,7 @@ from placer.model.quantized.integer_products import visit_run_time
 from placer.model.quantized.lstm import OPERATOR as QUANTIZED_LSTM
 from placer.model.quantized.lstm import visit_lstm
 from placer.model.quantized.movers import visit_reader_of_integers
-from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
+from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, is_fake_quantize
 from placer.model.quantized.pairs import (
     visit_dequantize_linear,
     visit_fake_quantize,
@@ -50,7 +50,7 @@ def dequantize_graph(
     """
     state = ImportState(proto, types, base_dir, path, kept)
     for node in proto.graph.node:
-        name, first = node.name, len(state.draft.nodes)
+        name, first, state.visiting = node.name, len(state.draft.nodes), node
         try:
             _visit(state, node)
         except InputError as error:
@@ -70,7 +70,7 @@ def _visit(state: ImportState, node: NodeProto) -> None:
         visit_quantize_linear(state, node)
     elif node.op_type in DEQUANTIZE:
         visit_dequantize_linear(state, node)
-    elif node.op_type in FAKE_QUANTIZE and node.domain:
+    elif is_fake_quantize(node):
         visit_fake_quantize(state, node)
     elif made is not None:
         visit_qoperator(state, node, made)

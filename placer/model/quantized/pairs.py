@@ -31,6 +31,8 @@ def visit_quantize_linear(state: ImportState, node: NodeProto) -> None:
         state.records.notes.append(
             f"scale of '{source}' dropped: node '{node.name}' gets it at run time"
         )
+    if source in state.quantized:
+        raise state.refuse(node, f"reads '{source}', which is quantized already")
     zero_point, dtype = zero_point_and_type(state, node)
     axis, limits = integer(node, "axis", 1), limits_of(dtype)
     tensor = state.read(source, "", 0)
@@ -122,10 +124,16 @@ def visit_fake_quantize(state: ImportState, node: NodeProto) -> None:
     names = [t for t in node.input[1:] if t]
     if any(name not in state.draft.constants for name in names):
         raise state.refuse(node, "computes its scale")
-    scale, zero_point, *rest = (state.draft.array(name) for name in names)
-    if node.op_type == "Quant":
+    arrays = [state.draft.array(name) for name in names]
+    if node.op_type == "FakeQuantize":
+        scale, zero_point, lowest, highest = _of_bounds(state, node, arrays)
+    else:
+        scale, zero_point, *rest = arrays
+    if node.op_type == "FakeQuantize":
+        axis = _first_long(scale)
+    elif node.op_type == "Quant":
         lowest, highest = _quant_limits(node, int(rest[0].item()))
-        axis = next((i for i, size in enumerate(scale.shape) if size > 1), 0)
+        axis = _first_long(scale)
     else:
         *axes, low, high = (int(value.item()) for value in rest)
         lowest, highest, axis = float(low), float(high), axes[0] if axes else 1
@@ -137,6 +145,33 @@ def visit_fake_quantize(state: ImportState, node: NodeProto) -> None:
     integers = state.draft.names.unused(f"{node.output[0]}/quantized")
     _quantize(state, integers, node.input[0], info)
     state.stand_for(node.output[0], state.quantized[integers])
+
+
+def _first_long(scale: np.ndarray) -> int:
+    return next((axis for axis, size in enumerate(scale.shape) if size > 1), 0)
+
+
+def _of_bounds(
+    state: ImportState, node: NodeProto, bounds: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """Scale, zero point, lowest and highest integer of OpenVINO's FakeQuantize.
+
+    Of signed integers where zero lies in the middle, else of unsigned ones. Zero points are rounded,
+    as OpenVINO does. See FakeQuantize-1 in OpenVINO's operation specifications.
+    """
+    low, high, out_low, out_high = (bound.astype(np.float64) for bound in bounds)
+    steps = integer(node, "levels", 256) - 1
+    if not (np.array_equal(low, out_low) and np.array_equal(high, out_high)):
+        raise state.refuse(node, "writes another range than it reads")
+    if steps < 1 or not (np.isfinite(high - low).all() and (high > low).all()):
+        raise state.refuse(node, "has a range that is not positive; calibrate again")
+    scale = (high - low) / steps
+    point = np.rint(-low / scale)
+    if (point < 0).any() or (point > steps).any():
+        raise state.refuse(node, "has a range without zero")
+    middle = (steps + 1) // 2
+    lowest = -middle if (point == middle).all() else 0
+    return scale.astype(np.float32), point + lowest, float(lowest), float(steps + lowest)
 
 
 def _quant_limits(node: NodeProto, bits: int) -> tuple[float, float]:

@@ -18,13 +18,18 @@ from placer.model.constant_folding import fold_constants
 from placer.model.normalize import infer_values, inline_functions, tidy_quantized
 from placer.model.quantized.dequantizer import dequantize_graph
 from placer.model.quantized.imported import Imported
-from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE
+from placer.model.quantized.operators import (
+    DEQUANTIZE,
+    FAKE_QUANTIZE,
+    QUANTIZE,
+    is_fake_quantize,
+)
 from placer.model.quantized.quantized_tensors import FLOATS
 from placer.model.quantized.scales import type_name
 from placer.model.quantized.state import ImportState
 
 _OPERATORS = re.compile(
-    r"(TRT_(INT8|FP8))?(Quantize|Dequantize)Linear|DynamicQuantize(Linear|MatMul|LSTM)|QLinear\w+|QGemm|"
+    r"(TRT_INT8|TRT_FP8|Vitis|Extended)?(Quantize|Dequantize)Linear|DynamicQuantize(Linear|MatMul|LSTM)|QLinear\w+|QGemm|"
     r"(MatMul|Conv)Integer|MatMulIntegerToFloat"
 )
 # Folding these would lose the scales.
@@ -38,8 +43,7 @@ def is_quantized(proto: ModelProto) -> bool:
 
 
 def _is_quantizing(node: NodeProto) -> bool:
-    is_fake = node.op_type in FAKE_QUANTIZE and node.domain != ""
-    return is_fake or _OPERATORS.fullmatch(str(node.op_type)) is not None
+    return is_fake_quantize(node) or _OPERATORS.fullmatch(str(node.op_type)) is not None
 
 
 def take_apart(

@@ -22,7 +22,8 @@ class ImportState:
     ``types``: ONNX element type by tensor, as far as known. ``kept``: what those QuantizeLinear
     nodes write whose rounding and saturation are part of the function: they stay, as arithmetic.
     ``origins``: by node of the float graph the node of the quantized one that it was written for;
-    none of those that only give outputs their names back. ``path`` is for messages.
+    none of those that only give outputs their names back. ``visiting``: the node that is being
+    taken apart. ``path`` is for messages.
     """
 
     def __init__(
@@ -51,15 +52,16 @@ class ImportState:
         self.biases: dict[str, Bias] = {}  # divided by scales computed at run time
         self.expanded: set[str] = set()
         self.origins: dict[str, str] = {}
+        self.visiting: NodeProto | None = None
         self.casts = 0
         self.draft = FloatGraphBuilder(proto, base_dir)
         self.records = Records()
 
     def refuse(self, node: NodeProto, why: str) -> InputError:
-        """The error that says why ``node`` cannot be taken apart."""
-        return InputError(
-            f"{self.path}: node '{node.name}' ({node.op_type}) {why}; give the float model"
-        )
+        """The error that says why ``node``, or the node that it is a part of, cannot be."""
+        whole = self.visiting
+        op = whole.op_type if whole is not None and whole.name == node.name else node.op_type
+        return InputError(f"{self.path}: node '{node.name}' ({op}) {why}; give the float model")
 
     def refuse_run_time(self, tensor: str, reader: str) -> None:
         """Raise InputError where ``reader`` reads a part of a dynamic quantization as such."""

@@ -26,7 +26,14 @@ from placer.model.constant_folding import fold_constants
 from placer.model.constant_nodes import constants_to_initializers
 from placer.model.early_axes import FIRST_WITH_AXIS
 from placer.model.normalize import infer_values, tidy_quantized
-from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, integer
+from placer.model.quantized.operators import (
+    DEQUANTIZE,
+    FAKE_QUANTIZE,
+    QUANTIZE,
+    integer,
+    is_fake_quantize,
+    is_of_amd,
+)
 from placer.model.quantized.restored_pairs import arithmetic_pairs
 from placer.model.quantized.scales import type_name
 
@@ -44,6 +51,7 @@ _INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8})
 _SCALES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 # What Q reads and its scale, which the builder takes for INT8 and not for FP8.
 _MIXED = {(TensorProto.FLOAT, half) for half in (TensorProto.FLOAT16, TensorProto.BFLOAT16)}
+_FLOATS = frozenset({*_SCALES, TensorProto.DOUBLE, TensorProto.INT32})  # What ONNX's Q reads.
 _SMALL_TYPES = frozenset({TensorProto.INT4, TensorProto.FLOAT4E2M1})
 # Quantized constants, which the builder takes before DQ and plugins alone (TensorRT-Edge-LLM 217).
 _STORED = frozenset({TensorProto.INT8, TensorProto.FLOAT8E4M3FN}) | _SMALL_TYPES
@@ -56,6 +64,8 @@ _FIRST_OPSETS: Mapping[int, int] = {
     TensorProto.INT4: 21,
     TensorProto.FLOAT4E2M1: 23,
 }
+_HALVES = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+_FIRST_WITH_HALVES = 19
 _FIRST_WITH_BLOCKS = 21
 
 
@@ -139,7 +149,10 @@ class _Check:
                     yield finding
 
     def _check(self, node: NodeProto) -> Iterator[Finding]:
-        if node.op_type in QUANTIZE | DEQUANTIZE:
+        if is_of_amd(node):
+            reason = f"TensorRT has no operator of domain '{node.domain}'"
+            yield self._finding(node, "refused", reason, "export Q/DQ pairs")
+        elif node.op_type in QUANTIZE | DEQUANTIZE:
             yield from self._check_half(node)
         elif _UNKNOWN_OPERATORS.fullmatch(node.op_type):
             yield self._finding(node, "refused", "TensorRT has no such operator", "use Q/DQ pairs")
@@ -147,8 +160,9 @@ class _Check:
             reason = "TensorRT has no such operator, which is ONNX Runtime's"
             fix = "store the weight as int4 before a DequantizeLinear with block_size (opset 21)"
             yield self._finding(node, "refused", reason, fix)
-        elif (node.op_type in FAKE_QUANTIZE and node.domain) or is_foreign_quantizer(node):
-            reason = f"TensorRT has no operator of domain '{node.domain}'"
+        elif is_fake_quantize(node) or is_foreign_quantizer(node):
+            of = f"operator of domain '{node.domain}'" if node.domain else "such operator"
+            reason = f"TensorRT has no {of}"
             yield self._finding(node, "refused", reason, "export Q/DQ pairs")
         else:
             yield from self._check_between(node)
@@ -162,6 +176,8 @@ class _Check:
         zero_point = self._array(node.input[2]) if len(node.input) > 2 else None
         if node.op_type in DEQUANTIZE:
             yield from self._check_source(node)
+        elif (before := self._quantizes_integers(node)) is not None:
+            yield self._finding(node, "refused", before, "take this node out")
         dtype = self._quantized_type(node)
         if dtype not in _TYPES | _SMALL_TYPES and dtype != TensorProto.INT32:
             reason = f"TensorRT does not read {type_name(dtype)}"
@@ -175,6 +191,14 @@ class _Check:
             fix = "quantize to int8 with the scale of the largest value"
             yield self._finding(node, "altered", reason, fix)
 
+    def _quantizes_integers(self, node: NodeProto) -> str | None:
+        """Why ``node`` cannot quantize what it reads; None if that may be floats."""
+        writer = self._producer.get(node.input[0])
+        if writer is not None and writer.op_type in QUANTIZE:
+            return f"it reads the integers that node '{writer.name}' writes"
+        given = self._types.get(node.input[0], 0)
+        return f"it reads {type_name(given)}, no floats" if given not in {0, *_FLOATS} else None
+
     def _check_scale(self, node: NodeProto) -> Iterator[Finding]:
         scale = self._array(node.input[1])
         if scale is None and self._is_scaled_scale(node):
@@ -183,7 +207,10 @@ class _Check:
             reason = "its scale is computed at run time, TensorRT documents constant ones"
             yield self._finding(node, "undocumented", reason, "calibrate a scale")
             return
-        if not (scale.astype(np.float32) > 0).all():
+        if np.isposinf(scale.astype(np.float32)).any():
+            reason = "its scale is infinite, which makes NaN of every value"
+            yield self._finding(node, "altered", reason, "calibrate again with other data")
+        elif not (scale.astype(np.float32) > 0).all():
             reason = f"its scale is {float(scale.min()):g}, TensorRT takes positive ones only"
             fix = "calibrate again with other data"
             if self._is_constant(node.input[0]):
@@ -196,8 +223,8 @@ class _Check:
         yield from self._check_scale_type(node)
         yield from self._check_axis(node, scale.size)
         if scale.size > 1 and not self._is_constant(node.input[0]):
-            reason = f"it has {scale.size} scales, TensorRT documents that of constants only"
-            fix = "give activations one scale"
+            reason = f"it has {scale.size} scales, which TensorRT documents for constants only"
+            fix = "give the activation one scale"
             yield self._finding(node, "undocumented", reason, fix)
 
     def _is_scaled_scale(self, node: NodeProto) -> bool:
@@ -232,6 +259,9 @@ class _Check:
             return
         dtype = self._quantized_type(node)
         what, first = type_name(dtype), _FIRST_OPSETS.get(dtype, 0)
+        scale = self._constants.get(node.input[1])
+        if scale is not None and scale.data_type in _HALVES and first < _FIRST_WITH_HALVES:
+            what, first = f"a scale of {type_name(scale.data_type)}", _FIRST_WITH_HALVES
         if integer(node, "block_size", 0) and first < _FIRST_WITH_BLOCKS:
             what, first = "scales of blocks", _FIRST_WITH_BLOCKS
         if self._opset < first:
