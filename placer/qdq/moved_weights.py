@@ -6,7 +6,8 @@ among what a product fused. A pair computes element by element, so it may as wel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
@@ -36,12 +37,17 @@ def move_weights(graph: GraphProto) -> None:
         moved = None
         if source in constants and node.output[0] not in kept:
             moved = _moved(node, constants[source], constants)
-        if moved is None:
+        behind = None
+        if moved is not None:
+            shape = tuple(constants[source].dims)
+            axes = [_axis_behind(node, pair, shape, moved.dims, constants) for pair in pair_row]
+            behind = None if None in axes else list(_behind(moved.name, pair_row, axes))
+        if moved is None or behind is None:
             nodes.append(node)
             continue
         constants[moved.name] = moved
         graph.initializer.append(moved)
-        for pair in _behind(moved.name, pair_row):
+        for pair in behind:
             nodes.append(pair)
             pairs[pair.output[0]] = pair
             renamed[moved.name] = pair.output[0]
@@ -56,14 +62,49 @@ def _row(tensor: str, pairs: Mapping[str, NodeProto]) -> Iterator[NodeProto]:
         tensor = pairs[tensor].input[0]
 
 
-def _behind(constant: str, row: tuple[NodeProto, ...]) -> Iterator[NodeProto]:
-    """Copies of ``row`` that read ``constant``."""
+def _axis_behind(
+    node: NodeProto,
+    pair: NodeProto,
+    shape: tuple[int, ...],
+    moved: Sequence[int],
+    constants: Mapping[str, TensorProto],
+) -> int | None:
+    """Along which axis of what ``node`` makes the scales of ``pair`` lie; None if along none.
+
+    ``shape``: of what ``node`` reads. Scales of blocks, and one for all, stay as they are.
+    """
+    axis = _axis(pair)
+    scale = constants.get(pair.input[1])
+    has_several = scale is not None and len(scale.dims) == 1 and scale.dims[0] > 1
+    if not has_several or not -len(shape) <= axis < len(shape):
+        return axis
+    axis %= len(shape)
+    if node.op_type == "Transpose":
+        given = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
+        return (given or list(range(len(shape)))[::-1]).index(axis)
+    before = math.prod(shape[:axis])  # All others keep the order of the elements.
+    places = (i for i, size in enumerate(moved) if size == shape[axis])
+    return next((i for i in places if math.prod(moved[:i]) == before), None)
+
+
+def _axis(pair: NodeProto) -> int:
+    return int(next((a.i for a in pair.attribute if a.name == "axis"), 1))
+
+
+def _behind(
+    constant: str, row: tuple[NodeProto, ...], axes: Sequence[int | None]
+) -> Iterator[NodeProto]:
+    """Copies of ``row`` that read ``constant``, whose scales lie along ``axes``."""
     tensor = constant
-    for pair in reversed(row):
+    for pair, axis in zip(reversed(row), reversed(axes), strict=True):
         made = f"{constant}/{pair.op_type}"
         copy = NodeProto()
         copy.CopyFrom(pair)
         copy.name, copy.input[0], copy.output[0] = f"{pair.name}/{constant}", tensor, made
+        if axis is not None and axis != _axis(pair):
+            others = [attribute for attribute in pair.attribute if attribute.name != "axis"]
+            del copy.attribute[:]
+            copy.attribute.extend([*others, helper.make_attribute("axis", axis)])
         yield copy
         tensor = made
 

@@ -75,6 +75,46 @@ def test_nodes_that_only_move_elements(node: str, shape: tuple[int, ...]):
     assert tuple(found.constants["m"].dims) == shape
 
 
+@pytest.mark.parametrize(
+    ("node", "axis", "shape"),
+    [
+        ("Transpose<perm = [3, 2, 0, 1]>(d)", 0, (4, 3, 2, 2)),  # TensorFlow's weights.
+        ("Reshape(d, shape)", 1, (12, 4)),
+        ("Unsqueeze(d, axes)", 4, (1, 2, 2, 3, 4)),
+    ],
+)
+def test_several_scales_stay_with_their_channels(node: str, axis: int, shape: tuple[int, ...]):
+    """As weights of TensorFlow's layers have them (tensorflow-onnx issue 1719)."""
+    text = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1] x) => (float y)
+        <int8[2,2,3,4] w = {{{", ".join(map(str, range(48)))}}}, float[4] s = {{1, 2, 3, 4}},
+         int8[4] z = {{0, 0, 0, 0}}, int64[2] shape = {{12, 4}}, int64[1] axes = {{0}}> {{
+          [d] d = DequantizeLinear<axis = 3>(w, s, z)
+          [m] m = {node}
+          [a] a = Mul(m, x)
+          [sum] y = ReduceMax<keepdims = 0>(a)
+        }}"""
+    proto = moved(text)
+    assert run(proto, np.ones(1, np.float32)) == run(parse_model(text), np.ones(1, np.float32))
+    found = extract_placement(proto)
+    assert tuple(found.constants["m"].dims) == shape
+    assert list(found.axes.values()) == [axis]
+
+
+def test_a_reshape_that_parts_channels_stays():
+    text = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1] x) => (float[4,2] y)
+        <int8[2,4] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[4] s = {1, 2, 3, 4}, int8[4] z = {0, 0, 0, 0},
+         int64[2] shape = {4, 2}> {
+          [d] d = DequantizeLinear(w, s, z)
+          [m] m = Reshape(d, shape)
+          [a] y = Mul(m, x)
+        }"""
+    assert moved(text) == parse_model(text)
+
+
 def test_what_an_output_or_a_computed_shape_needs_stays():
     text = """
         <ir_version: 9, opset_import: ["": 17]>
