@@ -20,6 +20,7 @@ from placer.cli.options import (
     json_option,
     option,
     shapes_of,
+    with_flags,
 )
 from placer.common.processor import PROCESSORS
 
@@ -150,7 +151,7 @@ def explain_command(
     for sentence in explained.pinned:
         console.print(f"pinned: {escape(sentence)}", highlight=False, soft_wrap=True)
     for sentence in explained.notes:
-        console.print(escape(sentence), highlight=False, soft_wrap=True)
+        console.print(escape(with_flags(sentence)), highlight=False, soft_wrap=True)
     if explained.built is not None:
         print_actual(console, explained.outcomes, explained.built, show_all)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -207,13 +208,23 @@ def _print_conversions(
     # Imported only now: help is shown without what takes long to import.
     from placer.prediction.explanation.conversion_text import conversion_text  # noqa: PLC0415
 
-    left_us, left = 0.0, 0
+    left_us, left, counts, first = 0.0, 0, Counter[tuple[str, str]](), dict[str, str]()
+    said = dict[tuple[str, str], str]()
     for index, conversion in enumerate(explanation.conversions):
         if not show_all and index >= MAX_CONVERSIONS and conversion.remedy is None:
             left_us, left = left_us + conversion.us, left + 1
             continue
         because, remedy = conversion_text(conversion, timed=timed, pairs=explanation.pairs)
-        for line in (f"- {because}", f"    {remedy}" if remedy else ""):
+        key = because, remedy
+        if remedy in first and key not in said:
+            remedy = f"the change named at '{first[remedy]}' removes it, too"
+        elif conversion.remedy is not None:
+            first.setdefault(remedy, conversion.name)
+        said.setdefault(key, remedy)
+        counts[key] += 1
+    for key, remedy in said.items():
+        alike = f" ({counts[key]} layers)" if counts[key] > 1 else ""
+        for line in (f"- {key[0]}{alike}", f"    {remedy}" if remedy else ""):
             if line:
                 shown = line if show_all else with_short_names(line)
                 console.print(escape(shown), highlight=False, soft_wrap=True)

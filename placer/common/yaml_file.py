@@ -200,9 +200,8 @@ class Strict(BaseModel):
     @classmethod
     def _no_booleans(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse yes, no, true and false for numbers: pydantic takes them for 1 and 0."""
-        field = cls.model_fields.get(info.field_name or "")
-        given = next(_booleans(value), None)
-        if field is not None and given is not None and not _takes_booleans(field.annotation):
+        has_one = next(_booleans(value), None) is not None
+        if has_one and not _takes_booleans(cls, info.field_name or ""):
             raise ValueError("yes, no, true and false are no numbers; write a number")
         return value
 
@@ -216,9 +215,9 @@ def _booleans(value: object) -> Iterator[bool]:
 
 
 @cache
-def _takes_booleans(hint: Any) -> bool:
-    """Whether a value of type ``hint`` may be or hold one; models look at their own fields."""
-    parts = set(_parts(hint))
+def _takes_booleans(model: type[BaseModel], field: str) -> bool:
+    """Whether a value of ``field`` may be or hold one; models look at their own fields."""
+    parts = set(_parts(model.model_fields[field].annotation))
     models = any(isinstance(part, type) and issubclass(part, BaseModel) for part in parts)
     return models or not parts.isdisjoint((bool, object, Any)) or parts.isdisjoint((int, float))
 

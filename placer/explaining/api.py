@@ -19,7 +19,10 @@ from placer.engines.estimated.fusion_model import BASES
 from placer.errors import InputError
 from placer.explaining.float4 import float4_sentence
 from placer.explaining.float8 import float8_sentences
+from placer.explaining.float_casts import float_casts
 from placer.explaining.grouped_convs import grouped_convs
+from placer.explaining.idle_constants import idle_constants
+from placer.explaining.padded_channels import padded_channels
 from placer.explaining.placed_model import PlacedModel, placed_model
 from placer.explaining.run_time_convs import run_time_convs
 from placer.explaining.saturating import saturating
@@ -125,8 +128,17 @@ class ModelExplanation:
         wide = saturating(self._placed.wide, self.explanation.plan, self.pack, self.target)
         unread = unread_types(self._placed.quantized_to, self.pack)
         graph, plan = self._placed.graph, self.explanation.plan
-        convs = (run_time_convs(graph), grouped_convs(graph, plan, self.pack))
-        said = (self.inside, self.in_bodies, wide, *unread, *convs, *self.unpredicted)
+        convs = (
+            run_time_convs(graph),
+            grouped_convs(graph, plan, self.pack),
+            padded_channels(graph, plan, self.pack),
+        )
+        floats = (
+            float_casts(graph, self.pack),
+            idle_constants(graph, self._placed.placement, plan, self.pack),
+        )
+        first = (self._placed.open, self.inside, self.in_bodies, wide)
+        said = (*first, *unread, *convs, *floats, *self.unpredicted)
         return tuple(text for text in said if text)
 
     @property

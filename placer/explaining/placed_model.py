@@ -17,7 +17,7 @@ from placer.graph.external_data import data_folder
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.model import Model, is_quantized_file, load_model, load_quantized, quantizes_at_run_time
-from placer.model.input_shapes import given_shapes
+from placer.model.input_shapes import given_shapes, unknown_dimensions
 from placer.prediction.layers.norms import without_norms
 from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.qdq.integer_ports import with_float_ports
@@ -45,7 +45,8 @@ class PlacedModel:
     ``refused``: a sentence on what of the file is not predicted. ``stored``: types of graph inputs
     and outputs that are integers. ``own``: what the pairs of a quantized file say; ``wide``: its
     nodes with ``wide_weights``, of packs whose engine's sums may saturate; ``quantized_to``: the
-    types of pairs by activation; ``has_float4``: whether NVFP4 is among them.
+    types of pairs by activation; ``has_float4``: whether NVFP4 is among them. ``open``: a sentence
+    on sizes of inputs that are not known and taken as 1.
     """
 
     graph: Graph
@@ -62,6 +63,7 @@ class PlacedModel:
     wide: tuple[str, ...] = ()
     quantized_to: Mapping[str, str] = field(default_factory=dict)
     has_float4: bool = False
+    open: str = ""
 
     @property
     def idle(self) -> frozenset[Edge]:
@@ -143,6 +145,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     move_weights(quantized.graph)
     extracted = extract_placement(quantized, pack.manifest.scheme)
     shapes = given_shapes(quantized, shapes, path)
+    left_open = unknown_dimensions(quantized, shapes, path)
     graph, stored = with_float_ports(extracted, extracted.graph(shapes, path))
     scopes: Scopes = {name: scope for name, scope in flat_scopes.items() if name in graph.by_name}
     placement, pairs, refused = extracted.placement, own_pairs(extracted), ""
@@ -171,6 +174,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
             for edge, dtype in extracted.dtypes.items()
             if edge.tensor not in extracted.constants
         },
+        open="" if left_open is None else f"{left_open[0]}, taken as 1 here; {left_open[1]}",
         has_float4=any(t.data_type == TensorProto.FLOAT4E2M1 for t in all_tensors(quantized.graph)),
     )
 

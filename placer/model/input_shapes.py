@@ -28,25 +28,52 @@ def input_shapes_of(
     Raises InputError for a ``given`` input that the model does not have or whose shape does not
     fit, for an input that is no tensor or holds no values, and where a dimension stays unknown.
     """
-    inputs = _inputs(proto)
-    given = given_shapes(proto, given, path)
-    sizes = sizes_by_name(dimensions_of(proto), given)
-    shapes = {
-        name: _input_shape(value, given.get(name), sizes, path) for name, value in inputs.items()
+    shapes = _sizes(proto, given_shapes(proto, given, path), path)
+    told = _unknown(proto, shapes)
+    if told is not None:
+        raise InputError(f"{path}: {told[0]}", told[1])
+    return {name: tuple(size for size in sizes if size) for name, sizes in shapes.items()}
+
+
+def unknown_dimensions(
+    proto: ModelProto, given: Mapping[str, Shape], path: Path
+) -> tuple[str, str] | None:
+    """Which dimensions of inputs are not known, and how to give them; None if all are.
+
+    An unknown first one is 1. ``given``: see ``given_shapes``.
+    """
+    try:
+        return _unknown(proto, _sizes(proto, given, path))
+    except InputError:  # An input without a shape, or that is no tensor.
+        return None
+
+
+def _sizes(
+    proto: ModelProto, given: Mapping[str, Shape], path: Path
+) -> dict[str, tuple[int | None, ...]]:
+    sizes = sizes_by_name(dimensions_of(proto), dict(given))
+    return {
+        name: _input_shape(value, given.get(name), sizes, path)
+        for name, value in _inputs(proto).items()
     }
-    known = {name: tuple(size for size in sizes if size) for name, sizes in shapes.items()}
-    unknown_inputs = [name for name, sizes in shapes.items() if len(known[name]) < len(sizes)]
-    if unknown_inputs:
-        _check_names(inputs, shapes, unknown_inputs, path)
-        shown = " and ".join(_dimensions(inputs[name], shapes[name]) for name in unknown_inputs)
-        flags = " ".join(
-            f"{name}={'x'.join(str(size or 'N') for size in shapes[name])}"
-            for name in unknown_inputs
-        )
-        raise InputError(
-            f"{path}: {shown}", f"give them with `shapes`, as {flags}, a number for each N"
-        )
-    return known
+
+
+def _unknown(
+    proto: ModelProto, shapes: Mapping[str, tuple[int | None, ...]]
+) -> tuple[str, str] | None:
+    """What is not known, and how to give it; None if nothing is."""
+    inputs = _inputs(proto)
+    unknown_inputs = [name for name, sizes in shapes.items() if None in sizes]
+    if not unknown_inputs:
+        return None
+    named = _by_names(inputs, shapes, unknown_inputs)
+    if named is not None:
+        return named
+    shown = " and ".join(_dimensions(inputs[name], shapes[name]) for name in unknown_inputs)
+    flags = " ".join(
+        f"{name}={'x'.join(str(size or 'N') for size in shapes[name])}" for name in unknown_inputs
+    )
+    return shown, f"give them with `shapes`, as {flags}, a number for each N"
 
 
 def given_shapes(proto: ModelProto, given: Mapping[str, Shape], path: Path) -> dict[str, Shape]:
@@ -71,27 +98,27 @@ def _inputs(proto: ModelProto) -> dict[str, ValueInfoProto]:
     return {value.name: value for value in proto.graph.input if value.name not in weights}
 
 
-def _check_names(
+def _by_names(
     inputs: Mapping[str, ValueInfoProto],
     shapes: Mapping[str, Sequence[int | None]],
     unknown_inputs: Sequence[str],
-    path: Path,
-) -> None:
-    """Raise InputError with the names of what is not known, if several inputs share them."""
+) -> tuple[str, str] | None:
+    """The names of what is not known, if several inputs share them."""
     missing: dict[str, None] = {}
     for name in unknown_inputs:
         dims = inputs[name].type.tensor_type.shape.dim
         for dim, size in zip(dims, shapes[name], strict=True):
             parts = parts_of(dim)
             if size is None and not parts:
-                return
+                return None
             missing.update({} if size else dict.fromkeys(parts))
     if 1 < len(unknown_inputs) >= len(missing):
         flags = " ".join(f"{name}=N" for name in missing)
-        raise InputError(
-            f"{path}: {len(unknown_inputs)} inputs have dimensions that are not known",
+        return (
+            f"{len(unknown_inputs)} inputs have dimensions that are not known",
             f"give them with `shapes`, as {flags}, a number for each N",
         )
+    return None
 
 
 def _names(value: ValueInfoProto) -> list[str]:

@@ -143,7 +143,8 @@ def test_openvinos_fake_quantize_that_no_pair_computes(save: Save, bounds: str, 
 
 def test_quantizing_what_is_quantized_is_refused(save: Save):
     body = "[once] q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z)"
-    text = f"{HEAD} g (float[8] x) => (float[8] y) <float s = {{0.5}}, uint8 z = {{0}}> {{ {body} }}"
+    given = "float s = {0.5}, uint8 z = {0}"
+    text = f"{HEAD} g (float[8] x) => (float[8] y) <{given}> {{ {body} }}"
     proto = onnx.load(save(text))
     twice = onnx.helper.make_node("QuantizeLinear", ["q", "s", "z"], ["r"], "twice")
     proto.graph.node.insert(1, twice)

@@ -106,8 +106,8 @@ def test_a_reshape_that_parts_channels_stays():
     text = """
         <ir_version: 9, opset_import: ["": 17]>
         g (float[1] x) => (float[4,2] y)
-        <int8[2,4] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[4] s = {1, 2, 3, 4}, int8[4] z = {0, 0, 0, 0},
-         int64[2] shape = {4, 2}> {
+        <int8[2,4] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[4] s = {1, 2, 3, 4},
+         int8[4] z = {0, 0, 0, 0}, int64[2] shape = {4, 2}> {
           [d] d = DequantizeLinear(w, s, z)
           [m] m = Reshape(d, shape)
           [a] y = Mul(m, x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from onnx import ModelProto
@@ -11,7 +12,7 @@ from placer.graph import Edge, Graph
 from placer.graph.edit import all_tensors
 from placer.graph.external_data import data_folder
 from placer.graph.weights import weight_input
-from placer.model.quantized import check_pairs
+from placer.model.quantized import Finding, check_pairs
 from placer.qdq.extract import ExtractedModel
 
 _SHOWN = 2
@@ -41,6 +42,12 @@ def _is_misplaced(edge: Edge, axis: int, graph: Graph) -> bool:
     return axis % rank != weight.axis if rank else False
 
 
+def _sentence(alike: Sequence[Finding]) -> str:
+    """The first, and how many more there are."""
+    more = f", {len(alike) - 1} more alike" if len(alike) > 1 else ""
+    return f"{alike[0]} ({alike[0].verdict}{more})"
+
+
 def refused_pairs(proto: ModelProto, path: Path) -> str:
     """A sentence on the pairs of ``proto`` that TensorRT refuses or computes otherwise, or ``""``.
 
@@ -51,7 +58,10 @@ def refused_pairs(proto: ModelProto, path: Path) -> str:
     reasons = refused or list(findings)
     if not reasons:
         return ""
-    shown = listed([f"{one} ({one.verdict})" for one in reasons], _SHOWN, "; ")
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for one in reasons:
+        alike.setdefault((one.op, one.fix), []).append(one)
+    shown = listed([_sentence(ones) for ones in alike.values()], _SHOWN, "; ")
     what = (
         "TensorRT refuses pairs of this file, so it builds no such plan"
         if refused

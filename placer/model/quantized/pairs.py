@@ -156,8 +156,8 @@ def _of_bounds(
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Scale, zero point, lowest and highest integer of OpenVINO's FakeQuantize.
 
-    Of signed integers where zero lies in the middle, else of unsigned ones. Zero points are rounded,
-    as OpenVINO does. See FakeQuantize-1 in OpenVINO's operation specifications.
+    Of signed integers where zero lies in the middle, else of unsigned ones. Zero points are
+    rounded, as OpenVINO does. See FakeQuantize-1 in OpenVINO's operation specifications.
     """
     low, high, out_low, out_high = (bound.astype(np.float64) for bound in bounds)
     steps = integer(node, "levels", 256) - 1

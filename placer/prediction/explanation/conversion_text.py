@@ -31,9 +31,9 @@ def conversion_text(
         remedy = f"remove it: {_missing(conversion, pairs)}{_remedy(conversion.remedy, pairs)}"
     elif conversion.default_of is not None:
         rule, layout = conversion.default_of
-        remedy = f"it goes with the default of {rule}: {layout}"
+        remedy = f"the default of rule {rule}, {layout}, removes it"
     elif conversion.goes_with_others:
-        remedy = "it goes with the remedies of the others"
+        remedy = "the remedies of the others remove it, too"
     return f"{conversion.name}: {cost}{conversion.because}", remedy
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
+from placer.graph.weights import WEIGHTED_OPS
+from placer.plan import Plan
+from placer.plan.dtypes import is_quantized
 from placer.prediction.explanation.conversion_text import (
     Pairs,
     change_text,
     edges_text,
     removed_text,
 )
+from placer.prediction.explanation.default_gains import Decision
 from placer.prediction.explanation.explain import DecisionCost, Explanation, decision_costs
 from placer.prediction.explanation.remedies import Remedy
 from placer.rules.schema import Rule
@@ -23,18 +27,21 @@ class LayoutBranch:
     """What was decided alike at some sites of a rule.
 
     ``gain``: the pack's default there, where it saves time by an estimate.
-    ``pairs``: the nodes of the file's own pairs.
+    ``pairs``: the nodes of the file's own pairs. ``in_float``: the layout quantizes what the site's
+    layers, as predicted, compute in float all the same.
     """
 
     costs: tuple[DecisionCost, ...]
     gain: Remedy | None
     pairs: Pairs
+    in_float: bool = False
 
     @property
     def shown(self) -> str:
         """The layout, with the default where that is another."""
         first = self.costs[0].decision
         layout = f"{first.layout}, with pairs inside" if first.inside else first.layout
+        layout += ", but computed in float" * self.in_float
         return layout if layout == first.default else f"{layout} (default: {first.default})"
 
     @property
@@ -85,12 +92,14 @@ def decision_tree(explanation: Explanation) -> tuple[RuleBranch, ...]:
 
     Without estimates all costs are 0, and numbers of sites decide.
     """
+    floats = _in_float(explanation.plan)
     decided: dict[str, dict[tuple[object, ...], list[DecisionCost]]] = {}
     for cost in decision_costs(explanation):
         if len(cost.decision.site.layouts) > 1:
             of_rule = decided.setdefault(cost.decision.site.match.rule.id, {})
-            of_rule.setdefault(cost.decision.kind, []).append(cost)
-    branches = [_branch(alike.values(), explanation) for alike in decided.values()]
+            key = (*cost.decision.kind, _is_in_float(cost.decision, floats))
+            of_rule.setdefault(key, []).append(cost)
+    branches = [_branch(alike.values(), explanation, floats) for alike in decided.values()]
     return tuple(sorted(branches, key=lambda branch: _order(branch.costs)))
 
 
@@ -99,14 +108,39 @@ def total_us(costs: Iterable[DecisionCost]) -> float:
     return sum(cost.us for cost in costs)
 
 
-def _branch(alike: Iterable[Sequence[DecisionCost]], explanation: Explanation) -> RuleBranch:
+def _branch(
+    alike: Iterable[Sequence[DecisionCost]], explanation: Explanation, floats: Set[str]
+) -> RuleBranch:
     branches = []
     for costs in alike:
         gain = explanation.gains.get(costs[0].decision.kind)
         dearest = tuple(sorted(costs, key=lambda cost: -cost.us))
-        branches.append(LayoutBranch(dearest, gain, explanation.pairs))
+        in_float = _is_in_float(costs[0].decision, floats)
+        branches.append(LayoutBranch(dearest, gain, explanation.pairs, in_float))
     branches.sort(key=lambda branch: _order(branch.costs))
     return RuleBranch(branches[0].costs[0].decision.site.match.rule, tuple(branches))
+
+
+def _in_float(plan: Plan) -> frozenset[str]:
+    """Nodes in layers that compute, none of which reads integers."""
+    layers = plan.of_kind("compute")
+    on_integers = {
+        node
+        for layer in layers
+        if any(map(is_quantized, layer.input_types))
+        for node in layer.nodes
+    }
+    return frozenset(node for layer in layers for node in layer.nodes) - on_integers
+
+
+def _is_in_float(decision: Decision, floats: Set[str]) -> bool:
+    """Whether a product whose layout quantizes what it reads is one of ``floats``."""
+    product = decision.site.match.anchor
+    layout = decision.site.layouts.get(decision.layout)
+    if layout is None or product.op not in WEIGHTED_OPS:
+        return False
+    reads_pairs = any(edge.node == product.name for edge in layout.quantize)
+    return reads_pairs and product.name in floats
 
 
 def _order(costs: Sequence[DecisionCost]) -> tuple[float, int]:

@@ -38,9 +38,15 @@ class Decision:
         return self.site.match.rule.id, self.layout, self.default, bool(self.inside)
 
 
-def decide(sites: Iterable[Site], placement: Placement, default: Placement) -> Iterator[Decision]:
+def decide(
+    sites: Iterable[Site],
+    placement: Placement,
+    default: Placement,
+    moved: Set[Edge] = frozenset(),
+) -> Iterator[Decision]:
     """What ``placement`` has at each of ``sites``.
 
+    ``moved``: edges that are as good as quantized, as the engine moves pairs to them.
     Pairs of other sites may be on edges of a site, so that the default placement has no layout of
     the rule there as it stands; the site then has its default where it is as in that placement.
     """
@@ -54,6 +60,8 @@ def decide(sites: Iterable[Site], placement: Placement, default: Placement) -> I
         floats = kept_float([site.layouts[layout]]) if layout in site.layouts else frozenset()
         inside = tuple(sorted(floats & placement.edges - default.edges))
         nearest, missing = _nearest(site, placement) if layout == OTHER else ("", ())
+        if nearest and set(missing) <= moved:
+            layout, nearest, missing = nearest, "", ()
         yield Decision(site, layout, by_default, inside, nearest, missing)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import WEIGHTED_OPS
 from placer.plan import Plan
+from placer.plan.dtypes import is_quantized
 from placer.prediction.defaults_by_estimates import are_left_float, with_defaults
 from placer.prediction.explanation.default_gains import Decision, decide, default_gains
 from placer.prediction.explanation.remedies import (
@@ -135,7 +136,8 @@ class Explainer:
         remedy_of = remedies.find()
         missing = dict(_missing_pairs(prediction, remedies, remedy_of, self._graph))
         default = place(self.sites, {})
-        decisions = tuple(decide(self.sites, placement, default))
+        moved = _moved(prediction, self._graph)
+        decisions = tuple(decide(self.sites, placement, default, moved))
         gains = default_gains(remedies, decisions, default)
         removed_by = dict[str, tuple[str, str]]()
         for kind in sorted(gains, key=lambda kind: -gains[kind].saves_us):
@@ -198,6 +200,19 @@ class Explainer:
                 goes_with_others=remedy is None and name not in left,
                 missing=missing.get((name, predicted.ordinal)),
             )
+
+
+def _moved(prediction: Prediction, graph: Graph) -> frozenset[Edge]:
+    """Edges that the engine moves pairs to, and operands of products computed on integers."""
+    products = (
+        graph.by_name[name]
+        for predicted in prediction.layers
+        if any(map(is_quantized, predicted.layer.input_types))
+        for name in predicted.layer.nodes
+        if name in graph.by_name and graph.by_name[name].op in WEIGHTED_OPS
+    )
+    operands = (edge for node in products for edge in graph.edges_into(node)[:2])
+    return frozenset(prediction.form.scales) | frozenset(operands)
 
 
 def _conversion_names(prediction: Prediction) -> set[str]:

@@ -1,0 +1,85 @@
+"""What explanations of quantized files say beside decisions and layers."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import placer
+
+Save = Callable[..., Path]
+
+PAIR = "{0}q = QuantizeLinear({0}, s, z) {0}d = DequantizeLinear({0}q, s, z) "
+
+
+def notes_of(path: Path, pack: str = "tensorrt", **options: object) -> tuple[str, ...]:
+    return placer.explain(path, pack=pack, **options).notes
+
+
+def test_sizes_that_the_file_leaves_open_are_told(save: Save):
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[N,16,H,W] x) => (float[N,16,H,W] y)
+    <float[16,16,1,1] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} [conv] y = Conv(xd, wd)
+    }}""")
+    told = (
+        "input 'x' has unknown dimensions [1, 16, H, W], taken as 1 here; give them with `shapes`"
+    )
+    assert notes_of(path)[0].startswith(told)
+    assert not any("unknown" in note for note in notes_of(path, shapes={"x": (1, 16, 8, 8)}))
+
+
+def test_activations_between_casts_are_told(save: Save):
+    """ultralytics pull request 25920: a Sigmoid in float32 is not fused with the Conv before it."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 19]>
+    g (float16[1,1,8,8] x) => (float16[1,1,8,8] y)
+    <float16[1,1,1,1] w = {{14336}}, float16 s = {{14336}}, int8 z = {{0}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} c = Conv(xd, wd)
+      f = Cast<to = 1>(c) [act] g = Sigmoid(f) h = Cast<to = 10>(g)
+      y = Mul(c, h)
+    }}""")
+    told = "'act' (Sigmoid) computes in float32 between Casts of a half-precision model, which keep"
+    assert any(note.startswith(told) for note in notes_of(path))
+    assert not any("Casts" in note for note in notes_of(path, "onnxruntime"))
+
+
+def test_pairs_of_constants_that_nothing_reads_as_integers_are_told(save: Save):
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (int64[1,8] ids) => (float[1,8,16] y)
+    <float[32,16] t = {{0.1}}, float[16,16] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {PAIR.format("t")} {PAIR.format("w")}
+      [embed] e = Gather(td, ids) {PAIR.format("e")}
+      [fc] y = MatMul(ed, wd)
+    }}""")
+    (note,) = (note for note in notes_of(path) if "constant" in note)
+    assert note.startswith("pairs on a constant, 't' (Gather 'embed'), round it and gain no speed")
+
+
+@pytest.mark.parametrize(("channels", "told"), [(3, ""), (36, "'conv' (36 as 64)"), (64, "")])
+def test_channels_that_int8_pads_are_told(save: Save, channels: int, told: str):
+    """TensorRT issue 1310, an HRNet."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,{channels},64,64] x) => (float[1,32,64,64] y)
+    <float[32,{channels},1,1] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} [conv] y = Conv(xd, wd)
+    }}""")
+    found = [note for note in notes_of(path) if "multiples of 32" in note]
+    assert (told in found[0]) if told else not found
+
+
+def test_convs_that_onnx_runtime_computes_in_float_between_pairs_are_shown_so(
+    save: Save, placer: Callable[..., object]
+):
+    """Symmetric int8 takes no Relu into the Q behind it, so that no Conv is fused."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float[16,16,1,1] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} c = Conv(xd, wd) [relu] r = Relu(c)
+      rq = QuantizeLinear(r, s, z) y = DequantizeLinear(rq, s, z)
+    }}""")
+    assert "integer, but computed in float" in placer("explain", path, "--pack", "onnxruntime").out
