@@ -13,7 +13,7 @@ from placer.graph.edit import reads, replace_nodes
 from placer.graph.external_data import read_tensor
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
-_AFFINE = ("BatchNormalization", "Add", "Mul")
+_AFFINE = ("BatchNormalization", "Add", "Sub", "Mul")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +34,21 @@ class Folded:
     normalized: frozenset[str] = frozenset()
 
 
+def _arithmetic(op: str, position: int, constant: np.ndarray) -> _Affine:
+    """What an Add, Sub or Mul with a constant does to its operand at ``position``."""
+    one, zero = np.float64(1), np.float64(0)
+    match op, position:
+        case "Add", _:
+            return _Affine(one, constant)
+        case "Sub", 0:
+            return _Affine(one, -constant)
+        case "Sub", _:
+            return _Affine(-one, constant)
+    return _Affine(constant, zero)
+
+
 def fold_affine(graph: GraphProto, base_dir: Path) -> Folded:
-    """Fold BatchNormalization and constant Mul and Add into a preceding weighted node.
+    """Fold BatchNormalization and constant Mul, Add and Sub into a preceding weighted node.
 
     Exact up to rounding: with y = W x + b, scale * y + shift = (scale * W) x + (scale * b + shift)
     per output channel. Computed in float64, stored in the weights' type. Nodes whose output has
@@ -97,13 +110,10 @@ class _Folder:
     def _affine(self, node: NodeProto, position: int, before: NodeProto) -> _Affine | None:
         if node.op_type == "BatchNormalization" and position == 0:
             return self._batch_normalization(node, self._channels(before))
-        if node.op_type in ("Add", "Mul") and node.input[1 - position] in self._tensors:
+        if node.op_type in _AFFINE[1:] and node.input[1 - position] in self._tensors:
             value = self._array(node.input[1 - position])
             channels = self._per_channel(value, before)
-            if channels is not None:
-                one, zero = np.float64(1), np.float64(0)
-                add = node.op_type == "Add"
-                return _Affine(one, channels) if add else _Affine(channels, zero)
+            return None if channels is None else _arithmetic(node.op_type, position, channels)
         return None
 
     def _batch_normalization(self, node: NodeProto, channels: int) -> _Affine | None:

@@ -3,9 +3,9 @@
 Local functions inlined, ONNX Runtime's fused operators taken apart, opset at least 17, Constant,
 Identity, Dropout and other nodes that only copy gone, constant subgraphs folded, If, Loop and Scan
 replaced by the nodes that run where the model fixes which, Transposes that others undo taken out,
-means over the places of maps written as poolings, BatchNormalization and constant per-channel Mul
-and Add folded into the weighted node before them, nodes named and sorted. Outputs stay what they
-were.
+means over the places of maps written as poolings, BatchNormalization and constant per-channel Mul,
+Add and Sub folded into the weighted node before them, nodes named and sorted. Outputs stay what
+they were.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from placer.model.minimum_opset import HALF_OPSET, MIN_OPSET, raise_for_half, ra
 from placer.model.named_dimensions import forget_placeholders
 from placer.model.pooled_means import pool_means
 from placer.model.redundant_views import bypass_redundant_views, may_have_redundant_views
+from placer.model.repeated_casts import bypass_repeated_casts, may_have_repeated_casts
 from placer.model.sparse_initializers import write_out_sparse
 from placer.model.undone_transposes import take_out_undone
 
@@ -205,9 +206,10 @@ def _fold_constants(proto: ModelProto, base_dir: Path, path: Path) -> int:
 
 def _remove_copies(proto: ModelProto, path: Path) -> int:
     graph = proto.graph
-    if not may_have_redundant_views(graph):
+    if not (may_have_redundant_views(graph) or may_have_repeated_casts(graph)):
         return 0
-    if not bypass_redundant_views(graph, infer_values(proto, {}, path)):
+    values = infer_values(proto, {}, path)
+    if not bypass_repeated_casts(graph, values) + bypass_redundant_views(graph, values):
         return 0
     return remove_identities(graph) + remove_dead_nodes(graph)
 

@@ -528,6 +528,33 @@ def test_views_that_lead_back_go(save: Save):
     assert "removed 2 nodes that only copy what they read" in load_model(path).notes
 
 
+def test_casts_to_the_type_that_they_read_go(save: Save):
+    """As Keras 3 writes them with its backend of PyTorch, around norms in parts."""
+    path = save(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,1,2,2] x, int64[1] n) => (float[1,2,2,2] y, float[1] m)
+        <float[2,1,1,1] w = {3, 5}, float[2,1,1] mean = {1, 2}, float[2,1,1] scale = {4, -1},
+         float[2,1,1] shift = {7, 0}, float two = {2}> {
+          c = Conv(x, w)
+          cast = Cast<to = 1>(c)
+          centred = Sub(cast, mean)
+          scaled = Mul(centred, scale)
+          shifted = Add(scaled, shift)
+          back = Cast<to = 1>(shifted)
+          turned = Sub(two, back)
+          y = Relu(turned)
+          m = Cast<to = 1>(n)
+        }
+        """
+    )
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    assert same_outputs(path, x=x, n=np.array([3])) == ["Conv", "Relu", "Cast"]
+    notes = load_model(path).notes
+    assert "removed 2 nodes that only copy what they read" in notes
+    assert "folded 2 Sub nodes into the weights before them" in notes
+
+
 def test_views_that_something_else_reads_or_that_are_not_known_to_lead_back_stay(save: Save):
     """The Reshape behind the Squeeze goes, which has something else to feed."""
     path = save(
