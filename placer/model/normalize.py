@@ -40,6 +40,7 @@ from placer.graph.edit import (
     without_large_tensors,
 )
 from placer.graph.operators import STANDARD_DOMAINS
+from placer.model.absent_inputs import drop_absent_inputs
 from placer.model.affine_folding import fold_affine
 from placer.model.constant_folding import fold_repeatedly, may_fold
 from placer.model.constant_nodes import constants_to_initializers
@@ -130,6 +131,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
     for op, count in folded.counts.items():
         notes.append(f"folded {count} {op} nodes into the weights before them")
     drop_unused_initializers(graph)
+    drop_absent_inputs(graph)
     opset = standard_opset(proto)
     if raise_for_half(proto):
         notes.append(f"opset {opset} raised to {HALF_OPSET}, which has pairs of half precision")

@@ -555,6 +555,20 @@ def test_casts_to_the_type_that_they_read_go(save: Save):
     assert "folded 2 Sub nodes into the weights before them" in notes
 
 
+def test_inputs_that_are_absent_and_last_go(save: Save):
+    path = save(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[2] x) => (float[4] y) <int64[2] pads = {1, 1}> {
+          p = Pad(x, pads, "")
+          y = Clip(p, "", "")
+        }
+        """
+    )
+    assert same_outputs(path, x=np.ones(2, np.float32)) == ["Pad", "Clip"]
+    assert [len(node.input) for node in load_model(path).proto.graph.node] == [2, 1]
+
+
 def test_views_that_something_else_reads_or_that_are_not_known_to_lead_back_stay(save: Save):
     """The Reshape behind the Squeeze goes, which has something else to feed."""
     path = save(
