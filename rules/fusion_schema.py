@@ -71,6 +71,10 @@ class Fusion(Strict):
         description="Pattern nodes whose other operand may be computed inside the layer: by nodes "
         "of the same operators that are read once and have one computed operand, the rest scalars.",
     )
+    one_scale: bool = Field(
+        default=False,
+        description="The layer exists only if all pairs that it reads and absorbs have one scale.",
+    )
     symmetric: bool = Field(
         default=False,
         description="The layer exists only if the pairs that it reads and absorbs have zero point "

@@ -306,3 +306,44 @@ def test_a_transpose_to_steps_of_a_batch_goes_away_before_cells(
     predicted, actual = plans(text, [], tmp_path)
     assert layers(predicted) == layers(actual)
     assert sum("cell1" in one.nodes for one in actual.layers) == cells
+
+
+def test_a_transpose_behind_a_float_conv_and_its_q_moves_floats(tmp_path):
+    """The scale goes into the weights, and the change of type is merged with the Transpose."""
+    text = """
+    g (float[1,16,24] x) => (float[1,24,16] y) <float[16,16,1] w = {1}, float[16,16] v = {1}> {
+      [conv] a = Conv(x, w)
+      [turn] b = Transpose<perm = [0, 2, 1]>(a)
+      [fc] y = MatMul(b, v)
+    }
+    """
+    pairs = [(Edge("a", "turn", 0),), (Edge("v", "fc", 1),)]
+    found, _ = check(text, pairs, tmp_path)
+    assert found[frozenset({"turn"}), ("float",)] == 1
+
+
+WINDOWS = """
+g (float[4,3,8,8] q, float[4,3,8,8] k) => (float[4,3,8,8] y)
+<float[1,3,8,8] bias = {1}, float[1,4,1,8,8] mask = {1}, int64[5] to = {1, 4, 3, 8, 8},
+ int64[4] back = {4, 3, 8, 8}> {
+  [product] a = MatMul(q, k)
+  [first] b = FIRST
+  [to] c = Reshape(b, to)
+  [second] d = SECOND
+  [back] e = Reshape(d, back)
+  [softmax] y = Softmax(e)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "layer"),
+    [
+        ("Add(a, bias)", "Add(c, mask)", {"first", "second"}),
+        ("Sigmoid(a)", "Relu(c)", {"product", "first", "second"}),
+    ],
+)
+def test_views_of_windows_do_not_keep_apart_what_is_element_wise(first, second, layer, tmp_path):
+    text = WINDOWS.replace("FIRST", first).replace("SECOND", second)
+    found, _ = check(text, [], tmp_path)
+    assert found[frozenset(layer), ("float",)] == 1

@@ -10,6 +10,7 @@ from placer.graph.depth_first import depth_first_from_outputs
 from placer.prediction.layers.half_casts import with_casts_of_half
 from placer.prediction.layers.joined import with_joined_concats
 from placer.prediction.layers.kept_axes import with_kept_axes
+from placer.prediction.layers.leading_axes import undone_leading_axes
 from placer.prediction.layers.no_ops import (
     TakesOut,
     WithoutNoOps,
@@ -42,6 +43,7 @@ def built_graph(
             graph,
             _TAKES_OUT[behaviour.no_ops],
             equal,
+            folded=undone_leading_axes(graph) if behaviour.no_ops == "removed" else (),
             undone=undone_transposes(graph) if behaviour.no_ops == "casts" else None,
             base=base if behaviour.no_ops == "casts" else None,
         )

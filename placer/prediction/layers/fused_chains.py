@@ -53,7 +53,10 @@ def find_fused_chains(
     follows becomes part of DQ (plans of OpenVINO 2026.4.1 of small graphs).
     """
     groups, moved = [], dict[LayerCandidate, tuple[LayerCandidate, ...]]()
-    for candidate in candidates.values():
+    joined = set[LayerCandidate]()
+    for _, candidate in sorted(candidates.items()):
+        if candidate in joined:  # An activation that a product takes may take others along, too.
+            continue
         taken = _taken(candidate, candidates, form, has_zero_point)
         last = candidates[taken[-1].nodes[-1].index] if taken else candidate
         past = passed(candidate, taken, form) if has_pairs else ()
@@ -71,6 +74,7 @@ def find_fused_chains(
                 groups.append(FusedChain(scales, (), copied))
         if taken:
             followed = [candidates[node.index] for follower in taken for node in follower.nodes]
+            joined.update(followed)
             movers = [mover for follower in taken for mover in follower.movers]
             last_own = last_mover(candidate)
             groups.append(FusedChain((candidate, *followed), (*filter(None, [last_own]), *movers)))

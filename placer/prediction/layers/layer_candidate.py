@@ -137,6 +137,8 @@ class LayerCandidate:
         for edge in claim.paired:
             if edge not in scales:
                 return False
+        if claim.fusion.one_scale and not _have_one_scale(claim.paired, form):
+            return False
         for edge, others in claim.beside:
             # A pair that moved here was given to another tensor: its DQ stands elsewhere.
             is_given = edge.tensor in scales[edge].tensors
@@ -230,3 +232,8 @@ class LayerCandidate:
         if scale is None or self.claim is None:
             return scale
         return scale if self._formats(self.claim, form) <= {scale.format} else None
+
+
+def _have_one_scale(edges: Sequence[Edge], form: NormalForm) -> bool:
+    """Whether the pairs on ``edges`` have one scale, and no edge has two pairs."""
+    return len({form.scales[edge] for edge in edges}) == 1 and form.second.keys().isdisjoint(edges)
