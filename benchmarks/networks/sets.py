@@ -49,6 +49,7 @@ EXPORTED = (
     "paired",
     "published",
     "second_lot",
+    "seventeenth_lot",
     "seventh_lot",
     "sixteenth_lot",
     "sixth_lot",
