@@ -6,9 +6,13 @@ from collections.abc import Sequence
 
 from placer.graph import Edge
 from placer.prediction.kernels.lines import writes_line
-from placer.prediction.kernels.parts import CONVS, EPILOGUE, Unit
+from placer.prediction.kernels.parts import CONVS, EPILOGUE, Unit, is_scaled
 from placer.prediction.kernels.units import Units
 from placer.rules.connected import connected
+
+_STEPS = {"HardSigmoid": 4, "Exp": 3, "Pow": 3}
+_JOINED = 2  # Steps in which the builder looks for the product behind a part of a Concat.
+_FAR = 9  # Steps, more than are ever compared.
 
 
 class Groups:
@@ -160,6 +164,38 @@ class Groups:
             return False
         conv = product.role == "pool" or product.node.op in CONVS
         return conv and all(u is product or u.node.op in EPILOGUE for u in units)
+
+    def steps_behind_product(self, unit: Unit) -> int:
+        """How many operators compute it element by element of what a prepared kernel writes.
+
+        By the shortest way, and without the activation of a Conv's own kernel; more than any limit
+        where no product is behind it, or a ConvTranspose or one whose sums are scaled. A
+        HardSigmoid is four (it multiplies, adds and limits on two sides), and what is computed in
+        FP32 is cast before and after.
+        """
+        if not unit.generated:
+            product = unit.role == "product" and unit.node.op != "ConvTranspose"
+            return 0 if product and not unit.leaves_sums else _FAR
+        if unit.role != "pointwise":
+            return _FAR
+        written = [writer for _, writer in unit.reads if writer is not None]
+        fewest = min(map(self.steps_behind_product, written), default=_FAR)
+        if fewest == 0 and unit.node.op in EPILOGUE and any(not u.generated for u in self.of(unit)):
+            return 0
+        return min(fewest + _STEPS.get(unit.node.op, 1), _FAR)
+
+    def are_apart(self, parts: Sequence[Unit | None]) -> bool:
+        """Whether none of ``parts``, which a Concat joins, is a product's to the builder.
+
+        All are sums of INT8 products, made of graph inputs, or computed in the kernels of Convs, in
+        three steps and more (60 small graphs).
+        """
+        return all(is_scaled(part) or self._is_far(part) for part in parts)
+
+    def _is_far(self, part: Unit | None) -> bool:
+        if part is None or all(unit.generated for unit in self.of(part)):
+            return False
+        return part.role == "pointwise" and self.steps_behind_product(part) > _JOINED
 
     def writes_line(self, writer: Unit | None) -> bool:
         """Whether the kernel of a one-dimensional Conv does, which writes a view (30 graphs)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import Unit, is_concat, is_scaled
+from placer.prediction.kernels.parts import Unit, is_concat
 
 _MAP_RANK = 4
 
@@ -50,15 +50,16 @@ class Joins:
 
         It is one where only generated kernels read a map that it joins (80 small graphs), or any
         reads rows; where one of its inputs is moved or normed besides or joined twice, by another
-        Concat too, or where all are made of graph inputs and sums of INT8 products.
-        ``Quantizers`` finds integers in place.
+        Concat too, or where all are made of graph inputs and sums of INT8 products, or computed by
+        the kernels of Convs in three steps and more (60 small graphs). ``Quantizers`` finds
+        integers in place.
         """
         scales = {
             None if other is not None and other.role == "cast" else self._form.last(edge)
             for edge, other in (*unit.reads, *unit.readers)
         }
         writers = [writer for _, writer in unit.reads]
-        if scales != {None} or all(map(is_scaled, writers)):
+        if scales != {None} or self._groups.are_apart(writers):
             return False
         generated = [self.is_generated(reader) for _, reader in unit.readers]
         if all(generated) or (any(generated) and not self._is_map(unit)):
@@ -83,6 +84,6 @@ class Joins:
 
     def _is_joined_elsewhere(self, part: str, writer: Unit, joined: Unit) -> bool:
         """Whether another Concat reads the part, in float: it can be in one tensor only."""
-        others = [(e, r) for e, r in writer.readers if e.tensor == part and r is not joined]
+        others = [(e, r) for e, r in writer.readers if e.tensor == part and r.node is not joined.node]
         read = [edge for edge, reader in others if is_concat(reader) and not reader.in_place]
         return any(edge not in self._form.scales for edge in read)

@@ -66,12 +66,16 @@ class Quantizers:
         new: list[Unit] = []
         if writer is not None and self._may_run_twice(edge, writer):
             joins = writer.role == "move"
+            in_place = joins and any(self._is_known(*part) for part in writer.reads)
             made_again = tuple(t for t in writer.outputs if joins or t not in self._graph.outputs)
-            unit = Unit(0, writer.node, writer.role, True, made_again, in_place=joins)
-            unit.integers = not joins
-            if joins:
+            unit = Unit(0, writer.node, writer.role, True, made_again, in_place=in_place)
+            unit.integers, unit.alone = not joins, joins and not in_place
+            if in_place:
                 self._again[unit] = scale
             for part, source in writer.reads:
+                if unit.alone:  # A kernel that quantizes all parts of joined floats.
+                    self._groups.made.link(part, source, unit)
+                    continue
                 if self._groups.is_float(source) or self._may_run_twice(part, source):
                     new += self._quantizers(part, source, unit, scale, made)
                 self._groups.made.link(part, made.get((part.tensor, scale), source), unit)
@@ -210,6 +214,8 @@ class Quantizers:
             return False
         writers = [writer for _, writer in unit.reads]
         apart = [self._groups.is_float(w) or self._joins_floats(w) for w in writers]
+        if not all(apart) and self._groups.are_apart(writers):  # One kernel joins both.
+            return False
         return any(apart) and all(
             alone or self._is_computed(writer) for alone, writer in zip(apart, writers, strict=True)
         )
@@ -238,16 +244,37 @@ class Quantizers:
             return False
         if any(self._writes_two(*part) for part in unit.reads):
             return False
-        of_product = any(
-            _is_of_product(self._graph, writer)
-            or (writer is not None and self._pools_again(edge, writer))
-            for edge, writer in unit.reads
-        )
+        of_product = any(self._is_known(*part) for part in unit.reads)
         moved = any(
             _is_moved(self._graph, writer) and not self._is_rounded_behind(edge, writer)
             for edge, writer in unit.reads
         )
         return of_product and not moved
+
+    def _is_known(self, edge: Edge, writer: Unit | None) -> bool:
+        """Whether a part is a product's, or of a MaxPool that runs once more for the integers."""
+        again = writer is not None and self._pools_again(edge, writer)
+        return again or self._is_of_product(writer)
+
+    def _is_of_product(self, unit: Unit | None) -> bool:
+        """Whether a prepared kernel of a product writes it, or what it is computed of.
+
+        Element by element, that is, in one step: what is computed of that in turn is not the
+        product's to the builder (180 small graphs). A pool of integers is one as well, but not one
+        of floats (DenseNet), nor a ConvTranspose.
+        """
+        if unit is None or unit.role in ("cast", "reduce", "norm"):
+            return False
+        if unit.role == "pool":
+            return unit.integers
+        if not unit.generated:
+            return not (unit.leaves_sums or unit.node.op == "ConvTranspose")
+        if unit.in_place:
+            return True
+        if unit.role == "move":
+            read = [writer for _, writer in unit.reads if writer is None or writer.role != "pool"]
+            return not _is_moved(self._graph, unit) and any(map(self._is_of_product, read))
+        return self._groups.steps_behind_product(unit) <= 1
 
     def _is_rounded_behind(self, edge: Edge, writer: Unit | None) -> bool:
         """Whether a part is quantized behind a Resize, as behind a linear one (60 small graphs)."""
@@ -318,24 +345,6 @@ def _with_pairs_behind(units: Sequence[Unit]) -> Iterator[Unit]:
         if unit.role != "pair":
             yield unit
             yield from (pair for pair in shared if pair.reads[0][1] is unit)
-
-
-def _is_of_product(graph: Graph, unit: Unit | None) -> bool:
-    """Whether a prepared kernel of a product writes it, or what it is computed of.
-
-    Element by element, that is. So does a pool of integers, but not one of floats (DenseNet), nor
-    a ConvTranspose.
-    """
-    if unit is None or unit.role in ("cast", "reduce", "norm"):
-        return False
-    if unit.role == "pool":
-        return unit.integers
-    if not unit.generated:
-        return not (unit.leaves_sums or unit.node.op == "ConvTranspose")
-    if unit.in_place:
-        return True
-    read = [writer for _, writer in unit.reads if writer is None or writer.role != "pool"]
-    return not _is_moved(graph, unit) and any(_is_of_product(graph, w) for w in read)
 
 
 def _is_moved(graph: Graph, unit: Unit | None) -> bool:
