@@ -260,13 +260,13 @@ class Quantizers:
         """Whether a prepared kernel of a product writes it, or what it is computed of.
 
         Element by element, that is, in one step: what is computed of that in turn is not the
-        product's to the builder (180 small graphs). A pool of integers is one as well, but not one
-        of floats (DenseNet), nor a ConvTranspose.
+        product's to the builder (180 small graphs). A pool of integers is one as well, and an
+        AveragePool, but not a MaxPool of floats (DenseNet), nor a ConvTranspose.
         """
         if unit is None or unit.role in ("cast", "reduce", "norm"):
             return False
         if unit.role == "pool":
-            return unit.integers
+            return unit.integers or unit.node.op == "AveragePool"
         if not unit.generated:
             return not (unit.leaves_sums or unit.node.op == "ConvTranspose")
         if unit.in_place:
