@@ -240,7 +240,7 @@ class Quantizers:
             return False
         if any(self._is_joined_twice(part) for part, _ in unit.reads):
             return False
-        if not any(r.in_place or (r.integers and not r.generated) for _, r in unit.readers):
+        if not any(self._takes_integers(reader) for _, reader in unit.readers):
             return False
         if any(self._writes_two(*part) for part in unit.reads):
             return False
@@ -250,6 +250,12 @@ class Quantizers:
             for edge, writer in unit.reads
         )
         return of_product and not moved
+
+    def _takes_integers(self, reader: Unit) -> bool:
+        """Whether it reads integers as they are, or does so where it runs once more (a MaxPool)."""
+        if reader.in_place or (reader.integers and not reader.generated):
+            return True
+        return any(e in self._form.scales and self._pools_again(e, reader) for e, _ in reader.readers)
 
     def _is_known(self, edge: Edge, writer: Unit | None) -> bool:
         """Whether a part is a product's, or of a MaxPool that runs once more for the integers."""
