@@ -997,6 +997,31 @@ def test_a_neck_and_heads_of_pointpillars_on_tensorrt_8():
     ]
 
 
+# TensorRT 8.2.3, the heads of a CenterPoint in FP16 on an A100 (github.com/NVIDIA-AI-IOT/
+# Lidar_AI_Solution, CUDA-CenterPoint/model/rpn_centerhead_sim.8503.log): Convs of one tensor are
+# one layer by eights, and maps of one channel, too, are reformatted for the graph's outputs.
+def test_ten_heads_of_one_tensor_on_tensorrt_8():
+    heads = range(10)
+    nodes = "\n".join(
+        f"[wide{i}] w{i} = Conv(x, v) [relu{i}] r{i} = Relu(w{i}) [narrow{i}] y{i} = Conv(r{i}, u)"
+        for i in heads
+    )
+    outputs = ", ".join(f"float16[1,1,16,16] y{i}" for i in heads)
+    ones = ", ".join("1" * 64)
+    weights = f"float16[8,8,1,1] v = {{{ones}}}, float16[1,8,1,1] u = {{{ones[: 3 * 8 - 2]}}}"
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float16[1,8,16,16] x) => ({outputs}) <{weights}> {{ {nodes} }}"""
+    target = Target(engine_version="8.4", compute_capability="8.0", typing="weak")
+    rules = load_pack("tensorrt").rules
+    predictor = Predictor(graph_of_text(model), rules, target, "float16", "int8")
+    names = ["+".join(x.nodes) or x.name for x in predictor.predict(Placement.of(())).plan.layers]
+    wide = [f"wide{i}+relu{i}" for i in heads]
+    maps = [f"reformat y{i}" for i in heads]
+    built = ["reformat x", "+".join(wide[:8]), "+".join(wide[8:]), *(f"narrow{i}" for i in heads)]
+    assert sorted(names) == sorted([*built, *maps])
+
+
 # TensorRT 10.7, the attention of a YOLO26n in FP16 on an RTX 30: the Add of the position's Conv is
 # in a generated kernel, which writes rows; the depthwise Conv reads rows.
 def test_the_attention_of_channels_of_a_yolo26_on_tensorrt_10(save: Callable[..., Path]):

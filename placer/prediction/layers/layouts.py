@@ -13,8 +13,8 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
   Gemm_48);
 - a Transpose of INT8 that makes an image, as of one in NHWC, writes its channels as the Conv behind
   it reads them (Keras ResNet50 with pairs on RTX 3090), and so does one in FP16 of more channels;
-  a single channel in FP16 is row-major however it was written (the box distances of a YOLOv8m on
-  Orin, 8.5.2);
+  a single channel in FP16 is row-major for a Reshape however it was written (the box distances of a
+  YOLOv8m on Orin, 8.5.2), but not for a graph output (10 maps of a CenterPoint on A100, 8.2.3);
 - an INT8 Conv reads grouped channels, but not one on an image that is fused with a MaxPool (camera:
   two Convs, behind a Reshape each);
 - so does one in FP16 (AlexNet, MobileNetV2 and ResNet18 of FP16 images on RTX 3060, 10.4), but not
@@ -149,6 +149,7 @@ def can_read(
     row_major = layout in _ROW_MAJOR or _is_row_major_too(graph, name, dtype, layout)
     if node is None:
         return row_major
+    row_major = row_major or _is_one_half(graph, name, dtype, layout)
     if node.op in _MOVES:
         moves_any = op == NO_OP or (node.op == "Transpose" and layout == "grouped")
         return row_major or (moves_any and _is_converted_output(graph, node, dtype))
@@ -219,15 +220,16 @@ def channels(graph: Graph, tensor: str) -> int:
 
 
 def _is_row_major_too(graph: Graph, tensor: str, dtype: str, layout: Layout) -> bool:
-    """Whether grouping the channels changes nothing.
-
-    So with one pixel, if no group is filled up, and with a single channel in FP16.
-    """
+    """Whether grouping the channels changes nothing: one pixel, if no group is filled up."""
     shape = graph.type_of(tensor).shape
     if shape is None or len(shape) < 3:
-        return True
-    if dtype in _HALF and layout == "grouped" and shape[1] == 1:
         return True
     interleaved = layout == "interleaved" or is_quantized(dtype)
     group = _INTERLEAVED_GROUP if interleaved else _GROUP.get(dtype, 1)
     return math.prod(shape[2:]) == 1 and shape[1] % group == 0
+
+
+def _is_one_half(graph: Graph, tensor: str, dtype: str, layout: Layout) -> bool:
+    """Whether a tensor is of a single channel in FP16, which its reader finds row after row."""
+    shape = graph.type_of(tensor).shape
+    return dtype in _HALF and layout == "grouped" and shape is not None and shape[1:2] == (1,)

@@ -14,6 +14,9 @@ from placer.prediction.layers.motion import NormalForm
 
 # The rule or none, the tensor, and of Convs the window and the operators behind.
 Key = tuple[object, ...]
+# Convs that one layer holds at most: 36 of a CenterPoint are layers of 8, 8, 8, 8 and 4 (TensorRT
+# 8.2.3, A100, FP16; NVIDIA-AI-IOT/Lidar_AI_Solution, CUDA-CenterPoint/model).
+MOST_CONVS = 8
 
 
 def joins(candidate: LayerCandidate) -> bool:
@@ -45,8 +48,15 @@ def groups_of(
         for group in _alike(present, form):
             # Convs and products join whichever can; of others, such as Slices, all or none.
             if len(group) == len(positions) or (len(group) > 1 and _multiplies(group[0])):
-                groups.append(tuple(group))
+                groups += _parts(group)
     return groups
+
+
+def _parts(group: Sequence[LayerCandidate]) -> list[tuple[LayerCandidate, ...]]:
+    """``group`` as layers, of Convs in parts of at most ``MOST_CONVS``; one left over is none."""
+    most = MOST_CONVS if _is_conv(group[0].nodes[0]) else len(group)
+    parts = (tuple(group[start : start + most]) for start in range(0, len(group), most))
+    return [part for part in parts if len(part) > 1]
 
 
 def _alike(
