@@ -28,6 +28,7 @@ from placer.search.landscape.first_pair import FirstPair
 from placer.search.landscape.guesses import Guesses
 from placer.search.landscape.layer_signatures import LayerModel, PredictedLayers
 from placer.search.landscape.moves import Move, Moves, State, apply
+from placer.search.landscape.other_layouts import OtherLayouts, other_layouts
 from placer.search.landscape.reach import Reach, sharing
 from placer.search.out_of_time import OutOfTime
 from placer.search.space import Choices, Space
@@ -214,6 +215,11 @@ class Landscape:
             span = max(1, len(site.layouts[site.default].quantize) - edges[number])
             shares[index, : len(edges)] = (np.array(edges) - edges[number]) / span
         return shares
+
+    @cached_property
+    def other_layouts(self) -> OtherLayouts:
+        """The layouts of groups other than their float ones."""
+        return other_layouts(self.space, self.members)
 
     @cached_property
     def is_vast(self) -> bool:

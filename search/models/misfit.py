@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -48,9 +49,16 @@ class Likeness:
 
     def among(self, reach: float) -> np.ndarray:
         """Of the measured ones to each other, shape (m, m)."""
-        if reach not in self._among:
+        if reach not in self._among and reach == NEIGHBOURS:
             self._among[reach] = np.array([self.to(state, reach) for state in self._states])
+        elif reach not in self._among:
+            self._among[reach] = np.exp(-self._distances / reach)
         return self._among[reach]
+
+    @cached_property
+    def _distances(self) -> np.ndarray:
+        """In how many groups the measured ones differ, shape (m, m)."""
+        return np.array([(self._states != state) @ self._weights for state in self._states])
 
     def to(self, layouts: np.ndarray, reach: float) -> np.ndarray:
         """Of a state, the ``layouts`` of sites, to each of the measured ones, shape (m,)."""

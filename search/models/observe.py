@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from placer.common.statistics import Ratio
 from placer.results.parts import LatencyPart
 from placer.search.landscape.landscape import Landscape
@@ -11,15 +9,6 @@ from placer.search.models.latency_model import Observation
 from placer.search.records import Measurement, TrialRecord
 from placer.search.samplers import Proposal
 from placer.search.space import Choices, Space
-
-
-def observations(landscape: Landscape, trials: Sequence[TrialRecord]) -> list[Observation]:
-    """What all trials that were measured tell of latency."""
-    return [
-        observe(landscape, trial.choices, trial.measurement)
-        for trial in trials
-        if trial.measurement is not None
-    ]
 
 
 def observe(landscape: Landscape, choices: Choices, measurement: Measurement) -> Observation:

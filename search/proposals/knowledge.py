@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from placer.search.landscape.landscape import Landscape, State
-from placer.search.models.latency_model import LatencyModel
+from placer.search.models.latency_model import LatencyModel, Observation
 from placer.search.models.noise_model import NoiseModel, NoiseObservation
-from placer.search.models.observe import observations
-from placer.search.records import TrialRecord
+from placer.search.models.observe import observe
+from placer.search.records import Measurement, TrialRecord
 from placer.search.space import BASE, Choices
 
 
@@ -26,6 +26,8 @@ class Knowledge:
     noise_limit: float | None
     levels: int
     _noises: dict[State, float] = field(default_factory=dict)
+    # By number of the trial what its measurement told.
+    _observed: dict[int, tuple[Measurement, Observation]] = field(default_factory=dict)
 
     def own(self, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
         """Those of ``trials`` in this base precision."""
@@ -38,10 +40,21 @@ class Knowledge:
         latency = None if float_trial is None else float_trial.measurement
         return LatencyModel(
             self.landscape,
-            observations(self.landscape, trials),
+            [seen for trial in trials if (seen := self._observation(trial)) is not None],
             self.remembered,
             float_latency=1.0 if latency is None else latency.ratio.median,
         )
+
+    def _observation(self, trial: TrialRecord) -> Observation | None:
+        """What ``trial`` tells of latency; None if it was not measured."""
+        if trial.measurement is None:
+            return None
+        measurement, seen = self._observed.get(trial.number, (None, None))
+        # A trial that runs is as it is expected, and then as it was measured.
+        if seen is None or measurement is not trial.measurement:
+            seen = observe(self.landscape, trial.choices, trial.measurement)
+            self._observed[trial.number] = trial.measurement, seen
+        return seen
 
     def floats(self, trials: Sequence[TrialRecord]) -> TrialRecord | None:
         """The trial of the float model in this base precision, if there is one."""

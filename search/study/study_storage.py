@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from threading import local
 from typing import Any
 
-from optuna.distributions import distribution_to_json
+from optuna.distributions import CategoricalDistribution, distribution_to_json
 from optuna.storages import RDBStorage
-from optuna.storages._rdb.models import StudyModel, TrialParamModel
+from optuna.storages._rdb.models import StudyModel, TrialModel, TrialParamModel
 from optuna.trial import FrozenTrial
 from sqlalchemy import insert
 from sqlalchemy.exc import PendingRollbackError
+
+# A decision of a trial as it is written: columns of its row, but for the trial.
+Decision = Mapping[str, object]
 
 
 class StudyStorage(RDBStorage):
@@ -49,6 +52,23 @@ class StudyStorage(RDBStorage):
             study_id, states=None, included_trial_ids=set(), trial_id_greater_than=trial_id
         )
 
+    def get_trial_number_from_id(self, trial_id: int) -> int:
+        """See ``RDBStorage``, which reads the whole trial for its number."""
+        session = self.scoped_session()
+        try:
+            found = session.query(TrialModel.number).filter_by(trial_id=trial_id).one_or_none()
+        finally:
+            session.close()
+        if found is None:
+            raise KeyError(f"no trial has the id {trial_id}")
+        return int(found[0])
+
+    def add_decisions(self, trial_id: int, decisions: Iterable[Decision]) -> None:
+        """Write the decisions of a trial that has none, within a ``transaction``."""
+        rows = [{"trial_id": trial_id, **decision} for decision in decisions]
+        if rows:
+            self.scoped_session().execute(insert(TrialParamModel), rows)
+
     def _get_prepared_new_trial(
         self, study_id: int, template_trial: FrozenTrial | None, session: Any
     ) -> Any:
@@ -74,6 +94,15 @@ class StudyStorage(RDBStorage):
 
 # Trials of one study choose from the same distributions.
 _as_json = lru_cache(maxsize=1 << 14)(distribution_to_json)
+
+
+def decisions_by_choice(name: str, distribution: CategoricalDistribution) -> dict[str, Decision]:
+    """The decision ``name`` as it is written, by what is chosen."""
+    text = distribution_to_json(distribution)
+    return {
+        str(choice): {"param_name": name, "param_value": float(i), "distribution_json": text}
+        for i, choice in enumerate(distribution.choices)
+    }
 
 
 class _Joined:

@@ -10,9 +10,10 @@ and whoever finds a trial with an outcome may end it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from threading import Event, Thread
 from typing import Any
@@ -28,7 +29,7 @@ from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
 from placer.search.space import Choices, Space
 from placer.search.study.database_errors import reason_of
-from placer.search.study.study_storage import StudyStorage
+from placer.search.study.study_storage import Decision, StudyStorage, decisions_by_choice
 from placer.search.study.trial_attributes import (
     CLAIM,
     FIX,
@@ -89,9 +90,7 @@ class TrialStore:
         with self._transaction(self._id):
             if self._shared and self._is_late(placement_id, known, budget):
                 return None
-            trial_id = self._storage.create_new_trial(
-                self._id, self._template(proposal, placement_id)
-            )
+            trial_id = self._create(proposal, placement_id)
             # Before it runs: a running trial that never gave a sign of life would run forever.
             self._give_sign_of_life(trial_id)
             self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
@@ -122,16 +121,29 @@ class TrialStore:
             self._storage.set_study_user_attr(self._id, PROPOSALS, number + 1)
         return number
 
-    def _template(self, proposal: Proposal, placement_id: str) -> FrozenTrial:
-        return create_trial(
+    def _create(self, proposal: Proposal, placement_id: str) -> int:
+        """Create a trial that waits; its id in the storage."""
+        choices, storage = proposal.choices, self._storage
+        attributes = claim_json(proposal.kind, placement_id, proposal.skipped)
+        if isinstance(storage, StudyStorage):
+            # Optuna looks at each of hundreds of decisions several times.
+            template = create_trial(state=TrialState.WAITING, user_attrs=attributes)
+            trial_id = storage.create_new_trial(self._id, template)
+            written = self._decisions
+            storage.add_decisions(trial_id, [written[name][choices[name]] for name in choices])
+            return trial_id
+        template = create_trial(
             state=TrialState.WAITING,
-            params=dict(proposal.choices),
-            distributions=self._distributions_of(proposal.choices),
-            user_attrs=claim_json(proposal.kind, placement_id, proposal.skipped),
+            params=dict(choices),
+            distributions={name: self._distributions[name] for name in choices},
+            user_attrs=attributes,
         )
+        return storage.create_new_trial(self._id, template)
 
-    def _distributions_of(self, choices: Choices) -> dict[str, Any]:
-        return {name: self._distributions[name] for name in choices}
+    @cached_property
+    def _decisions(self) -> Mapping[str, Mapping[str, Decision]]:
+        """All decisions as they are written, by name and choice."""
+        return {name: decisions_by_choice(name, own) for name, own in self._distributions.items()}
 
     def take_waiting(self, budget: int | None) -> Claim | list[TrialRecord]:
         """Take the first waiting trial, that of a worker that died; without one all ``known``."""
