@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.evaluation.layers import Layer
 
 MAX_LAYERS = 10
+LOW_DB = 10.0
 EXAMPLES = (
     "placer eval model.onnx model.placer/optimized.onnx other.onnx --data evaluation.npz",
     "placer eval model.onnx quantized.onnx --data evaluation/ --layers --json",
@@ -136,6 +137,8 @@ def _print(evaluation: placer.EvalResult, *, layers: bool) -> None:
     for one in evaluation.models:
         if layers:
             _print_layers(console, one)
+        for note in one.notes or (() if layers else _worst(one)):
+            console.print(f"{escape(one.model)}: {escape(note)}", highlight=False, soft_wrap=True)
 
 
 def _metrics(models: Sequence[Evaluated]) -> Table:
@@ -176,6 +179,14 @@ def _cell(measure: Measure | None) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) else str(value)
+
+
+def _worst(one: Evaluated) -> Iterator[str]:
+    """What is nearly lost of the outputs, and what tells where."""
+    found = [measure for measure in one.measures if measure.metric == "sqnr"]
+    worst = min(found, key=lambda measure: measure.value, default=None)
+    if worst is not None and worst.value < LOW_DB:
+        yield f"{worst.where} keeps {worst.value:.3g} dB only; --layers tells where it is lost"
 
 
 def _print_layers(console: Console, one: Evaluated) -> None:

@@ -34,6 +34,7 @@ from placer.engines.select import base_of_files, check_base, select_engine
 from placer.errors import InputError, RunError
 from placer.evaluation.input_types import in_types_of
 from placer.evaluation.layers import Layer, compare_layers, first_wrong
+from placer.evaluation.pair_ranges import lost_parts, unsuited_pairs
 from placer.graph import Graph
 from placer.model import Model, load_as_is, load_model
 from placer.model.fixed_inputs import fixed_values
@@ -45,12 +46,16 @@ LAYER_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One model: its metrics and, if asked for, its layers in order of computation, and gates."""
+    """One model: its metrics and, if asked for, its layers in order of computation, and gates.
+
+    ``notes``: sentences on pairs whose scales do not suit the data.
+    """
 
     model: str
     measures: tuple[Measure, ...]
     layers: tuple[Layer, ...] = ()
     gates: tuple[GateResult, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def first_wrong(self) -> Layer | None:
@@ -138,7 +143,9 @@ def evaluate(
         compared, held = judge(_with_fixed(model, run), model.path)
         few = samples[:LAYER_SAMPLES]
         named = tuple(compare_layers(source, model, few)) if layers else ()
-        return Evaluated(str(model.path), compared, named, held)
+        pairs = unsuited_pairs(source, model, few) if layers else ()
+        notes = (*lost_parts(model, judge.groups, judge.expected), *pairs)
+        return Evaluated(str(model.path), compared, named, held, notes)
 
     return EvalResult(
         float_model=str(float_model),
@@ -243,11 +250,11 @@ class _Judge:
         gates: tuple[Gate, ...],
     ) -> None:
         self._samples = samples
-        self._expected = expected
+        self.expected = expected
         self._labels = [_class_indices(sample.labels) for sample in samples]
         self._functions = functions
         numbers = [name for name in graph.outputs if _has_numbers(expected[0][name])]
-        self._groups = tuple(
+        self.groups = tuple(
             group
             for group in channel_groups(graph)
             if group.output in numbers and _is_compared(group, expected[0][group.output])
@@ -258,7 +265,7 @@ class _Judge:
         compared = []
         kept = []  # For gates, which are judged by what judges candidates.
         values: dict[str, list[float]] = {name: [] for name in self._functions}
-        rows = zip(self._samples, self._expected, self._labels, strict=True)
+        rows = zip(self._samples, self.expected, self._labels, strict=True)
         for sample, expected, labels in rows:
             outputs = run(sample.inputs)
             missing = expected.keys() - outputs.keys()
@@ -269,7 +276,7 @@ class _Judge:
                 )
             if self._evaluator is not None:
                 kept.append(dict(outputs))
-            comparison = Comparison.of(self._groups)
+            comparison = Comparison.of(self.groups)
             comparison.add(expected, outputs, labels)
             compared.append(comparison)
             for name, function in self._functions.items():
@@ -364,6 +371,7 @@ def _model_json(one: Evaluated) -> dict[str, Any]:
         "gates": [{**asdict(measure), "passed": measure.passed} for measure in one.gates],
         "layers": [_layer_json(layer) for layer in one.layers],
         "first_wrong": None if wrong is None else wrong.tensor,
+        "notes": list(one.notes),
     }
 
 

@@ -18,7 +18,7 @@ from placer.model import Model
 
 _THREADS = 1
 # Tensors that are held at once, of either model.
-_AT_ONCE = 64
+AT_ONCE = 64
 WRONG_BELOW_DB = 15.0
 
 
@@ -54,9 +54,13 @@ def compare_layers(reference: Model, candidate: Model, samples: Iterable[Sample]
     common = [name for name in graph.producer if name in other.producer]
     sums = {name: GroupSums() for name in common}
     kept = list(samples)
-    for start in range(0, len(common), _AT_ONCE):
-        names = common[start : start + _AT_ONCE]
-        runs = zip(_values(reference, names, kept), _values(candidate, names, kept), strict=True)
+    for start in range(0, len(common), AT_ONCE):
+        names = common[start : start + AT_ONCE]
+        runs = zip(
+            tensor_values(reference, names, kept),
+            tensor_values(candidate, names, kept),
+            strict=True,
+        )
         for expected, actual in runs:
             for name in names:
                 _add(sums[name], expected[name], actual[name])
@@ -86,7 +90,7 @@ def _add(sums: GroupSums, expected: object, actual: object) -> None:
     sums.add(np.where(alike, 0, expected), np.where(alike, 0, actual))
 
 
-def _values(
+def tensor_values(
     model: Model, names: Sequence[str], samples: Sequence[Sample]
 ) -> Iterator[Mapping[str, np.ndarray]]:
     """``names`` of each sample."""

@@ -1,0 +1,161 @@
+"""Pairs of a model whose scales do not suit what the float model computes on the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from placer.accuracy.channel_groups import ChannelGroup
+from placer.calibration.sample import Sample
+from placer.evaluation.layers import AT_ONCE, tensor_values
+from placer.graph import Graph, Node, index_graph
+from placer.graph.external_data import is_external, read_tensor
+from placer.model import Model
+
+# Below these the values that a pair leaves are of little use.
+_CUT_OFF_DB, _ROUNDED_DB = 20.0, 10.0
+_ABSORBED = frozenset({"Relu", "Clip"})  # A Q cuts off what these would.
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """What a QuantizeLinear leaves of a tensor: ``step`` apart, from ``low`` to ``high``."""
+
+    node: str
+    step: float
+    low: float
+    high: float
+
+
+@dataclass
+class _Seen:
+    """What a pair does to the values of one tensor, over samples."""
+
+    count: int = 0
+    power: float = 0.0
+    cut_off: float = 0.0
+    least: float = field(default=np.inf)
+    most: float = field(default=-np.inf)
+
+    def add(self, values: np.ndarray, pair: _Pair) -> None:
+        finite = values[np.isfinite(values)].astype(np.float64)
+        if not finite.size:
+            return
+        self.count += finite.size
+        self.power += float((finite**2).sum())
+        self.cut_off += float(((finite - finite.clip(pair.low, pair.high)) ** 2).sum())
+        self.least = min(self.least, float(finite.min()))
+        self.most = max(self.most, float(finite.max()))
+
+
+def unsuited_pairs(
+    reference: Model, candidate: Model, samples: Sequence[Sample]
+) -> tuple[str, ...]:
+    """Sentences on pairs of ``candidate`` with one scale, the first ones first.
+
+    They cut off or round away most of what the float model ``reference`` computes under the name
+    of what they read. Raises RunError if ``reference`` is refused.
+    """
+    other = index_graph(candidate.proto.graph, {})
+    pairs = {
+        node.inputs[0]: pair
+        for node in other.nodes
+        if node.op == "QuantizeLinear" and _is_known(node.inputs[0], reference.graph)
+        if (pair := _pair_of(node, other, candidate)) is not None
+    }
+    seen = {tensor: _Seen() for tensor in pairs}
+    names = list(pairs)
+    for start in range(0, len(names), AT_ONCE):
+        of_pass = names[start : start + AT_ONCE]
+        computed = [name for name in of_pass if name in reference.graph.producer]
+        runs = tensor_values(reference, computed, samples)
+        for sample, values in zip(samples, runs, strict=True):
+            for name in of_pass:
+                given = values[name] if name in values else sample.inputs.get(name)
+                if isinstance(given, np.ndarray) and given.dtype.kind == "f":
+                    seen[name].add(given, pairs[name])
+    said = (_sentence(tensor, pairs[tensor], seen[tensor]) for tensor in names)
+    return tuple(text for text in said if text)
+
+
+def lost_parts(
+    candidate: Model,
+    groups: Sequence[ChannelGroup],
+    expected: Sequence[Mapping[str, np.ndarray]],
+) -> Iterator[str]:
+    """Sentences on parts of outputs that the one pair of their output rounds away.
+
+    As of boxes and scores that a detector joins (ONNX Runtime issue 14233). ``expected``: the
+    float model's outputs, sample by sample.
+    """
+    graph = index_graph(candidate.proto.graph, {})
+    for group in groups:
+        producer = graph.producer.get(group.output)
+        if not group.spans or producer is None or producer.op != "DequantizeLinear":
+            continue
+        pair = _pair_of(graph.producer.get(producer.inputs[0], producer), graph, candidate)
+        if pair is None:
+            continue
+        seen = _Seen()
+        for outputs in expected:
+            seen.add(group.cut(outputs[group.output]), pair)
+        if _is_rounded_away(pair, seen):
+            yield (
+                f"'{pair.node}' rounds all of '{group.output}' in steps of {pair.step:.3g}, and "
+                f"{group.name} has values of {_mean(seen):.2g}: leave this pair out, so that the "
+                "parts of the output keep scales of their own"
+            )
+
+
+def _is_known(tensor: str, graph: Graph) -> bool:
+    """Whether the float model has ``tensor``, and nothing that a Q may stand for reads it alone."""
+    if tensor not in graph.producer:
+        return tensor in graph.inputs
+    readers = [graph.by_name[edge.node].op for edge in graph.edges_of(tensor) if edge.node]
+    return not readers or not _ABSORBED.issuperset(readers)
+
+
+def _pair_of(node: Node, graph: Graph, model: Model) -> _Pair | None:
+    """Of a node with one constant scale, to a type of 8 bits; else None."""
+    if node.op not in ("QuantizeLinear", "DequantizeLinear") or len(node.inputs) < 3:
+        return None
+    tensors = [graph.initializers.get(name) for name in node.inputs[1:3]]
+    arrays = [
+        None if one is None or is_external(one) else read_tensor(one, model.base_dir)
+        for one in tensors
+    ]
+    scale, zero_point = arrays
+    if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1:
+        return None
+    if zero_point.dtype not in (np.int8, np.uint8):
+        return None
+    step, zero, limits = float(scale.item()), int(zero_point.item()), np.iinfo(zero_point.dtype)
+    return _Pair(node.name, step, (limits.min - zero) * step, (limits.max - zero) * step)
+
+
+def _sentence(tensor: str, pair: _Pair, seen: _Seen) -> str:
+    if not seen.count or not seen.power:
+        return ""
+    if seen.cut_off and 10 * np.log10(seen.power / seen.cut_off) < _CUT_OFF_DB:
+        return (
+            f"'{pair.node}' cuts '{tensor}' off at {pair.low:.3g} to {pair.high:.3g}, and its "
+            f"values reach {seen.least:.3g} to {seen.most:.3g}: calibrate it again"
+        )
+    if _is_rounded_away(pair, seen):
+        return (
+            f"'{pair.node}' rounds '{tensor}' in steps of {pair.step:.3g}, and its values are "
+            f"{_mean(seen):.2g} on average: calibrate it again, or leave the pair out"
+        )
+    return ""
+
+
+def _is_rounded_away(pair: _Pair, seen: _Seen) -> bool:
+    """Whether errors of up to half a step, spread evenly, leave less than ``_ROUNDED_DB``."""
+    noise = pair.step**2 / 12
+    return bool(seen.count) and seen.power / seen.count < noise * 10 ** (_ROUNDED_DB / 10)
+
+
+def _mean(seen: _Seen) -> float:
+    return float(np.sqrt(seen.power / max(seen.count, 1)))

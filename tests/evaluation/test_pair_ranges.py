@@ -1,0 +1,80 @@
+"""Pairs whose scales do not suit the data, told by the node's name."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import placer as package
+from placer.graph.text import parse_model
+from tests.conftest import Finished
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]> g'
+FLOAT = f"{HEAD} (float[1,4] x) => (float[1,4] y) {{ a = Abs(x) [neg] y = Neg(a) }}"
+# Values of x reach about 3.
+PAIR = f"""{HEAD} (float[1,4] x) => (float[1,4] y) <float s = {{SCALE}}, uint8 z = {{ZERO}}> {{
+    a = Abs(x) [q] i = QuantizeLinear(a, s, z) d = DequantizeLinear(i, s, z) [neg] y = Neg(d)
+}}"""
+# Boxes of up to 640 pixels beside scores of up to 1, as detectors join them.
+JOINED = f"""{HEAD} (float[1,4] x) => (float[1,8] y)
+  <float many = {{600}}, float s = {{4.7}}, uint8 z = {{0}}> {{
+    p = Sigmoid(x) b = Mul(p, many) [join] y = Concat<axis = 1>(b, p)
+}}"""
+JOIN = "y = Concat<axis = 1>(b, p)"
+PAIR_BEHIND = "[q] i = QuantizeLinear(o, s, z) y = DequantizeLinear(i, s, z)"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    values = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=values)
+    return tmp_path / "data.npz"
+
+
+def notes_of(data: Path, floats: str, quantized: str, *, layers: bool = True) -> tuple[str, ...]:
+    for name, text in (("float", floats), ("quantized", quantized)):
+        onnx.save(parse_model(text), data.with_name(f"{name}.onnx"))
+    paths = (data.with_name("float.onnx"), data.with_name("quantized.onnx"))
+    return package.evaluate(*paths, data=data, layers=layers).models[0].notes
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "told"),
+    [
+        ("0.0005", "128", "'q' cuts 'a' off at -0.064 to 0.0635, and its values reach"),
+        ("5", "0", "'q' rounds 'a' in steps of 5, and its values are"),
+        ("0.02", "0", ""),
+    ],
+)
+def test_ranges_that_do_not_suit_the_data(data: Path, scale: str, zero: str, told: str):
+    notes = notes_of(data, FLOAT, PAIR.replace("SCALE", scale).replace("ZERO", zero))
+    assert [note.startswith(told) for note in notes] == [True] * bool(told)
+
+
+def test_what_a_relu_would_cut_off_is_no_fault(data: Path):
+    """ONNX Runtime's quantizer leaves it to a Q whose zero point is the lowest value."""
+    relu = FLOAT.replace("Abs(x)", "Neg(x)").replace("y = Neg(a)", "y = Relu(a)")
+    absorbed = PAIR.replace("Abs(x)", "Neg(x)").replace("[neg] y = Neg(d)", "y = Identity(d)")
+    assert not notes_of(data, relu, absorbed.replace("SCALE", "0.02").replace("ZERO", "0"))
+
+
+def test_parts_of_an_output_that_its_one_pair_rounds_away(
+    data: Path, placer: Callable[..., Finished]
+):
+    """ONNX Runtime issue 14233: no confidence above 0 after quantization."""
+    quantized = JOINED.replace(JOIN, f"{JOIN.replace('y', 'o')} {PAIR_BEHIND}")
+    (note,) = notes_of(data, JOINED, quantized, layers=False)
+    assert note.startswith("'q' rounds all of 'y' in steps of 4.7, and y[4:8, axis 1] has values")
+    paths = (data.with_name("float.onnx"), data.with_name("quantized.onnx"))
+    assert "leave this pair out" in placer("eval", *paths, "--data", data).out
+
+
+def test_the_command_says_where_to_look_for_what_is_lost(
+    data: Path, placer: Callable[..., Finished]
+):
+    notes_of(data, FLOAT, PAIR.replace("SCALE", "0.0005").replace("ZERO", "128"))
+    paths = (data.with_name("float.onnx"), data.with_name("quantized.onnx"))
+    said = placer("eval", *paths, "--data", data).out
+    assert "dB only; --layers tells where it is lost" in said
