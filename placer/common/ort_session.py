@@ -123,7 +123,10 @@ def create_session(
     except ORT_ERRORS as error:
         text = one_line(error)
         if "Could not find an implementation" in text:
-            text += ", for it has none for tensors of these types; export the model in float32"
+            is_quantized = re.search(r"for \w*(Quantize|Linear|Integer|QGemm)\w*\(", text)
+            fix = "quantize its float model anew (placer import recovers it)"
+            fix = fix if is_quantized else "export the model in float32"
+            text += f", for it has none for tensors of these types; {fix}"
         elif "is not a registered function/op" in text and " com.microsoft:" not in text:
             text += "; give the library that has this operator to `custom_ops`"
         raise RunError(f"ONNX Runtime refuses the model: {text}") from error

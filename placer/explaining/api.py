@@ -24,6 +24,7 @@ from placer.explaining.grouped_convs import grouped_convs
 from placer.explaining.idle_constants import idle_constants
 from placer.explaining.padded_channels import padded_channels
 from placer.explaining.placed_model import PlacedModel, placed_model
+from placer.explaining.placeholder_scales import placeholder_scales
 from placer.explaining.run_time_convs import run_time_convs
 from placer.explaining.saturating import saturating
 from placer.explaining.unread_types import unread_types
@@ -137,7 +138,9 @@ class ModelExplanation:
             float_casts(graph, self.pack),
             idle_constants(graph, self._placed.placement, plan, self.pack),
         )
-        first = (self._placed.open, self.inside, self.in_bodies, wide)
+        own = self._placed.own
+        scales = "" if own is None else placeholder_scales(own.ranges)
+        first = (self._placed.open, scales, self.inside, self.in_bodies, wide)
         said = (*first, *unread, *convs, *floats, *self.unpredicted)
         return tuple(text for text in said if text)
 

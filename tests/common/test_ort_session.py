@@ -48,6 +48,21 @@ def test_what_has_no_kernel_for_its_types_is_told_with_a_type_that_has_one():
         create_session(model, Path(), threads=1, level=plain)
 
 
+SIGNED_BY_UNSIGNED = """
+<ir_version: 8, opset_import: ["": 17]>
+g (int8[1,2,4,4] x, float s, int8 z, uint8[2,2,1,1] w, uint8 u) => (int8[1,2,4,4] y)
+{ [conv] y = QLinearConv (x, s, z, w, s, u, s, z) }
+"""
+
+
+def test_quantized_types_without_a_kernel_are_told_to_be_quantized_anew():
+    """ONNX Runtime issue 17330."""
+    model = onnx.parser.parse_model(SIGNED_BY_UNSIGNED).SerializeToString()
+    plain = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    with pytest.raises(RunError, match=r"'conv', for it has none .*; quantize its float model"):
+        create_session(model, Path(), threads=1, level=plain)
+
+
 def test_errors_are_raised_and_not_printed(capfd: pytest.CaptureFixture[str]):
     model = onnx.parser.parse_model(OVERFLOW).SerializeToString()
     session = create_session(

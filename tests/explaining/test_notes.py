@@ -30,6 +30,19 @@ def test_sizes_that_the_file_leaves_open_are_told(save: Save):
     assert not any("unknown" in note for note in notes_of(path, shapes={"x": (1, 16, 8, 8)}))
 
 
+@pytest.mark.parametrize(("scale", "told"), [("1", True), ("0.5", False)])
+def test_scales_that_nobody_computed_are_told(save: Save, scale: str, told: bool):
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float[16,16,1,1] w = {{0.1}}, float s = {{{scale}}}, int8 z = {{0}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} c = Conv(xd, wd) r = Relu(c)
+      {PAIR.format("r")} y = Conv(rd, wd)
+    }}""")
+    said = [note for note in notes_of(path) if note.startswith("all 2 activations with pairs")]
+    assert bool(said) == told
+
+
 def test_activations_between_casts_are_told(save: Save):
     """ultralytics pull request 25920: a Sigmoid in float32 is not fused with the Conv before it."""
     path = save(f"""
