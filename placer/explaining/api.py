@@ -126,7 +126,7 @@ class ModelExplanation:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the decisions and layers leave out or cannot tell."""
-        wide = saturating(self._placed.wide, self.explanation.plan, self.pack, self.target)
+        wide = self._saturating
         unread = unread_types(self._placed.quantized_to, self.pack)
         graph, plan = self._placed.graph, self.explanation.plan
         convs = (
@@ -143,6 +143,11 @@ class ModelExplanation:
         first = (self._placed.open, scales, self.inside, self.in_bodies, wide)
         said = (*first, *unread, *convs, *floats, *self.unpredicted)
         return tuple(text for text in said if text)
+
+    @property
+    def _saturating(self) -> str:
+        placed, plan = self._placed, self.explanation.plan
+        return saturating(placed.wide, placed.run_time_wide, plan, self.pack, self.target)
 
     @property
     def pinned(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.narrowed import without_narrowing
 from placer.qdq.own_pairs import OwnPairs, own_pairs, signed_apart
-from placer.qdq.wide_weights import wide_weights
+from placer.qdq.wide_weights import wide_at_run_time, wide_weights
 from placer.quantization import Placement, Range
 from placer.quantization.placement_file import Pin, PlacementFile, load_placement, read_placement
 from placer.rules.pack import Pack
@@ -44,7 +44,8 @@ class PlacedModel:
     sentence for each tensor that the user pinned; ``pins``: how, with the range, by tensor.
     ``refused``: a sentence on what of the file is not predicted. ``stored``: types of graph inputs
     and outputs that are integers. ``own``: what the pairs of a quantized file say; ``wide``: its
-    nodes with ``wide_weights``, of packs whose engine's sums may saturate; ``quantized_to``: the
+    nodes with ``wide_weights``, of packs whose engine's sums may saturate, and ``run_time_wide``
+    those that multiply what is quantized at run time; ``quantized_to``: the
     types of pairs by activation; ``has_float4``: whether NVFP4 is among them. ``open``: a sentence
     on sizes of inputs that are not known and taken as 1.
     """
@@ -61,6 +62,7 @@ class PlacedModel:
     stored: Mapping[str, str] = field(default_factory=dict)
     own: OwnPairs | None = None
     wide: tuple[str, ...] = ()
+    run_time_wide: tuple[str, ...] = ()
     quantized_to: Mapping[str, str] = field(default_factory=dict)
     has_float4: bool = False
     open: str = ""
@@ -142,6 +144,8 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     flat_scopes = flatten(quantized.graph) if pack.enters_bodies else {}
     if behaviour.pairs == "symmetric":
         without_narrowing(quantized.graph)
+    saturates = behaviour.products == "saturating"
+    run_time_wide = wide_at_run_time(quantized, folder) if saturates else ()
     move_weights(quantized.graph)
     extracted = extract_placement(quantized, pack.manifest.scheme)
     shapes = given_shapes(quantized, shapes, path)
@@ -168,7 +172,8 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         refused=refused,
         stored=stored,
         own=pairs,
-        wide=wide_weights(extracted, graph, folder) if behaviour.products == "saturating" else (),
+        wide=wide_weights(extracted, graph, folder) if saturates else (),
+        run_time_wide=run_time_wide,
         quantized_to={
             edge.tensor: dtype
             for edge, dtype in extracted.dtypes.items()

@@ -11,15 +11,18 @@ from placer.rules.pack import Pack
 from placer.rules.target import Target
 
 
-def saturating(wide: Sequence[str], plan: Plan, pack: Pack, target: Target) -> str:
+def saturating(
+    wide: Sequence[str], at_run_time: Sequence[str], plan: Plan, pack: Pack, target: Target
+) -> str:
     """A sentence on the nodes ``wide`` (``wide_weights``); empty where their sums are exact.
 
-    They are so, too, where the predicted ``plan`` computes a node in float.
+    They are so, too, where the predicted ``plan`` computes a node in float. ``at_run_time``: those
+    that compute on integers whatever the plan says.
     """
     if not pack.saturates_on(target.processor):
         return ""
     on_integers = integer_nodes(plan)
-    wide = [name for name in wide if name in on_integers]
+    wide = [*(name for name in wide if name in on_integers), *at_run_time]
     if not wide:
         return ""
     return (

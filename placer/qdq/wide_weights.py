@@ -5,13 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto
 
 from placer.errors import InputError
 from placer.graph import Edge, Graph, Node
 from placer.graph.external_data import read_tensor
 from placer.qdq.extract import ExtractedModel
-from placer.quantization.neighbours import LARGEST_SUM, added_in_pairs, weight_magnitudes
+from placer.quantization.neighbours import (
+    LARGEST_SUM,
+    added_in_pairs,
+    magnitudes,
+    weight_magnitudes,
+)
+
+# Operators whose second input is the weight.
+_AT_RUN_TIME = frozenset(
+    {"MatMulInteger", "ConvInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"}
+)
+_MATRIX = 2  # Dimensions.
 
 
 def wide_weights(model: ExtractedModel, graph: Graph, base_dir: Path) -> tuple[str, ...]:
@@ -22,6 +33,33 @@ def wide_weights(model: ExtractedModel, graph: Graph, base_dir: Path) -> tuple[s
     weights of which it is missing are left out.
     """
     return tuple(node.name for node in graph.nodes if _is_wide(model, graph, node, base_dir))
+
+
+def wide_at_run_time(proto: ModelProto, base_dir: Path) -> tuple[str, ...]:
+    """Nodes of ``proto`` that multiply what is quantized at run time by such weights of int8."""
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    return tuple(
+        str(node.name)
+        for node in proto.graph.node
+        if node.op_type in _AT_RUN_TIME
+        and len(node.input) > 1
+        and (weight := constants.get(node.input[1])) is not None
+        and _takes_much(node.op_type, weight, base_dir)
+    )
+
+
+def _takes_much(op: str, weight: TensorProto, base_dir: Path) -> bool:
+    if weight.data_type != TensorProto.INT8 or len(weight.dims) < _MATRIX:
+        return False
+    try:
+        values = read_tensor(weight, base_dir).astype(np.float32)
+    except InputError:
+        return False
+    if op == "ConvInteger":
+        rows, kernel = values.reshape(len(values), -1), values.shape[1:]
+    else:
+        rows, kernel = np.moveaxis(values, -2, -1), values.shape[-2:-1]
+    return bool(rows.size and magnitudes(rows, kernel).max() > LARGEST_SUM)
 
 
 def _is_wide(model: ExtractedModel, graph: Graph, node: Node, base_dir: Path) -> bool:

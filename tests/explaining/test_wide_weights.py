@@ -135,3 +135,20 @@ def test_floats_that_are_turned_behind_their_pair_count_too(save: Save):
     """)
     notes = explain(path, pack="onnxruntime", processor="avx2").notes
     assert any("'fc'" in note and "VNNI" in note for note in notes)
+
+
+@pytest.mark.parametrize(("largest", "is_said"), [(65, True), (64, False)])
+def test_products_that_are_quantized_at_run_time_count_too(
+    save: Save, largest: int, is_said: bool
+):
+    """ONNX Runtime issue 6004: a dynamically quantized BERT is wrong on AVX2 alone."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4] x) => (float[1,2] y)
+    <int8[4,2] w = {{{", ".join([str(largest)] * 8)}}}, float s = {{0.01}}> {{
+      xq, xs, xz = DynamicQuantizeLinear(x)
+      [fc] i = MatMulInteger(xq, w, xz) f = Cast<to = 1>(i)
+      t = Mul(xs, s) y = Mul(f, t)
+    }}""")
+    notes = explain(path, pack="onnxruntime", processor="avx2").notes
+    assert any("'fc'" in note and "no VNNI" in note for note in notes) == is_said

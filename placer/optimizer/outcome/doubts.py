@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from placer.common.listed import in_quotes
 from placer.engines.estimated.error import EstimateError
+from placer.graph.dependence import data_tensors
 from placer.optimizer.outcome.finals import Final
 from placer.optimizer.outcome.ties import tie_with_default
 from placer.optimizer.setup.task import Task
@@ -26,7 +27,10 @@ def calibration_warnings(task: Task, setup: TrialSetup, placement: Placement) ->
             f"ranges rest on {count} calibration samples only; give at least {FEW_SAMPLES}"
         )
     tensors = sorted({edge.tensor for edge in placement.edges} & setup.ranges.keys())
-    constant = [name for name in tensors if setup.ranges[name].low == setup.ranges[name].high]
+    single = [name for name in tensors if setup.ranges[name].low == setup.ranges[name].high]
+    # What comes from shapes alone, such as an LSTM's first state, is one value in use, too.
+    from_data = data_tensors(task.model.graph) if single else frozenset()
+    constant = [name for name in single if name in from_data]
     if constant:
         sentences.append(
             "one value only in all calibration samples: "
