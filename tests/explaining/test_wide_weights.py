@@ -138,9 +138,7 @@ def test_floats_that_are_turned_behind_their_pair_count_too(save: Save):
 
 
 @pytest.mark.parametrize(("largest", "is_said"), [(65, True), (64, False)])
-def test_products_that_are_quantized_at_run_time_count_too(
-    save: Save, largest: int, is_said: bool
-):
+def test_products_that_are_quantized_at_run_time_count_too(save: Save, largest: int, is_said: bool):
     """ONNX Runtime issue 6004: a dynamically quantized BERT is wrong on AVX2 alone."""
     path = save(f"""
     <ir_version: 9, opset_import: ["": 17]>

@@ -15,6 +15,7 @@ from tests.model.imported import (
     int8,
     model_of,
     nodes_of,
+    notes_of,
     scales_of,
 )
 
@@ -87,6 +88,14 @@ def test_pairs_of_amds_tools(save: Save, tool: str):
     model = load_model(save(f"{text} <float s = {{0.5}}, int8 z = {{0}}, {WEIGHT}> {{ {body} }}"))
     assert nodes_of(model) == [("Conv", ("x", "w"), ("y",))]
     assert scales_of(model) == {"x": int8(0.5)}
+
+
+@pytest.mark.parametrize(("bits", "told"), [(4, True), (8, False)])
+def test_fewer_bits_are_told(save: Save, bits: int, told: bool):
+    body = "[q4] d = qonnx.custom_op.general.Quant(x, s, z, b) [conv] y = Conv(d, w)"
+    constants = f"float s = {{0.5}}, float z = {{0}}, float b = {{{bits}}}"
+    notes = notes_of(model_of(save, body, constants))
+    assert any(note.startswith("'q4' quantizes to fewer than 7 bits") for note in notes) == told
 
 
 def of_openvino(save: Save, body: str, constants: str) -> Model:

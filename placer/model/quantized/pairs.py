@@ -19,6 +19,8 @@ from placer.model.quantized.scales import limits_of
 from placer.model.quantized.state import ImportState
 from placer.model.quantized.tables import rows_of_table, table_behind
 
+_FEWER_STEPS = 127  # Those of 7 bits, which leave room for sums in 16 bits.
+
 
 def visit_quantize_linear(state: ImportState, node: NodeProto) -> None:
     """Remember the float tensor and the scale behind what a QuantizeLinear writes."""
@@ -139,6 +141,8 @@ def visit_fake_quantize(state: ImportState, node: NodeProto) -> None:
         lowest, highest, axis = float(low), float(high), axes[0] if axes else 1
     if highest - lowest > 255:
         raise state.refuse(node, f"quantizes to {highest - lowest:.0f} steps, above 8 bits")
+    if highest - lowest < _FEWER_STEPS:
+        state.records.narrow.append(str(node.name))
     dtype = TensorProto.INT8 if lowest < 0 else TensorProto.UINT8
     source, point = state.read(node.input[0], "", 0), zero_point.astype(np.int64)
     info = Quantized(source, scale, point, axis, lowest, highest, dtype)

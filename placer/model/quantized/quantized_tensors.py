@@ -79,12 +79,16 @@ class Quantized:
 
 @dataclass(eq=False)
 class Records:
-    """Scales by float tensor, the formats seen, and a sentence for what could not be kept."""
+    """Scales by float tensor, the formats seen, and a sentence for what could not be kept.
+
+    ``narrow``: nodes that quantize to fewer than 8 bits.
+    """
 
     seen: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     activations: dict[str, ActivationScale] = field(default_factory=dict)
     weights: dict[str, WeightScale] = field(default_factory=dict)
+    narrow: list[str] = field(default_factory=list)
 
     def add_activation(self, info: Quantized) -> None:
         """Record the scale of a tensor; of several, the one with the largest range."""

@@ -10,6 +10,7 @@ import onnx
 import onnx.shape_inference
 from onnx import ModelProto, NodeProto
 
+from placer.common.listed import in_quotes
 from placer.errors import InputError
 from placer.graph.edit import every_node, subgraphs, without_initializers, without_large_tensors
 from placer.graph.flat import flatten, nest
@@ -73,6 +74,11 @@ def take_apart(
     nest(floats.graph, made, emptied=bool(scopes))
     records = state.records
     records.notes.extend(_declare_outputs(floats))
+    if records.narrow:
+        records.notes.append(
+            f"{in_quotes(records.narrow)} quantize{'s' * (len(records.narrow) == 1)} to fewer than "
+            "7 bits, which no pair of 8 bits does: ranges are kept, in finer steps"
+        )
     return Imported(
         proto=floats,
         source=", ".join(records.seen),
