@@ -10,7 +10,7 @@ from placer.rules.pack import Pack
 
 # Channels that one step of a kernel sums.
 _IN_INT8, _IN_HALF = 32, 8
-_FEW = 4  # An image's, for which there are kernels of their own.
+_FEW = 16  # Convs of so few wait for memory, and those of an image have kernels of their own.
 _LEAST_FACTOR = 1.25
 
 

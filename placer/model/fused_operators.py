@@ -76,6 +76,11 @@ _TYPES = {
 Infer = Callable[[ModelProto], Mapping[str, ValueInfoProto]]
 
 
+def is_fused(node: NodeProto) -> bool:
+    """Whether ``replace_fused`` knows standard operators for the operator of ``node``."""
+    return node.domain == MICROSOFT and node.op_type in _PARTS
+
+
 def replace_fused(proto: ModelProto, infer: Infer) -> int:
     """Replace fused operators in the main graph of ``proto``; returns how many.
 

@@ -171,7 +171,7 @@ def test_an_explanation_says_that_no_such_engine_is_built(tmp_path: Path):
     document = found.to_json()
     assert document["notes"] == [told]
     assert (document["pack"], document["processor"]) == (found.pack.name_and_version, None)
-    assert told.startswith("TensorRT refuses pairs of this file, so it builds no such plan: node ")
+    assert told.startswith("TensorRT refuses this file as it is, so it builds no such plan: node ")
     assert "its scale is nan" in told
     assert placer.explain(with_pairs(tmp_path, 0)).unpredicted == ()
 

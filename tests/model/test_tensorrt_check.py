@@ -46,6 +46,11 @@ BRANCHES = """
 
 # Node and reason of what is refused.
 REFUSED = {
+    "what ONNX Runtime's optimizer made": (
+        PAIR.format("z") + '[fused] y = com.microsoft.FusedConv<activation = "Relu">(d, w)',
+        "",
+        ("fused", "TensorRT has no such operator, which is ONNX Runtime's"),
+    ),
     "int8 with a zero point": (
         PAIR.format("z3") + CONV,
         "int8 z3 = {3}",

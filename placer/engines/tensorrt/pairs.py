@@ -63,7 +63,7 @@ def refused_pairs(proto: ModelProto, path: Path) -> str:
         alike.setdefault((one.op, one.fix), []).append(one)
     shown = listed([_sentence(ones) for ones in alike.values()], _SHOWN, "; ")
     what = (
-        "TensorRT refuses pairs of this file, so it builds no such plan"
+        "TensorRT refuses this file as it is, so it builds no such plan"
         if refused
         else "TensorRT does not take all of these pairs as they are"
     )

@@ -9,22 +9,25 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import onnx.defs
 from onnx import ModelProto, NodeProto, TensorProto
 
 from placer.common.listed import listed
 from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import check_tensors, read_tensor
 from placer.graph.flat import flatten
+from placer.graph.operators import MICROSOFT
 from placer.graph.weights import WEIGHTED_OPS, channel_axis
 from placer.model.check_operators import is_foreign_quantizer, is_plugin
 from placer.model.constant_folding import fold_constants
 from placer.model.constant_nodes import constants_to_initializers
 from placer.model.early_axes import FIRST_WITH_AXIS
+from placer.model.fused_operators import is_fused
 from placer.model.normalize import infer_values, tidy_quantized
 from placer.model.quantized.operators import (
     DEQUANTIZE,
@@ -40,7 +43,7 @@ from placer.model.quantized.scales import type_name
 Verdict = Literal["refused", "altered", "undocumented", "float"]
 
 _UNKNOWN_OPERATORS = re.compile(
-    r"QLinear\w+|QGemm|DynamicQuantize(Linear|MatMul)|(MatMul|Conv)Integer|MatMulIntegerToFloat"
+    r"QLinear\w+|QGemm|DynamicQuantize(Linear|MatMul|LSTM)|(MatMul|Conv)Integer|MatMulIntegerToFloat"
 )
 # ONNX Runtime's operators that hold weights of few bits themselves.
 _PACKED_WEIGHTS = re.compile(r"MatMul(NBits|Bnb4|FpQ4)|GatherBlockQuantized")
@@ -160,6 +163,10 @@ class _Check:
             reason = "TensorRT has no such operator, which is ONNX Runtime's"
             fix = "store the weight as int4 before a DequantizeLinear with block_size (opset 21)"
             yield self._finding(node, "refused", reason, fix)
+        elif node.domain == MICROSOFT and not onnx.defs.has(node.op_type):
+            reason = "TensorRT has no such operator, which is ONNX Runtime's"
+            fix = "export the model without ONNX Runtime's fusions"
+            yield replace(self._finding(node, "refused", reason, fix), imported=is_fused(node))
         elif is_fake_quantize(node) or is_foreign_quantizer(node):
             of = f"operator of domain '{node.domain}'" if node.domain else "such operator"
             reason = f"TensorRT has no {of}"

@@ -9,7 +9,7 @@ from placer.common.listed import listed
 from placer.common.names import engine_title
 from placer.graph import Graph
 from placer.graph.edit import every_node
-from placer.graph.operators import RECURRENT
+from placer.graph.operators import MICROSOFT, RECURRENT
 from placer.rules.pack_manifest import Manifest
 
 # Of NVIDIA's exporters, which TensorRT's parser reads without a plugin.
@@ -22,9 +22,15 @@ def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
         yield told
     named = sorted({f"{node.domain}.{node.op}" for node in graph.nodes if node.domain})
     own = [name for name in named if _OWN.search(name)]
-    foreign = [name for name in named if name not in own]
+    of_ort = [name for name in named if name.startswith(f"{MICROSOFT}.")]
+    foreign = [name for name in named if name not in (*own, *of_ort)]
     if own and manifest.behaviour.foreign == "plugins":
         yield f"layers and times of {', '.join(own)} are not known; placer check builds them"
+    if of_ort and manifest.behaviour.foreign == "plugins":
+        yield (
+            f"{engine_title(manifest.engine)} has no {listed(of_ort)}, of ONNX Runtime, whose "
+            "layers and times are not known; export the model without ONNX Runtime's fusions"
+        )
     if foreign and manifest.behaviour.foreign == "plugins":
         yield (
             f"{engine_title(manifest.engine)} needs plugins for {listed(foreign)}, "
