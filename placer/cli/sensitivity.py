@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,7 @@ from placer.cli.options import (
     shapes_of,
 )
 from placer.cli.project import Profiles, ProjectFile, with_project
+from placer.common.listed import MOST, listed
 from placer.optimizer.options.request import Request
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
@@ -37,6 +39,7 @@ EXAMPLES = (
     "placer sensitivity model.onnx --data images/ --engine fusion-model --gpu l4 --by site",
 )
 SAMPLES, ROWS = 16, 15
+LOW_DB = 15.0
 _HEADS = {"rule": "rule", "group": "group: rule and first node", "site": "site: rule and node"}
 
 
@@ -183,11 +186,38 @@ def _print(console: Console, result: Sensitivity, limit: int) -> None:
         f"{_db(result.default)}; the least that the rules let be quantized: {_db(result.floats)}",
         highlight=False,
     )
+    for sentence in _lost(result):
+        console.print(escape(sentence), highlight=False, soft_wrap=True)
     console.print(
         f"{result.probes} placements measured, {result.known} known from before", highlight=False
     )
     if not result.calibrated:
         console.print("[yellow]not calibrated:[/] ranges and noise rest on random inputs")
+
+
+def _lost(result: Sensitivity) -> Iterator[str]:
+    """Sentences on the sites that alone leave little of an output."""
+    from placer.accuracy.metrics import decibels  # noqa: PLC0415
+
+    lossy = [
+        (subject, decibels(subject.worst_alone[0]))
+        for subject in result.subjects
+        if subject.kind == "site" and subject.alone is not None and subject.worst_alone[0] > 0
+    ]
+    for quantized in (True, False):
+        found = [
+            (subject.name.partition(":")[2], db)
+            for subject, db in lossy
+            if db < LOW_DB and subject.default == quantized
+        ]
+        if found:
+            names = [name for name, _ in found]
+            told = listed([f"'{name}' ({db:.1f} dB)" for name, db in found])
+            them = "it" if len(found) == 1 else "them"
+            flags = " ".join(f"--exclude {shlex.quote(name)}" for name in names[:MOST])
+            how = f"placer optimize {flags} leaves {them} in float"
+            what = how if quantized else f"the default placement leaves {them} in float"
+            yield f"quantized alone, {told} {'leaves' if len(found) == 1 else 'leave'} little: {what}"
 
 
 def _table(

@@ -166,3 +166,19 @@ def test_a_scheme_that_is_left_open_is_settled_first(net: Path):
     named = [probed(net, **asked, scheme=name) for name in (None, "symmetric")]
     assert [subject.kind for subject in found.subjects]
     assert found.subjects in [other.subjects for other in named]
+
+
+def test_sites_that_leave_little_are_named_with_what_to_do(placer: Placer, tmp_path: Path):
+    """Boxes and scores joined by one Concat, whose pair rounds the scores away."""
+    onnx.save(
+        parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,64] x) => (float[1,128] y) <float many = {600}> {
+          p = Sigmoid(x) b = Mul(p, many) [join] y = Concat<axis = 1>(b, p)
+        }"""),
+        tmp_path / "m.onnx",
+    )
+    np.savez(tmp_path / "d.npz", x=np.random.default_rng(0).normal(size=(4, 64)).astype("float32"))
+    words = (tmp_path / "m.onnx", "--data", tmp_path / "d.npz", "--engine", "onnxruntime")
+    said = " ".join(placer("sensitivity", *words, "--by", "site", "--no-cache").out.split())
+    assert "quantized alone, 'join' (0.0 dB) leaves little: the default placement leaves it" in said
