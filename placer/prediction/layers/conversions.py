@@ -152,7 +152,9 @@ class BuildTarget:
         every = claim.fusion.symmetric
         for edge in claim.paired if every else self.symmetric.intersection(claim.demanded):
             scale = form.last(edge)
-            if scale is None or not (every or self.integer_of(edge.tensor, scale) == "int8"):
+            if scale is None or edge.tensor in self.graph.initializers:
+                continue  # Weights have none.
+            if not every and self.integer_of(edge.tensor, scale) != "int8":
                 continue
             if self.has_zero_point(scale):
                 return True
