@@ -250,6 +250,23 @@ def test_clamps_in_a_row_behind_a_product(product: str, row: str, behind: bool, 
     assert diff_plans(predicted, built).exact.f1 == 1
 
 
+@pytest.mark.parametrize("bias", [True, False], ids=["int32 bias", "float bias"])
+@pytest.mark.parametrize("behind", [True, False], ids=["before a pair", "in float"])
+def test_a_clamp_behind_the_reshape_of_a_gemm_is_no_part_of_it(
+    bias: bool, behind: bool, tmp_path: Path
+):
+    text = """
+    g (float[1,8,16] x) => (float[1,8,16] y) <float[16,16] w = {1}, float[16] b = {1}> {
+      [product] a = MatMul(x, w) [add] t0 = Add(a, b) [relu] t1 = Relu(t0) [last] y = Tanh(t1)
+    }"""
+    pairs = [*READS, *([(Edge("b", "add", 1),)] if bias else [])]
+    pairs += [(Edge("t1", "last", 0),)] if behind else []
+    predicted, built = plans(text, pairs, tmp_path)
+    found = diff_plans(predicted, built)
+    assert found.exact.f1 == 1
+    assert found.false_conversions == found.missed_conversions == 0
+
+
 def test_a_conv_before_three_relus_computes_in_float(tmp_path: Path):
     predicted, built = plans(LONG_ROW, ROW_PAIRS, tmp_path)
     assert reading_integers(predicted) == reading_integers(built) == set()

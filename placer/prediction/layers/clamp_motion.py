@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.graph import Edge, Graph, Node
-from placer.prediction.layers.clamps import CLAMPS, RELU, Bounds, Exceeds, bounds_of, clamp_behind
+from placer.prediction.layers.clamps import (
+    CLAMPS,
+    RELU,
+    Bounds,
+    Exceeds,
+    bounds_of,
+    clamp_behind,
+    reshaped_gemm,
+)
 from placer.prediction.layers.motion import (
     FormDraft,
     NormalForm,
@@ -19,9 +27,14 @@ from placer.prediction.layers.motion import (
 
 @dataclass(frozen=True)
 class ClampPassage(Passage):
-    """A Relu or Clip that Q passes only where Q clamps to its ``bounds``, too."""
+    """A Relu or Clip that Q passes only where Q clamps to its ``bounds``, too.
+
+    ``summed``: of one behind a Gemm with a Reshape behind it, the edge to the sum with its bias. Q
+    stays unless a pair on that edge keeps product and bias apart.
+    """
 
     bounds: Bounds = RELU
+    summed: Edge | None = None
 
 
 # Which clamps a product takes along in float before the others behind it are taken out.
@@ -44,7 +57,8 @@ def clamp_passages(graph: Graph) -> Iterator[ClampPassage]:
             continue
         before = graph.edges_of(node.inputs[0])
         after = tuple(graph.edges_of(node.outputs[0]))
-        yield ClampPassage(tuple(before), after, bounds=bounds)
+        summed = reshaped_gemm(node, graph)
+        yield ClampPassage(tuple(before), after, bounds=bounds, summed=summed)
 
 
 def _reads_input(node: Node, graph: Graph) -> bool:
@@ -117,6 +131,8 @@ def move_pairs_and_clamps(
 
 def _go_on(passage: ClampPassage, draft: FormDraft, outlasts: Exceeds) -> bool:
     """Move Q past a clamp that does nothing before it."""
+    if passage.summed is not None and passage.summed not in draft.scales:
+        return False
     scale = common_scale(passage.after, draft.scales)
     if scale is None or outlasts(scale, passage.bounds):
         return False

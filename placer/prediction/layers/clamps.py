@@ -80,6 +80,9 @@ def is_held_back(node: Node, graph: Graph, form: NormalForm, exceeds: Exceeds) -
     clamp = clamp_behind(node, graph)
     if clamp is None or any(edge in form.scales for edge in readers):
         return False
+    summed = reshaped_gemm(clamp, graph)
+    if summed is not None and summed not in form.scales:
+        return False  # A Reshape stands between.
     edges = graph.edges_of(clamp.outputs[0])
     scales = {form.scales.get(edge) for edge in edges}
     if scales == {None}:
@@ -95,3 +98,25 @@ def _scale_of_dropped(edge: Edge, graph: Graph, form: NormalForm, exceeds: Excee
     scales = {form.scales.get(behind) for behind in graph.edges_of(clamp.outputs[0])}
     scale, bounds = scales.pop() if len(scales) == 1 else None, bounds_of(clamp, graph)
     return None if scale is None or bounds is None or exceeds(scale, bounds) else scale
+
+
+def reshaped_gemm(node: Node, graph: Graph) -> Edge | None:
+    """The edge to the sum where a clamp reads a product and a bias that become a Gemm on rows.
+
+    ONNX Runtime puts a Reshape before and behind it, and looks for a Q there while the clamp is
+    still behind (MatMulAddFusion).
+    """
+    add = graph.producer.get(node.inputs[0])
+    if add is None or add.op != "Add":
+        return None
+    biases = [t for t in add.inputs if t in graph.initializers]
+    edges = [edge for edge in graph.edges_into(add) if edge.tensor not in graph.initializers]
+    product = graph.producer.get(edges[0].tensor) if len(edges) == 1 and biases else None
+    if product is None or product.op != "MatMul":
+        return None
+    rows, matrix = (graph.type_of(t).shape for t in product.inputs)
+    if rows is None or len(rows) < 3 or product.inputs[0] in graph.open_tensors:
+        return None
+    is_constant = product.inputs[1] in graph.initializers
+    is_bias = len(graph.initializers[biases[0]].dims) == 1
+    return edges[0] if is_constant and is_bias and matrix and len(matrix) == 2 else None
