@@ -18,9 +18,11 @@ _LONG = 512
 # 256 sums), and a LayerNormalization whatever its length (12,290 to 32,760, of 1 to 256 rows).
 _SHARED, _FEW, _ALWAYS_SHARED = 16384, 32, 32768
 _KEPT = 48 * 1024 // 4
-# Larger maps are turned by a kernel of their own before sums over all places of each channel:
-# seen for 17,424 elements and not for 17,408 (Convs of 16 to 512 channels, TensorRT-RTX 1.7.1).
-_LARGE_MAP = 17 * 1024
+# Larger maps are turned by a kernel of their own before sums over all places of each channel, of
+# an odd number of places up to 512 larger ones; seen for 16,416 and 147,600 elements and not for
+# 16,384 and 147,440 (500 Convs of 8 to 4,096 channels, TensorRT-RTX 1.7.1). Volumes and lines were
+# asked for less.
+_LARGE_MAP, _LARGE_ODD, _LARGE_OTHER = 16 * 1024, 144 * 1024, 17 * 1024
 
 # Sums of so few elements, along one dimension, are written out, as nodes that compute element by
 # element (graphs of 2 to 8 elements). A Softmax of 5 and 6 is so in part, which is not predicted.
@@ -174,8 +176,23 @@ def sums_map(graph: Graph, node: Node) -> bool:
 
 
 def is_large(graph: Graph, tensor: str) -> bool:
-    """Whether a map is turned by a kernel of its own before its places are summed over."""
-    return math.prod(graph.type_of(tensor).shape or (0,)) > _LARGE_MAP
+    """Whether a map is turned by a kernel of its own before its places are summed over.
+
+    One of an odd number of channels is not, nor one whose height alone is a power of two.
+    """
+    shape = graph.type_of(tensor).shape or (0,)
+    elements = math.prod(shape)
+    if len(shape) != _MAP_RANKS[-1]:
+        return elements > _LARGE_OTHER
+    channels, height, width = shape[1:]
+    if channels % 2 or (_is_power_of_two(height) and not _is_power_of_two(width)):
+        return False
+    odd = height * width % 2 and height * width <= _LONG
+    return elements > (_LARGE_ODD if odd else _LARGE_MAP)
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
 
 
 @kept
