@@ -104,6 +104,12 @@ def test_a_fused_layer_of_tensorrt_8(write: Save):
          (LINEAR, FP16_8), "reformat"),
         ("Reformatting CopyNode for Input Tensor 0 to QuantizeLinear_3", "Reformat", "REFORMAT",
          (LINEAR, LINEAR), "reformat"),
+        ("Reformatting CopyNode for Input Tensor 0 to Conv_0", "Reformat", "REFORMAT",
+         (LINEAR, INT8_32), "quantize"),  # Of implicit scales.
+        ("Reformatting CopyNode for Input Tensor 0 to Softmax_9", "Reformat", "REFORMAT",
+         (INT8_32, LINEAR), "dequantize"),
+        ("Reformatting CopyNode for Input Tensor 0 to Conv_3", "Reformat", "REFORMAT",
+         (INT8_32, INT8_32), "reformat"),
         ("Reformatting CopyNode for Input Tensor 0 to Gemm_1", "NoOp", "", (INT8_32, INT8_32),
          "no-op"),
         ("fc.bias", "Constant", "", (LINEAR, LINEAR), "no-op"),

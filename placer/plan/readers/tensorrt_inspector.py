@@ -138,7 +138,11 @@ def _kind(
     if not nodes and (pairs or origin == "QDQ"):
         return conversion_kind(pairs, inputs, outputs)
     # A copy that a Slice of the model became computes that node.
-    return "reformat" if op.casefold() in _REFORMATS and not nodes else "compute"
+    if op.casefold() not in _REFORMATS or nodes:
+        return "compute"
+    # Where scales are implicit no Q or DQ is named; formats alone change between integers.
+    kind = conversion_kind((), inputs, outputs)
+    return "reformat" if kind == "requantize" else kind
 
 
 def conversion_kind(pairs: Sequence[str], inputs: Sequence[Port], outputs: Sequence[Port]) -> Kind:
