@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import NodeProto, TensorProto
 
-from placer.qdq.parts import PairName, new_tensor
+from placer.qdq.fields import Initializers, Nodes
+from placer.qdq.parts import PairName
 from placer.qdq.weights import QuantizedConstant
 from placer.quantization import FLOAT8
 from placer.quantization.numerics import Quantization, quantized_dtype
@@ -38,22 +38,25 @@ class Draft:
 
     reads: dict[tuple[str, int], str] = field(default_factory=dict)  # new tensor by (node, input)
     outputs: dict[str, str] = field(default_factory=dict)  # float name of outputs a pair writes
-    behind: dict[str, list[NodeProto]] = field(default_factory=dict)  # by producing tensor
-    before: dict[str, list[NodeProto]] = field(default_factory=dict)  # by consumer node
-    tensors: dict[str, TensorProto] = field(default_factory=dict)
+    behind: dict[str, list[Nodes]] = field(default_factory=dict)  # by producing tensor
+    before: dict[str, list[Nodes]] = field(default_factory=dict)  # by consumer node
+    initializers: dict[str, Initializers] = field(default_factory=dict)  # by the first one's name
     names: set[PairName] = field(default_factory=set)
     scales: dict[tuple[str, int], Quantization] = field(default_factory=dict)
     groups: list[ScaleNames] = field(default_factory=list)
 
-    def add(self, name: str, values: np.ndarray) -> None:
-        """Add an initializer."""
-        self.tensors[name] = new_tensor(name, values)
+    def reads_by_node(self) -> dict[str, list[tuple[int, str]]]:
+        """``reads`` by node: the index of each input and its new tensor."""
+        by_node: dict[str, list[tuple[int, str]]] = {}
+        for (node, index), tensor in self.reads.items():
+            by_node.setdefault(node, []).append((index, tensor))
+        return by_node
 
     def add_all(self, other: Draft) -> None:
         """Add what ``other`` adds, but for its names."""
         self.reads.update(other.reads)
         self.outputs.update(other.outputs)
-        self.tensors.update(other.tensors)
+        self.initializers.update(other.initializers)
         self.scales.update(other.scales)
         self.groups += other.groups
         for nodes_of, more in ((self.behind, other.behind), (self.before, other.before)):
@@ -62,6 +65,6 @@ class Draft:
 
     def add_constant(self, constant: QuantizedConstant, reader: str) -> None:
         """Add a quantized constant before the node ``reader`` unless it is there already."""
-        if constant.tensors[0].name not in self.tensors:
-            self.tensors.update({t.name: t for t in constant.tensors})
-            self.before.setdefault(reader, []).append(constant.node)
+        if constant.initializers.first not in self.initializers:
+            self.initializers[constant.initializers.first] = constant.initializers
+            self.before.setdefault(reader, []).append(constant.nodes)

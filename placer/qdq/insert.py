@@ -16,7 +16,8 @@ from placer.graph.operators import STANDARD_DOMAINS
 from placer.model import Model
 from placer.qdq.candidate_writer import CandidateWriter
 from placer.qdq.draft import Draft, ScaleNames
-from placer.qdq.parts import PairName, claim, naming, pair_node, taken_names
+from placer.qdq.fields import Initializers, Nodes
+from placer.qdq.parts import PairName, claim, naming, new_tensor, pair_node, taken_names
 from placer.qdq.weights import WeightQuantizer
 from placer.quantization import Format, Placement, Range, Ranges, Scheme, union
 from placer.quantization.numerics import (
@@ -208,13 +209,16 @@ class Inserter:
         integer = quantized_dtype(group_scheme.activation)
         # The first tensor names what the whole group shares.
         scale, zero_point = names[0].of("scale"), names[0].of("zero_point")
-        draft.add(scale, np.array(quantization.scale, dtype))
-        draft.add(zero_point, np.array(quantization.zero_point, integer))
+        tensors = [
+            new_tensor(scale, np.array(quantization.scale, dtype)),
+            new_tensor(zero_point, np.array(quantization.zero_point, integer)),
+        ]
         draft.groups.append(ScaleNames(tuple(by_tensor), scale, quantization, dtype, integer))
         for name, on_tensor in zip(names, by_tensor.values(), strict=True):
-            self._draft_pair(
+            tensors += self._draft_pair(
                 name, on_tensor, (scale, zero_point), quantization, group_scheme, draft
             )
+        draft.initializers[scale] = Initializers(tensors)
         return draft
 
     def _group_dtype(self, tensors: list[str]) -> np.dtype[Any]:
@@ -248,8 +252,9 @@ class Inserter:
         quantization: Quantization,
         scheme: Scheme,
         draft: Draft,
-    ) -> None:
-        tensor = name.base
+    ) -> list[TensorProto]:
+        """Add one tensor's pair; returns the initializers that it has of its own."""
+        tensor, own = name.base, list[TensorProto]()
         integers, floats = name.of("quantized"), name.of("dequantized")
         if any(edge.is_graph_output for edge in edges):
             floats = tensor
@@ -257,16 +262,17 @@ class Inserter:
         dequantize = pair_node("DequantizeLinear", name, [integers, *parameters], floats)
         if tensor in self._graph.initializers:
             values = quantize_activation(self._weights.array(tensor), quantization, scheme)
-            draft.add(integers, values)
+            own.append(new_tensor(integers, values))
             first = min(edges, key=lambda e: self._graph.by_name[e.node].index)
-            draft.before.setdefault(first.node, []).append(dequantize)
+            draft.before.setdefault(first.node, []).append(Nodes(dequantize))
         else:
             quantize = pair_node("QuantizeLinear", name, [tensor, *parameters], integers)
-            draft.behind.setdefault(tensor, []).extend((quantize, dequantize))
+            draft.behind.setdefault(tensor, []).append(Nodes(quantize, dequantize))
         for edge in edges:
             if not edge.is_graph_output:
                 draft.reads[edge.node, edge.input_index] = floats
                 draft.scales[edge.node, edge.input_index] = quantization
+        return own
 
     def _draft_weight(self, edge: Edge, placement: Placement, draft: Draft) -> None:
         if not self.is_weight(edge):

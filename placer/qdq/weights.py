@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from placer.errors import InputError
 from placer.graph import Edge, Node
 from placer.graph.weights import WeightInput, added_bias, bias_input, weight_input
 from placer.model import Model
+from placer.qdq.fields import Initializers, Nodes
 from placer.qdq.parts import PairName, claim, naming, new_tensor, pair_node
 from placer.quantization import Scheme
 from placer.quantization.neighbours import added_in_pairs, weight_magnitudes
@@ -38,6 +40,16 @@ class QuantizedConstant:
     scale: np.ndarray
     tensors: tuple[TensorProto, ...]
     node: NodeProto
+
+    @cached_property
+    def initializers(self) -> Initializers:
+        """``tensors`` as they are written."""
+        return Initializers(self.tensors)
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """``node`` as it is written."""
+        return Nodes(self.node)
 
 
 class _Weighted(NamedTuple):
