@@ -24,6 +24,8 @@ from placer.search.proposals.surrogate import SurrogateProposer, proposal_of
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
 
+# A thread waits so long before it begins: the candidate is sent to the engine first.
+HEAD_START_S = 0.02
 Expected = tuple[float, float]  # Predicted latency and its standard deviation.
 
 
@@ -130,6 +132,7 @@ class _Rehearsal:
     def _run(self) -> None:
         try:
             with suppress(Cancelled):  # Then nobody asks for what is not there.
+                self._proposer.landscape.cancel.wait(HEAD_START_S)
                 choices = self._proposal.choices
                 self.expected.set_result(self._proposer.expected(self._trials, choices))
                 self.plan.set_result(self._proposer.rehearse(self._trials, self._proposal))

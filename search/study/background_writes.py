@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 
@@ -19,22 +19,33 @@ class BackgroundWrites:
         # The thread begins with the first; what waits is still written when the process ends.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="study")
         self._lock = Lock()
+        self._hurry = Event()  # Set where something is asked for that comes after what may wait.
         self._waiting: deque[Future[Any]] = deque()
         self._has_failed = False
 
-    def add(self, write: Callable[[], object]) -> None:
-        """Have ``write`` done soon. Raises what an earlier one has raised."""
+    def add(self, write: Callable[[], object], *, after_s: float = 0.0) -> None:
+        """Have ``write`` done soon. Raises what an earlier one has raised.
+
+        ``after_s``: not before so many seconds, unless something else is to be done meanwhile.
+        """
         self._raise_failures(waits=False)
+        if after_s:
+            self._hurry.clear()
+        else:
+            self._hurry.set()
         with self._lock:
-            self._waiting.append(self._thread.submit(self._do, write))
+            self._waiting.append(self._thread.submit(self._do, write, after_s))
 
     def wait(self) -> None:
         """Return once all is done. Raises what one of them has raised."""
+        self._hurry.set()
         self._raise_failures(waits=True)
 
-    def _do(self, write: Callable[[], object]) -> None:
+    def _do(self, write: Callable[[], object], after_s: float) -> None:
         if self._has_failed:
             return
+        if after_s:
+            self._hurry.wait(after_s)
         try:
             write()
         except BaseException:

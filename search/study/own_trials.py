@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import Protocol
 
 from placer.errors import RunError
 from placer.search.records import Outcome, TrialRecord
@@ -17,6 +18,16 @@ from placer.search.samplers import Proposal
 from placer.search.study.shared_trials import Ask
 from placer.search.study.trial_attributes import as_kept
 from placer.search.study.trial_store import Claim, TrialStore
+
+# Threads of one process take turns: that a trial has begun is written once its candidate is built.
+HEAD_START_S = 0.1
+
+
+class WritesSoon(Protocol):
+    """Has something written beside what comes next, in order."""
+
+    def __call__(self, operation: Callable[[], object], after_s: float = 0.0) -> None:
+        """``after_s``: not before so many seconds, unless something else is to be written."""
 
 
 @dataclass
@@ -34,7 +45,7 @@ class OwnTrials:
         self,
         store: TrialStore,
         ask: Ask,
-        write: Callable[[Callable[[], object]], None],
+        write: WritesSoon,
         place: str,
     ) -> None:
         """``write``: has something written soon, in order. ``place``: for messages."""
@@ -83,7 +94,7 @@ class OwnTrials:
                     f"another process writes to {self._place}; run the same command again to resume"
                 )
 
-        self._write(write)
+        self._write(write, HEAD_START_S)
         return Claim(number, proposal.choices)
 
     def end(self, number: int, outcome: Outcome) -> TrialRecord | None:

@@ -110,9 +110,12 @@ class Study:
         self._writes.wait()
         return self._done(operation)
 
-    def _write(self, operation: Callable[[], object]) -> None:
-        """Have ``operation`` done beside what comes next; raises what an earlier one raised."""
-        self._writes.add(lambda: self._done(operation))
+    def _write(self, operation: Callable[[], object], after_s: float = 0.0) -> None:
+        """Have ``operation`` done beside what comes next; raises what an earlier one raised.
+
+        ``after_s``: see ``BackgroundWrites.add``.
+        """
+        self._writes.add(lambda: self._done(operation), after_s=after_s)
 
     def _done(self, operation: Callable[[], T]) -> T:
         """See ``_ask``."""

@@ -39,6 +39,17 @@ def test_writes_are_done_in_order_and_waited_for():
     assert done == [0, 1, 2]
 
 
+def test_what_may_wait_is_written_before_what_may_not():
+    done: list[str] = []
+    writes = BackgroundWrites()
+    writes.add(lambda: done.append("begun"), after_s=600)
+    writes.add(lambda: done.append("ended"))
+    writes.wait()
+    writes.add(lambda: done.append("begun again"), after_s=600)
+    writes.wait()
+    assert done == ["begun", "ended", "begun again"]
+
+
 def test_a_write_that_fails_is_told_once_and_those_behind_it_are_not_done():
     done: list[str] = []
     writes, may_begin = BackgroundWrites(), threading.Event()
