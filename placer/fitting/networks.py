@@ -29,6 +29,7 @@ from placer.fitting.net import (
     silu,
 )
 from placer.fitting.short_networks import short
+from placer.fitting.staged_networks import staged
 from placer.fitting.token_networks import channels_last, few_tokens, sequence
 
 CONVOLUTIONAL, TOKENS, WIDE = "convolutional", "tokens", "wide"
@@ -186,6 +187,7 @@ def wide(seed: int) -> onnx.ModelProto:
 
 
 _MIXED, _LARGE, ARCHITECTURE = "mixed", "large", "architecture"
+_STAGED = "staged"
 _SHORT, _SEQUENCE, _CHANNELS_LAST, _FEW_TOKENS = "short", "sequence", "channels-last", "few-tokens"
 _MAKERS = {
     CONVOLUTIONAL: convolutional,
@@ -197,6 +199,7 @@ _MAKERS = {
     _FEW_TOKENS: few_tokens,
     _MIXED: mixed,
     _LARGE: large,
+    _STAGED: staged,
     ARCHITECTURE: architecture,
 }
 # Of how many networks of 148 there are of each kind but the first, which is all others.
