@@ -9,20 +9,21 @@ by costs of the networks with the fewest weights; then costs are fitted to all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import nnls
 from scipy.sparse import csr_array
 
 from placer.common.blas import one_blas_thread
-from placer.fitting.equations import WIDTH, Build, Network, System
+from placer.fitting.builds import WIDTH, Network
+from placer.fitting.equations import System
+from placer.fitting.layer_matrix import LayerMatrix, layer_matrix
 from placer.fitting.many_weights import fitted_many_weights_mb, lightest
-from placer.prediction.times.costs import Cost, CostTable, excess_part, plan_excess
+from placer.prediction.times.costs import Cost, CostTable
 from placer.prediction.times.layer_parts import (
     EVERY_KIND,
     MANY_WEIGHTS,
-    WEIGHTS,
     CostKey,
     ancestors,
 )
@@ -52,11 +53,10 @@ def _fitted(networks: Sequence[Network], many_weights_mb: float | None) -> CostT
     counts = Counter(
         key
         for network in networks
-        for build in network.builds
-        for key in _with_ancestors(build, many_weights_mb)
+        for kinds in _kinds_of_builds(layer_matrix(network), many_weights_mb)
+        for key in _with_ancestors(kinds)
     )
-    unscaled = CostTable((_cost(key, own) for key, own in solved.items()), many_weights_mb)
-    scale = _scale(networks, unscaled)
+    scale = _scale(system, solved)
     most = _most(networks)
     costs = (
         _cost(key, scale * figures, counts[key], most.get(key))
@@ -68,31 +68,37 @@ def _fitted(networks: Sequence[Network], many_weights_mb: float | None) -> CostT
 def _most(networks: Sequence[Network]) -> dict[CostKey, tuple[float, float, float]]:
     """The most operations, megabytes read and written of parts of each kind and its ancestors."""
     most: dict[CostKey, tuple[float, float, float]] = {}
-    for part in {part for network in networks for b in network.builds for part in b.parts}:
-        own = part.mops, part.read_mb, part.written_mb
-        for kind in {part.key, *ancestors(part.key), EVERY_KIND} if part.key != WEIGHTS else ():
-            mops, read_mb, written_mb = map(max, own, most.get(kind, own))
-            most[kind] = mops, read_mb, written_mb
+    for network in networks:
+        for key, own in layer_matrix(network).most.items():
+            for kind in (key, *ancestors(key), EVERY_KIND):
+                mops, read_mb, written_mb = map(max, own, most.get(kind, own))
+                most[kind] = mops, read_mb, written_mb
     return most
 
 
-def _scale(networks: Sequence[Network], table: CostTable) -> float:
+def _scale(system: System, solved: Mapping[CostKey, np.ndarray]) -> float:
     """What estimates are multiplied by to fit the builds of the median network.
 
     Ratios say nothing of it, and layers and outliers leave sums a little too small.
     """
+    shares = system.columns @ np.concatenate([np.zeros(0), *(solved[key] for key in system.keys)])
     ratios = []
-    for network in networks:
-        estimates = [sum(table.plan_us(build.plan)) for build in network.builds]
-        both = zip(network.builds, estimates, strict=True)
-        ratios.append(np.median([build.us / us for build, us in both if us > 0] or [1.0]))
+    for builds in system.builds:
+        own = shares[builds]
+        ratios.append(np.median(1 / own[own > 0]) if (own > 0).any() else 1.0)
     return float(np.median(ratios)) if ratios else 1.0
 
 
-def _with_ancestors(build: Build, many_weights_mb: float | None) -> Iterable[CostKey]:
-    beyond = plan_excess(build.plan, many_weights_mb)
-    besides = (part for parts in build.plan for part in excess_part(parts, beyond))
-    kinds = {part.key for part in (*build.parts, *besides)} - {WEIGHTS}
+def _kinds_of_builds(
+    matrix: LayerMatrix, many_weights_mb: float | None
+) -> Iterator[frozenset[CostKey]]:
+    """Of each build the kinds that it has parts of."""
+    beyond = matrix.beyond(many_weights_mb)
+    for kinds, excess, own in zip(matrix.kinds, matrix.excess_kinds, beyond, strict=True):
+        yield kinds | excess if own else kinds
+
+
+def _with_ancestors(kinds: frozenset[CostKey]) -> frozenset[CostKey]:
     return kinds.union(*map(ancestors, kinds), map(_first, kinds))
 
 

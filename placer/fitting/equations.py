@@ -8,21 +8,19 @@ each other that always come together.
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 from scipy.stats import theilslopes
 
-from placer.prediction.times.costs import excess_part, plan_excess
-from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
+from placer.fitting.builds import WIDTH, Network
+from placer.fitting.layer_matrix import LayerMatrix, ProfiledBuild, layer_matrix
+from placer.prediction.times.layer_parts import CostKey
 
-WIDTH = 4  # Figures of a cost: fixed, per operation, per byte read and written.
 # How much equations weigh: of all ratios of a network's builds, of all its builds, and of a layer,
 # whose time tells what it takes in any network. Errors are shares of the build's time.
 _RATIO, _TOTAL, _LAYER = 1.0, 1.0, 16.0
@@ -37,59 +35,9 @@ _LEAST_LEFT = 0.1  # Share of a layer's time that is left at least without the p
 # Scatter of sums over layers, as a share of the builds' times, up to which they weigh in full.
 _LIKE_BUILDS = 0.05
 _LEAST_BUILDS = 10  # From which the profiler's own time can be told.
-# Networks whose equations are kept: leaving out one after the other, each fit needs nearly all.
+# Networks whose equations are kept, of fits with and without many weights: leaving out one after
+# the other, each fit needs nearly all.
 _KEPT_NETWORKS = 1024
-
-# By kind, shape (WIDTH,): number of parts, million operations, megabytes read and written.
-Features = Mapping[CostKey, np.ndarray]
-
-
-class ProfiledLayer(NamedTuple):
-    """A predicted layer: its parts, what the engine's profiler says of it, in microseconds.
-
-    ``built``: how many layers the engine built for it.
-    """
-
-    parts: tuple[Part, ...]
-    us: float
-    built: int = 1
-
-
-@dataclass(frozen=True)
-class Build:
-    """A measured build in terms of its predicted layers.
-
-    ``us``: median latency in microseconds. ``plan``: the parts of each layer. ``layers``: those
-    that the engine's profiler has a time for.
-    """
-
-    label: str
-    us: float
-    plan: tuple[tuple[Part, ...], ...]
-    layers: tuple[ProfiledLayer, ...] = ()
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """Those of all layers."""
-        return tuple(itertools.chain.from_iterable(self.plan))
-
-
-@dataclass(frozen=True)
-class Network:
-    """The builds of one network, the float build first. ``weight``: what it counts for."""
-
-    name: str
-    builds: tuple[Build, ...]
-    weight: float = 1.0
-
-
-def features(parts: Iterable[Part]) -> Features:
-    """How much there is of each kind of part."""
-    values_of: dict[CostKey, np.ndarray] = {}
-    for part in parts:
-        values = np.array([part.times, part.mops, part.read_mb, part.written_mb])
-        values_of[part.key] = values_of[part.key] + values if part.key in values_of else values
-    return values_of
 
 
 class Profiler(NamedTuple):
@@ -99,47 +47,62 @@ class Profiler(NamedTuple):
     weight: float
 
 
-class Equation(NamedTuple):
-    """``features`` times the costs are ``value``, both as shares of the build's time.
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """Those of one network: ``rows`` times the costs of ``keys`` are ``values``.
 
-    ``scatter``: how far off it is where it fits, as a multiple of what whole builds are.
+    All are shares of a build's time. ``rows``: shape (equations, WIDTH x keys); the first ones are
+    the builds. ``weights``: of each. ``scatters``: how far off each is where it fits, as a multiple
+    of what whole builds are.
     """
 
-    features: Features
-    value: float
-    weight: float
-    scatter: float = 1.0
+    keys: tuple[CostKey, ...]
+    rows: coo_array
+    values: np.ndarray
+    weights: np.ndarray
+    scatters: np.ndarray
 
 
 @dataclass(frozen=True)
 class System:
-    """Equations of all networks: ``columns`` has ``WIDTH`` for each of ``keys``, most of them 0."""
+    """Equations of all networks: ``columns`` has ``WIDTH`` for each of ``keys``, most of them 0.
+
+    ``scatters``: see ``Equations``. ``builds``: which equations are the builds of each network.
+    """
 
     keys: tuple[CostKey, ...]
     columns: csr_array
     values: np.ndarray
     weights: np.ndarray
     scatters: np.ndarray
+    builds: tuple[slice, ...]
 
     @staticmethod
     def of(networks: Sequence[Network], many_weights_mb: float | None) -> System:
         """``many_weights_mb``: from how many 10**6 bytes of weights on layers take more."""
         profiler = _profiler(networks)
-        equations = [
-            one for network in networks for one in _of_network(network, profiler, many_weights_mb)
-        ]
-        keys = tuple(sorted({key for equation in equations for key in equation.features}))
+        blocks = [_of_network(network, profiler, many_weights_mb) for network in networks]
+        keys = tuple(sorted({key for block in blocks for key in block.keys}))
         place = {key: WIDTH * index for index, key in enumerate(keys)}
-        figures = [figure for equation in equations for figure in equation.features.values()]
-        starts = [place[key] for equation in equations for key in equation.features]
-        ends = np.cumsum([0, *(WIDTH * len(equation.features) for equation in equations)])
-        indices = np.add.outer(np.array(starts, dtype=int), np.arange(WIDTH)).ravel()
-        data = np.concatenate([np.zeros(0), *figures])
-        columns = csr_array((data, indices, ends), shape=(len(equations), WIDTH * len(keys)))
-        columns.eliminate_zeros()
-        each = ((equation.value, equation.weight, equation.scatter) for equation in equations)
-        values, weights, scatters = np.array(list(each)).reshape(-1, 3).T
-        return System(keys, columns, values, weights, scatters)
+        starts = np.cumsum([0, *(len(block.values) for block in blocks)])
+        rows, columns, data = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
+        for block, start in zip(blocks, starts.tolist(), strict=False):
+            own = np.array([place[key] for key in block.keys], dtype=int)
+            to = np.add.outer(own, np.arange(WIDTH)).ravel()
+            rows.append(block.rows.row + start)
+            columns.append(to[block.rows.col])
+            data.append(block.rows.data)
+        where = (np.concatenate(rows), np.concatenate(columns))
+        shape = (int(starts[-1]), WIDTH * len(keys))
+        both = zip(networks, starts.tolist(), strict=False)
+        return System(
+            keys,
+            coo_array((np.concatenate(data), where), shape=shape).tocsr(),
+            np.concatenate([np.zeros(0), *(block.values for block in blocks)]),
+            np.concatenate([np.zeros(0), *(block.weights for block in blocks)]),
+            np.concatenate([np.zeros(0), *(block.scatters for block in blocks)]),
+            tuple(slice(start, start + len(network.builds)) for network, start in both),
+        )
 
     def joined(self, level: Mapping[CostKey, CostKey], kinds: Sequence[CostKey]) -> csr_array:
         """The columns of ``kinds``, each the sum of those that it stands for."""
@@ -151,70 +114,78 @@ class System:
         return columns
 
 
-def _features_of(layers: Iterable[tuple[Part, ...]], beyond: float) -> Features:
-    """What layers do where their plan's excess of weights is ``beyond``."""
-    each = (part for parts in layers for part in (*parts, *excess_part(parts, beyond)))
-    return features(part for part in each if part.key != WEIGHTS)
-
-
-@lru_cache(maxsize=_KEPT_NETWORKS)
-def _of_network(
-    network: Network, profiler: Profiler, many_weights_mb: float | None
-) -> tuple[Equation, ...]:
-    return tuple(_equations(network, profiler, many_weights_mb))
-
-
-def _equations(
-    network: Network, profiler: Profiler, many_weights_mb: float | None
-) -> Iterator[Equation]:
+@lru_cache(maxsize=2 * _KEPT_NETWORKS)
+def _of_network(network: Network, profiler: Profiler, many_weights_mb: float | None) -> Equations:
+    matrix = layer_matrix(network)
+    beyond = matrix.beyond(many_weights_mb)
     count = len(network.builds)
     share = (network.weight / count) ** 0.5
     ratio_share = share * (2 / max(count - 1, 1)) ** 0.5
-    excesses = [plan_excess(build.plan, many_weights_mb) for build in network.builds]
-    sums = [
-        _scaled(_features_of(build.plan, beyond), 1 / build.us)
-        for build, beyond in zip(network.builds, excesses, strict=True)
-    ]
-    for own in sums:
-        yield Equation(own, 1.0, _TOTAL * share)
-    for one, other in itertools.combinations(sums, 2):
-        yield Equation(_difference(one, other), 0.0, _RATIO * ratio_share)
-    yield from _layer_equations(network, profiler, excesses)
+    sums = matrix.counts @ matrix.amounts + beyond[:, None] * (matrix.counts @ matrix.besides)
+    sums = sums / matrix.us[:, None]
+    one, other = np.triu_indices(count, 1)
+    pairs = len(one)
+    layers = _of_layers(matrix, profiler, network.weight, beyond)
+    rows = np.concatenate([sums, sums[one] - sums[other], layers.rows])
+    known = len(matrix.keys) if beyond.any() else len(matrix.keys) - len(matrix.excess_keys)
+    return Equations(
+        matrix.keys[:known],
+        coo_array(rows[:, : WIDTH * known]),
+        np.concatenate([np.ones(count), np.zeros(pairs), layers.values]),
+        np.concatenate(
+            [np.full(count, _TOTAL * share), np.full(pairs, _RATIO * ratio_share), layers.weights]
+        ),
+        np.concatenate([np.ones(count + pairs), layers.scatters]),
+    )
 
 
-def _layer_equations(
-    network: Network, profiler: Profiler, excesses: Sequence[float]
-) -> Iterator[Equation]:
+class _Layers(NamedTuple):
+    """Equations of layers; ``rows``: shape (equations, WIDTH x keys)."""
+
+    rows: np.ndarray
+    values: np.ndarray
+    weights: np.ndarray
+    scatters: np.ndarray
+
+
+def _of_layers(
+    matrix: LayerMatrix, profiler: Profiler, weight: float, beyond: np.ndarray
+) -> _Layers:
     """Layers as the profiler tells them, without its own time; equal ones are one."""
-    base_us = network.builds[0].us
-    times_of: dict[tuple[tuple[Part, ...], float], list[float]] = defaultdict(list)
-    for build, beyond in zip(network.builds, excesses, strict=True):
-        for parts, us in _profiled(build, profiler.added_us):
-            times_of[parts, beyond].append(us / base_us)
-    for (parts, beyond), times in times_of.items():
-        own = _scaled(_features_of([parts], beyond), 1 / base_us)
-        time = float(np.median(times))
-        scatter = (time + _LEAST_SHARE + _LEAST_US / base_us) / _LAYER_SHARE
-        often = network.weight * len(times) / len(network.builds)
-        weight = profiler.weight / scatter * often**0.5
-        yield Equation(own, time, weight, scatter)
+    base_us = float(matrix.us[0])
+    each = [
+        _profiled(build, us, profiler.added_us) / base_us
+        for build, us in zip(matrix.profiled, matrix.us.tolist(), strict=True)
+    ]
+    layers = np.concatenate([build.rows for build in matrix.profiled])
+    times = np.concatenate(each)
+    excesses = np.repeat(beyond, [len(build.rows) for build in matrix.profiled])
+    order = np.lexsort((times, excesses, layers))
+    layers, excesses, times = layers[order], excesses[order], times[order]
+    new = np.ones(len(layers), bool)
+    new[1:] = (layers[1:] != layers[:-1]) | (excesses[1:] != excesses[:-1])
+    starts = np.flatnonzero(new)
+    often = np.diff([*starts.tolist(), len(layers)])
+    middle = (times[starts + (often - 1) // 2] + times[starts + often // 2]) / 2
+    layers, excesses = layers[starts], excesses[starts]
+    rows = (matrix.amounts[layers] + excesses[:, None] * matrix.besides[layers]) / base_us
+    scatters = (middle + _LEAST_SHARE + _LEAST_US / base_us) / _LAYER_SHARE
+    count = weight * often / len(matrix.us)
+    return _Layers(rows, middle, profiler.weight / scatters * count**0.5, scatters)
 
 
-def _profiled(build: Build, added_us: float) -> list[tuple[tuple[Part, ...], float]]:
-    """The layers without the profiler's own time each, scaled to the build's own time.
+def _profiled(build: ProfiledBuild, build_us: float, added_us: float) -> np.ndarray:
+    """Microseconds of the layers without the profiler's own each, scaled to the build's own time.
 
     That is what they take longer together than the build does unprofiled, shared evenly, up to
     twice ``added_us``: beyond that, and where they take less, the machine was busier or less so.
     """
-    count = sum(layer.built for layer in build.layers)
-    longer = sum(layer.us for layer in build.layers) - build.us
-    own_us = min(max(longer / max(count, 1), 0.0), 2 * added_us)
-    layers = [
-        (layer.parts, max(layer.us - layer.built * own_us, _LEAST_LEFT * layer.us))
-        for layer in build.layers
-    ]
-    total = sum(us for _, us in layers)
-    return [(parts, us / total * build.us) for parts, us in layers] if total else []
+    longer = build.us.sum() - build_us
+    own_us = min(max(longer / max(build.built.sum(), 1), 0.0), 2 * added_us)
+    layers = np.maximum(build.us - build.built * own_us, _LEAST_LEFT * build.us)
+    total = layers.sum()
+    scaled: np.ndarray = layers / total * build_us if total else layers
+    return scaled
 
 
 def _profiler(networks: Sequence[Network]) -> Profiler:
@@ -224,9 +195,14 @@ def _profiler(networks: Sequence[Network]) -> Profiler:
     machine that is busier by then, and the same for each layer: the slope over the number of
     layers for each microsecond (Theil 1950, Sen 1968).
     """
-    builds = [build for network in networks for build in network.builds if build.layers]
-    layers = np.array([sum(layer.built for layer in b.layers) / b.us for b in builds])
-    sums = np.array([sum(layer.us for layer in b.layers) / b.us for b in builds])
+    matrices = map(layer_matrix, networks)
+    builds = [
+        (build.built.sum() / us, build.us.sum() / us)
+        for matrix in matrices
+        for build, us in zip(matrix.profiled, matrix.us.tolist(), strict=True)
+        if len(build.rows)
+    ]
+    layers, sums = np.array(builds).reshape(-1, 2).T
     if len(set(layers)) < _LEAST_BUILDS:
         return Profiler(0.0, _LAYER)
     slope = max(0.0, float(theilslopes(sums, layers).slope))
@@ -238,12 +214,3 @@ def _profiler(networks: Sequence[Network]) -> Profiler:
     added_us = round(slope, 1)
     share = _HALF_US / (_HALF_US + added_us)
     return Profiler(added_us, max(round(trust, 1), 0.1) * share * _LAYER)
-
-
-def _scaled(own: Features, factor: float) -> Features:
-    return {key: values * factor for key, values in own.items()}
-
-
-def _difference(one: Features, other: Features) -> Features:
-    zero = np.zeros(WIDTH)
-    return {key: one.get(key, zero) - other.get(key, zero) for key in {**one, **other}}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from placer.fitting.equations import features
+from placer.fitting.builds import features
 from placer.fitting.leave_out import LeftOut
 from placer.fitting.predicted import PredictedNetwork
 from placer.prediction.times.fitted import BuildEvidence, NetworkEvidence

@@ -12,7 +12,8 @@ import numpy as np
 
 from placer.errors import RunError
 from placer.fitting.costs import fit_costs
-from placer.fitting.equations import Build, Network
+from placer.fitting.builds import Network
+from placer.fitting.layer_matrix import layer_matrix
 from placer.fitting.networks import generated_kind
 from placer.fitting.predicted import PredictedNetwork
 from placer.prediction.times.costs import CostTable, weights_mb
@@ -150,12 +151,9 @@ def network_errors(network: Network, estimates: Sequence[float]) -> NetworkError
 
 
 def estimate(table: CostTable, network: Network) -> tuple[float, ...]:
-    """Estimated microseconds of each build."""
-    return tuple(_build_us(table, build) for build in network.builds)
-
-
-def _build_us(table: CostTable, build: Build) -> float:
-    return max(sum(table.plan_us(build.plan)), 1e-3)  # A network of no-ops takes some time, too.
+    """Estimated microseconds of each build; a network of no-ops takes some time, too."""
+    estimates = np.maximum(layer_matrix(network).estimates(table), 1e-3)
+    return tuple(estimates.tolist())
 
 
 def pairs_of(network: PredictedNetwork, estimates: Sequence[float]) -> list[BuildPair]:

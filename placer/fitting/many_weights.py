@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import nnls
 
-from placer.fitting.equations import Build, Network
-from placer.prediction.times.costs import CostTable, excess_part, plan_excess, weights_mb
+from placer.fitting.builds import WIDTH, Network
+from placer.fitting.layer_matrix import LayerMatrix, layer_matrix
+from placer.prediction.times.costs import CostTable
+from placer.prediction.times.layer_parts import CostKey
 
 # What may be found. Networks with fewer tell what layers take without: half of those of ``placer
 # fit`` have no more than 0.39.
@@ -19,14 +21,14 @@ _LEAST_GAIN = 0.95
 
 def lightest(networks: Sequence[Network]) -> list[Network]:
     """The half of ``networks`` with the fewest weights, in their order."""
-    sizes = [max(map(megabytes, network.builds), default=0.0) for network in networks]
+    sizes = [_most_mb(layer_matrix(network)) for network in networks]
     middle = float(np.median(sizes)) if sizes else 0.0
     return [one for one, size in zip(networks, sizes, strict=True) if size <= middle]
 
 
-def megabytes(build: Build) -> float:
-    """10**6 bytes of weights that ``build`` reads."""
-    return sum(map(weights_mb, build.plan))
+def _most_mb(matrix: LayerMatrix) -> float:
+    """10**6 bytes of weights of the build with most of them."""
+    return float(matrix.weights_mb.max(initial=0.0))
 
 
 def fitted_many_weights_mb(networks: Sequence[Network], table: CostTable) -> float | None:
@@ -36,18 +38,24 @@ def fitted_many_weights_mb(networks: Sequence[Network], table: CostTable) -> flo
     layers take besides where there are more. All builds of a network count as much as all
     ratios between them, and errors are absolute values of shares of a build's time.
     """
-    heavy = [n for n in networks if max(map(megabytes, n.builds), default=0.0) > _SIZES_MB[0]]
+    heavy = [n for n in networks if _most_mb(layer_matrix(n)) > _SIZES_MB[0]]
     if not heavy:
         return None
-    weights = np.concatenate([_weights(network) for network in heavy])
-    values = np.concatenate([_with_ratios(_left(network, table)) for network in heavy])
-    best, least = None, _LEAST_GAIN * float(weights @ np.abs(values))
-    types = sorted({p[0].key.dtype for n in heavy for b in n.builds for p in b.plan if p})
+    matrices = [layer_matrix(network) for network in heavy]
+    root = np.sqrt(np.concatenate([_weights(network) for network in heavy]))
+    values = np.concatenate([_with_ratios(_left(matrix, table)) for matrix in matrices])
+    best, least = None, _LEAST_GAIN * float(root**2 @ np.abs(values))
+    keys = sorted({key for matrix in matrices for key in matrix.excess_keys})
+    whole = [_besides(matrix, keys) for matrix in matrices]
     for size in _SIZES_MB:
-        columns = np.concatenate([_with_ratios(_besides(n, size, types)) for n in heavy])
-        root = np.sqrt(weights)
+        columns = np.concatenate(
+            [
+                _with_ratios(matrix.beyond(size)[:, None] * own)
+                for matrix, own in zip(matrices, whole, strict=True)
+            ]
+        )
         solution = nnls(columns * root[:, None], values * root)[0]
-        off = float(weights @ np.abs(columns @ solution - values))
+        off = float(root**2 @ np.abs(columns @ solution - values))
         if off < least:
             best, least = size, off
     return best
@@ -67,17 +75,19 @@ def _with_ratios(rows: np.ndarray) -> np.ndarray:
     return np.concatenate([rows, rows[one] - rows[other]])
 
 
-def _left(network: Network, table: CostTable) -> np.ndarray:
+def _left(matrix: LayerMatrix, table: CostTable) -> np.ndarray:
     """What ``table`` leaves of each build's time, as a share of it."""
-    return np.array([1 - sum(table.plan_us(build.plan)) / build.us for build in network.builds])
+    left: np.ndarray = 1 - matrix.estimates(table) / matrix.us
+    return left
 
 
-def _besides(network: Network, size: float, types: Sequence[str]) -> np.ndarray:
-    """Layers and 10**6 bytes of weights beyond ``size``, of each type, by a build's time."""
-    rows = np.zeros((len(network.builds), 2 * len(types)))
-    for row, build in zip(rows, network.builds, strict=True):
-        beyond = plan_excess(build.plan, size)
-        for part in (part for parts in build.plan for part in excess_part(parts, beyond)):
-            column = 2 * types.index(part.key.dtype)
-            row[column : column + 2] += np.array([part.times, part.read_mb]) / build.us
+def _besides(matrix: LayerMatrix, keys: Sequence[CostKey]) -> np.ndarray:
+    """Layers and 10**6 bytes of weights of each type, ``keys``, by a build's time."""
+    rows = np.zeros((len(matrix.us), 2 * len(keys)))
+    sums = matrix.counts @ matrix.besides / matrix.us[:, None]
+    first = len(matrix.keys) - len(matrix.excess_keys)
+    for place, key in enumerate(matrix.excess_keys, start=first):
+        times, _, read_mb, _ = sums[:, WIDTH * place : WIDTH * (place + 1)].T
+        column = 2 * keys.index(key)
+        rows[:, column], rows[:, column + 1] = times, read_mb
     return rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from placer.common.statistics import Ratio, paired_ratio
 from placer.engines.onnxruntime.providers import parse_provider
-from placer.fitting.equations import Build, Network, ProfiledLayer
+from placer.fitting.builds import Build, Network, ProfiledLayer
 from placer.fitting.records import BuildRecord, NetworkRecord
 from placer.fitting.round_times import RoundTimes, build_seconds, copies_differ, steadier
 from placer.graph import Graph

@@ -8,7 +8,8 @@ import pytest
 
 from placer.errors import RunError
 from placer.fitting.costs import fit_costs
-from placer.fitting.equations import Build, Network, ProfiledLayer, System
+from placer.fitting.builds import Build, Network, ProfiledLayer
+from placer.fitting.equations import System
 from placer.fitting.leave_out import (
     BuildPair,
     conformal_quantile,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from placer.fitting.costs import fit_costs
-from placer.fitting.equations import Build, Network
+from placer.fitting.builds import Build, Network
 from placer.fitting.leave_out import estimate
 from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
 

@@ -7,7 +7,7 @@ import pytest
 
 from placer.engines.abilities import target_of
 from placer.engines.select import select_engine
-from placer.fitting.costs import Network
+from placer.fitting.builds import Network
 from placer.fitting.leave_out import BuildPair, pairs_of
 from placer.fitting.networks import write_network
 from placer.fitting.predicted import PredictedNetwork, in_steadier_times, predict
@@ -65,7 +65,7 @@ def test_builds_are_timed_by_the_rule_under_which_copies_agree(predicted: Predic
     assert [build.us for build in timed.costs.builds] == pytest.approx([1000, 2000])
     assert timed.noise == pytest.approx(0)
     [busy] = in_steadier_times([predicted])
-    assert (busy.timed, busy.costs) == ("best round", predicted.costs)
+    assert (busy.timed, busy.costs.builds) == ("best round", predicted.costs.builds)
 
 
 def test_a_ratio_counts_as_apart_by_the_best_rounds_that_it_is_of(predicted: PredictedNetwork):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from placer.graph import Graph, Node
@@ -125,6 +126,7 @@ def _main(nodes: Sequence[Node]) -> Node:
     return next(weighted, None) or next(heavy, nodes[0])
 
 
+@lru_cache(maxsize=4096)
 def ancestors(key: CostKey) -> tuple[CostKey, ...]:
     """Kinds that stand for ``key`` where it was not measured, the most similar first.
 
