@@ -213,11 +213,11 @@ def _lost(result: Sensitivity) -> Iterator[str]:
         if found:
             names = [name for name, _ in found]
             told = listed([f"'{name}' ({db:.1f} dB)" for name, db in found])
-            them = "it" if len(found) == 1 else "them"
+            leave, them = ("leaves", "it") if len(found) == 1 else ("leave", "them")
             flags = " ".join(f"--exclude {shlex.quote(name)}" for name in names[:MOST])
             how = f"placer optimize {flags} leaves {them} in float"
             what = how if quantized else f"the default placement leaves {them} in float"
-            yield f"quantized alone, {told} {'leaves' if len(found) == 1 else 'leave'} little: {what}"
+            yield f"quantized alone, {told} {leave} little: {what}"
 
 
 def _table(
