@@ -16,6 +16,7 @@ from placer.graph.edit import all_tensors, remove_dead_nodes
 from placer.graph.external_data import data_folder
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
+from placer.graph.shapes import with_ones
 from placer.model import Model, is_quantized_file, load_model, load_quantized, quantizes_at_run_time
 from placer.model.input_shapes import given_shapes, unknown_dimensions
 from placer.prediction.layers.norms import without_norms
@@ -150,7 +151,8 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     extracted = extract_placement(quantized, pack.manifest.scheme)
     shapes = given_shapes(quantized, shapes, path)
     left_open = unknown_dimensions(quantized, shapes, path)
-    graph, stored = with_float_ports(extracted, extracted.graph(shapes, path))
+    graph = extracted.graph(with_ones(quantized, shapes), path)
+    graph, stored = with_float_ports(extracted, graph)
     scopes: Scopes = {name: scope for name, scope in flat_scopes.items() if name in graph.by_name}
     placement, pairs, refused = extracted.placement, own_pairs(extracted), ""
     if behaviour.pairs == "symmetric":

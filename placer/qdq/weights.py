@@ -21,7 +21,7 @@ from placer.quantization import Scheme
 from placer.quantization.neighbours import added_in_pairs, weight_magnitudes
 from placer.quantization.numerics import (
     bias_scale,
-    in_type,
+    of_channels,
     quantize_bias,
     quantize_weight,
     quantized_dtype,
@@ -226,12 +226,12 @@ class WeightQuantizer:
             known = imported.weight_scale(tensor, axis, values.shape)
         readers = self._in_pairs.get(tensor, [])
         if known is not None and not readers:
-            return in_type(known, values.dtype)
+            return of_channels(known, values.dtype)
         held = [weight_magnitudes(values, r, self._weight_inputs[r.name]) for r in readers]
         largest = np.maximum.reduce(held) if held else values
         own = weight_scale(largest, axis, self._scheme.weight, values.dtype)
         if known is not None and np.all(own <= known * (_LARGEST_SUM / 127)):
-            return in_type(known, values.dtype)
+            return of_channels(known, values.dtype)
         return own
 
     def _added_in_pairs(self, nodes: Sequence[Node]) -> dict[str, list[Node]]:

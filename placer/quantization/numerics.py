@@ -94,6 +94,17 @@ def in_type(scale: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return result
 
 
+def of_channels(scale: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """``scale`` of a weight's channels in ``dtype``, as ``in_type``.
+
+    Those below the smallest normal number of FP16 are raised to that where the largest is not: one
+    scale for all channels would be coarser still. Folded BatchNormalization leaves such channels.
+    """
+    if dtype == np.float16 and scale.size and scale.max() >= _SMALLEST_FLOAT16:
+        scale = np.maximum(scale, _SMALLEST_FLOAT16)
+    return in_type(scale, dtype)
+
+
 def quantize_activation(values: np.ndarray, to: Quantization, scheme: Scheme) -> np.ndarray:
     """Values of a constant in the activation type of ``scheme``, which is the group's own."""
     if scheme.is_float8:
@@ -130,7 +141,7 @@ def weight_scale(
         return np.array(whole, dtype)
     others = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
     scale = magnitude.max(axis=others, initial=0.0).astype(np.float64) / largest
-    return in_type(np.where(scale > 0, scale, whole), dtype)
+    return of_channels(np.where(scale > 0, scale, whole), dtype)
 
 
 def quantize_weight(

@@ -96,3 +96,20 @@ def test_convs_that_onnx_runtime_computes_in_float_between_pairs_are_shown_so(
       rq = QuantizeLinear(r, s, z) y = DequantizeLinear(rq, s, z)
     }}""")
     assert "integer, but computed in float" in placer("explain", path, "--pack", "onnxruntime").out
+
+
+def test_open_sizes_are_predicted_as_if_they_were_1(save: Save):
+    """Else the shapes behind would not be known, by which layers are told."""
+    text = f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,64,28,28] x) => (float[1,64,28,28] y)
+    <float[64,64,3,3] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} c = Conv<pads = [1, 1, 1, 1]>(xd, wd)
+      a = Add(c, xd) r = Relu(a) {PAIR.format("r")} y = Conv<pads = [1, 1, 1, 1]>(rd, wd)
+    }}"""
+    known, open_size = (
+        placer.explain(save(one)).explanation
+        for one in (text, text.replace("float[1,64", "float[N,64"))
+    )
+    assert [layer.name for layer in known.plan.layers] == [la.name for la in open_size.plan.layers]
+    assert known.total_us == open_size.total_us

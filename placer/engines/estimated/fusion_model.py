@@ -19,7 +19,7 @@ from placer.engines.estimated.candidate import EstimatedCandidate, estimated_sec
 from placer.engines.estimated.error import EstimateError
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError, RunError
-from placer.graph.shapes import ShapeRange
+from placer.graph.shapes import ShapeRange, with_ones
 from placer.model import save_model
 from placer.plan import Plan
 from placer.prediction.layers.prediction import Prediction
@@ -143,7 +143,8 @@ class FusionModelEngine:
             raise RunError(f"{report.builder} refuses the candidate: {report.refusals[0]}")
 
     def _index(self, extracted: ExtractedModel) -> _ModelOnGpu:
-        graph = extracted.graph(self._shapes, Path("the candidate"))
+        shapes = with_ones(extracted.proto, self._shapes)
+        graph = extracted.graph(shapes, Path("the candidate"))
         graph, stored = with_float_ports(extracted, graph)
         predictor = make_predictor(graph, self._pack, self.target, self._base, stored=stored)
         estimator = make_estimator(graph, self._gpu, self._pack.manifest.behaviour)
