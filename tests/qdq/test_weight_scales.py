@@ -19,5 +19,5 @@ def test_tiny_channels_take_the_smallest_scale_that_fp16_has():
 
 
 def test_a_weight_whose_largest_scale_fp16_does_not_hold_is_refused():
-    with pytest.raises(ScaleError, match="a scale of 3.15e-05 is outside 6.1e-05 to 65504"):
+    with pytest.raises(ScaleError, match=r"a scale of 3.15e-05 is outside"):
         weight_scale(np.array([[0.004, -0.002], [0.001, 0]], np.float16), 0)
