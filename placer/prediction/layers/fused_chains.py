@@ -16,6 +16,7 @@ from placer.prediction.layers.moved_scales import (
     is_sum,
     leaves_scales,
     passed,
+    pooled_scale,
     takes_scales,
 )
 
@@ -82,7 +83,26 @@ def find_fused_chains(
         chain = next((one for one in groups if one.group[0] is pool), FusedChain((pool,), ()))
         groups = [one for one in groups if one is not chain]
         groups.append(FusedChain((pool, *scales, *chain.group[1:]), chain.movers))
+    if has_pairs:
+        groups = _with_pooled_scales(groups, candidates, form)
     return groups
+
+
+def _with_pooled_scales(
+    groups: Sequence[FusedChain], candidates: Mapping[int, LayerCandidate], form: NormalForm
+) -> list[FusedChain]:
+    """``groups``, and pools with the scale in front that something element-wise has made."""
+    taken = {part for chain in groups for part in chain.group}
+    chains = {chain.group[0]: chain for chain in groups}
+    for candidate in candidates.values():
+        scale = pooled_scale(candidate, form)
+        lone = candidates.get(scale.index) if scale is not None else None
+        is_taken = candidate in taken and candidate not in chains
+        if lone is not None and lone not in taken and _is_free(lone) and not is_taken:
+            chain = chains.pop(candidate, FusedChain((candidate,), ()))
+            chains[candidate] = FusedChain((candidate, lone, *chain.group[1:]), chain.movers)
+            taken.add(lone)
+    return list(chains.values())
 
 
 def _taken(

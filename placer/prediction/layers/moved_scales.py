@@ -20,7 +20,8 @@ from placer.prediction.layers.motion import NormalForm
 _SCALES = frozenset({"Mul", "Div", "BatchNormalization"})
 _TRANSPARENT = frozenset({"Relu"})  # The scale of the integers moves past it.
 _POOLS = frozenset({"AveragePool", "MaxPool"})
-_TAKES_SCALES = frozenset({"GlobalAveragePool", "ReduceMean", "Resize"})
+_MEANS = frozenset({"GlobalAveragePool", "ReduceMean"})
+_TAKES_SCALES = _MEANS | {"Resize"}
 _PASSED = _POOLS | _TAKES_SCALES
 _MOVERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"})
 _REDUCE = "Reduce"  # The kernel, by any rule.
@@ -60,6 +61,48 @@ def is_pool(node: Node) -> bool:
     return node.op in _PASSED
 
 
+def pooled_scale(candidate: LayerCandidate, form: NormalForm) -> Node | None:
+    """The factor in front of a float pool that it computes behind itself, whatever has made it.
+
+    A pool of windows does only with the Q that follows or at a graph output, a maximum only of
+    positive ones (plans of OpenVINO 2026.4.1 of 70 small graphs, whose models have a pair).
+    """
+    scale, graph = pool_and_scale(candidate), candidate.graph
+    if scale is None:
+        return None
+    edges = (graph.edges_into(candidate.nodes[0])[0], *graph.edges_into(scale))
+    if any(edge in form.scales for edge in edges):
+        return None
+    keeps = candidate.nodes[0].op in _MEANS or _is_quantized_behind(candidate, form)
+    return scale if keeps or all(edge.is_graph_output for edge in candidate.readers) else None
+
+
+def pool_and_scale(candidate: LayerCandidate) -> Node | None:
+    """As ``pooled_scale``, as far as the graph alone decides."""
+    pool, graph = candidate.nodes[0] if candidate.nodes else None, candidate.graph
+    if pool is None or pool.op not in _POOLS | _MEANS:
+        return None
+    scale = graph.producer.get(pool.inputs[0])
+    if scale is None or scale.op not in _SCALES or len(graph.edges_of(pool.inputs[0])) != 1:
+        return None
+    computed = [e for e in graph.edges_into(scale) if e.tensor not in graph.initializers]
+    if len(computed) != 1 or (computed[0].input_index and scale.op != "Mul"):
+        return None
+    if (pool.op in _POOLS and scale.op not in ("Mul", "Div")) or _ends_gelu(computed[0], graph):
+        return None
+    return scale if pool.op != "MaxPool" or are_positive([scale], graph) else None
+
+
+def _ends_gelu(edge: Edge, graph: Graph) -> bool:
+    """Whether the factor at ``edge`` is the last of a GELU in parts, which is one operator."""
+    product = graph.producer.get(edge.tensor)
+    if product is None or product.op != "Mul":
+        return False
+    sums = [graph.producer.get(tensor) for tensor in product.inputs]
+    tensors = [t for one in sums if one is not None and one.op == "Add" for t in one.inputs]
+    return any(graph.producer[t].op in ("Erf", "Tanh") for t in tensors if t in graph.producer)
+
+
 def leaves_scales(candidate: LayerCandidate) -> bool:
     """Whether scales that leave the layer are one of their own."""
     return _is_reduce(candidate) or any(node.op == "Conv" for node in candidate.nodes)
@@ -67,6 +110,8 @@ def leaves_scales(candidate: LayerCandidate) -> bool:
 
 def may_leave_scales(candidate: LayerCandidate) -> bool:
     """Whether it depends on pairs elsewhere if scales behind the layer stay with it."""
+    if pool_and_scale(candidate) is not None:
+        return True
     return leaves_scales(candidate) and any(one.is_affine for one in followers(candidate))
 
 
@@ -142,6 +187,10 @@ def beside(claimed: Sequence[LayerCandidate]) -> Iterator[tuple[int, int]]:
         for edge in candidate.graph.edges_of(last.outputs[0]):
             if _is_passed(edge, candidate.graph):
                 yield candidate.position, candidate.graph.by_name[edge.node].index
+    for candidate in claimed:
+        scale = pool_and_scale(candidate)
+        if scale is not None:
+            yield candidate.position, scale.index
 
 
 def ends_of_scales(claimed: Sequence[LayerCandidate]) -> frozenset[int]:
