@@ -118,10 +118,15 @@ class LayerCandidate:
         )
 
     def rounds(self, form: NormalForm) -> bool:
-        """Whether a kernel that takes others along and writes float is read through one pair."""
+        """Whether a kernel that takes others along and writes float is read through one pair.
+
+        Or what moves floats because their Q is a conversion of type behind it.
+        """
         fusion = None if self.claim is None else self.claim.fusion
-        is_kernel = fusion is not None and fusion.takes is not None and fusion.outputs == FLOAT
-        return is_kernel and self._readers_scale(form) is not None
+        if fusion is None or fusion.outputs != FLOAT:
+            return False
+        moves = fusion.one_scale and not fusion.is_no_op
+        return (fusion.takes is not None or moves) and self._readers_scale(form) is not None
 
     def is_met(self, form: NormalForm) -> bool:
         """Whether the engine builds the layer that is claimed."""
