@@ -58,10 +58,11 @@ class Behaviour(Strict):
         description="Whether the rules know the layers of a file that computes scales at run time "
         "(DynamicQuantizeLinear): it is `predicted` as it is, else its float model is shown.",
     )
-    equal: Literal["kept", "merged"] = Field(
+    equal: Literal["kept", "states", "merged"] = Field(
         default="kept",
         description="What becomes of nodes that compute the same from the same: each is `kept`, or "
-        "they are `merged` into one.",
+        "they are `merged` into one. `states`: only those that depend on shapes and constants "
+        "alone, as the initial states of recurrent layers.",
     )
     concats: Literal["kept", "joined"] = Field(
         default="kept",

@@ -53,6 +53,11 @@ def with_shapes_folded(graph: Graph, keeps_open: bool = False) -> Graph:
     return with_nodes(graph, rest, initializers=constants)
 
 
+def nodes_of_shapes(graph: Graph) -> frozenset[str]:
+    """The names of nodes that depend on the shapes of the inputs and on constants alone."""
+    return frozenset(node.name for node in _settled(graph, ()))
+
+
 def _settled(graph: Graph, not_known: Container[str]) -> list[Node]:
     known = {name for name, tensor in graph.initializers.items() if not is_external(tensor)}
     settled = []
