@@ -12,6 +12,7 @@ from placer.graph.kept import kept
 from placer.plan import Port
 from placer.prediction.kernels.channels import sums_channels
 from placer.prediction.kernels.fusion import Kernels
+from placer.prediction.kernels.lines import IN_PARTS
 from placer.prediction.kernels.parts import (
     CONVS,
     CUT,
@@ -172,7 +173,8 @@ class KernelPorts:
         """Whether a pair's float readers dequantize: its DQ is one node, in one kernel.
 
         It lies in the kernel that quantizes if a reader does, or if a float product reads it. Of
-        a tensor of several scales generated kernels read floats.
+        a tensor of several scales generated kernels read floats, and so does what is computed in
+        parts, which reads its operand several times.
         """
         scale = self._form.scales[edge]
         if writer.writes_other(edge, self._form):
@@ -187,6 +189,8 @@ class KernelPorts:
             for r in sharing
             if not (r.integers or r.pads_integers or self._is_cut_quantized(r, writer))
         ]
+        if any(r.node.op in IN_PARTS for r in floats):
+            return False
         if len(floats) == len(sharing) and self._leaves_float(edge.tensor, writer):
             return False
         return all(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.lines import IN_PARTS
 from placer.prediction.kernels.parts import EPILOGUE, NORMS, Unit, resizes, sums_few
-from placer.prediction.kernels.reductions import is_large
+from placer.prediction.kernels.reductions import is_large, sums_places
 from placer.prediction.kernels.views import SWAPPED, TO_MAP, leaves_turned
 
 # Rows of more elements are turned to a map by a kernel of their own before it is added to another
@@ -32,15 +33,48 @@ class Turned:
             return True
         if self._flattens_for_norm(unit) or self._gates_turned(writer, unit):
             return True
+        if self._rounds_for_parts(writer, unit) or self._is_summed(writer, unit):
+            return True
         if resizes(unit) and writer.role == "pointwise" and self._turns_product(writer):
             return True
         return self._ends_norm(writer) and unit.role == "pointwise" and not self._ends_with(unit)
 
+    def _is_summed(self, writer: Unit, unit: Unit) -> bool:
+        """Whether ``unit`` sums over what another kernel computed in parts of a rounded map."""
+        return unit.role == "reduce" and any(
+            before is not None and self._rounds_for_parts(before, writer)
+            for _, before in writer.reads
+        )
+
+    def _rounds_for_parts(self, writer: Unit, unit: Unit) -> bool:
+        """Whether an INT8 Conv's sums are rounded for what is computed in parts of a large map.
+
+        That reads its operand several times and turns the map for sums over its places; without a
+        pair, and of smaller maps, all is one kernel (70 small graphs).
+        """
+        if unit.node.op not in IN_PARTS or writer.works:
+            return False
+        scaled = any(before is not None and before.leaves_sums for _, before in writer.reads)
+        rounded = scaled and any(edge in self._form.scales for edge, _ in unit.reads)
+        made = unit.outputs[0]
+        return (
+            rounded
+            and is_large(self._graph, made)
+            and any(sums_places(self._graph, reader.node) for _, reader in unit.readers)
+        )
+
     def is_map(self, writer: Unit, unit: Unit) -> bool:
-        """Whether one node alone makes a float map for ``unit``, whose kernel turns a large one."""
+        """Whether one node alone makes a float map for ``unit``, whose kernel turns a large one.
+
+        Or several make it of what is read rounded and as it is (50 small graphs).
+        """
         kernel = self._groups.of(writer)
         shape = self._graph.type_of(unit.node.inputs[0]).shape or ()
-        if len(kernel) > 1 or len(shape) != _MAP_RANK:
+        read = [edge for other in kernel for edge, _ in other.reads]
+        rounded = {edge.tensor for edge in read if edge in self._form.scales}
+        again = any(e.tensor in rounded for e in read if e not in self._form.scales)
+        alone = len(kernel) == 1 and (not rounded or writer.node.op in IN_PARTS)
+        if not (alone or again) or len(shape) != _MAP_RANK:
             return False
         if any(
             u.role == "reduce" or w.leaves_sums for u in kernel for _, w in u.reads if w is not None
