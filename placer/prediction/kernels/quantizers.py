@@ -187,7 +187,7 @@ class Quantizers:
         self._groups.reorder(ordered)
 
     def _cut_for_pairs(self, cut: Unit) -> list[Unit]:
-        """New units of ``cut`` for products and pools that read its integers."""
+        """New units of ``cut`` for products, pools and Concats that read its integers."""
         ((given, writer),) = cut.reads
         if given in self._form.scales or not self._groups.is_float(writer):
             return []
@@ -196,7 +196,7 @@ class Quantizers:
         made: dict[Scale, Unit] = {}
         for edge, reader in list(cut.readers):
             scale = self._form.scales.get(edge)
-            if scale is None or not reader.integers:
+            if scale is None or not (reader.integers or is_concat(reader)):
                 continue
             if scale not in made:
                 made[scale] = Unit(0, cut.node, "move", True, cut.outputs, views=cut.views)
