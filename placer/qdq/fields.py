@@ -7,6 +7,8 @@ they are in it in a fraction of the time that it takes to copy one after the oth
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import groupby
 
 from onnx import GraphProto, NodeProto, TensorProto
 
@@ -15,33 +17,35 @@ SMALL = 1 << 12
 
 
 class Nodes:
-    """Nodes that follow each other, and their ``field`` of a graph; they never change."""
+    """Nodes that follow each other; they never change."""
 
     def __init__(self, *nodes: NodeProto) -> None:
         self.nodes = nodes
-        self.field: bytes = GraphProto(node=nodes).SerializeToString()
+
+    @cached_property
+    def field(self) -> bytes:
+        """What they are in a graph."""
+        field: bytes = GraphProto(node=self.nodes).SerializeToString()
+        return field
 
 
 class Initializers:
-    """Initializers that follow each other; they never change.
-
-    ``parts``: fields of a graph, and the large ones as they are.
-    """
+    """Initializers that follow each other; they never change. ``first``: the name of the first."""
 
     def __init__(self, tensors: Sequence[TensorProto]) -> None:
         self.first: str = tensors[0].name
+        self._tensors = tensors
+
+    @cached_property
+    def parts(self) -> tuple[bytes | TensorProto, ...]:
+        """What they are in a graph, but for large ones, which are as they are."""
         parts = list[bytes | TensorProto]()
-        for tensor in tensors:
-            if tensor.ByteSize() > SMALL:
-                parts.append(tensor)
-                continue
-            field: bytes = GraphProto(initializer=[tensor]).SerializeToString()
-            last = parts[-1] if parts else None
-            if isinstance(last, bytes):
-                parts[-1] = last + field
+        for is_large, tensors in groupby(self._tensors, lambda own: own.ByteSize() > SMALL):
+            if is_large:
+                parts += tensors
             else:
-                parts.append(field)
-        self.parts = tuple(parts)
+                parts.append(GraphProto(initializer=tensors).SerializeToString())
+        return tuple(parts)
 
 
 def add_nodes(graph: GraphProto, fields: Iterable[bytes]) -> None:
