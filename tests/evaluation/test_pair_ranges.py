@@ -53,6 +53,13 @@ def test_ranges_that_do_not_suit_the_data(data: Path, scale: str, zero: str, tol
     assert [note.startswith(told) for note in notes] == [True] * bool(told)
 
 
+def test_pairs_on_inputs_alone(data: Path):
+    floats, quantized = (text.replace("Abs(x)", "Neg(x)") for text in (FLOAT, PAIR))
+    quantized = quantized.replace("(a, s", "(x, s").replace("SCALE", "0.0005").replace("ZERO", "9")
+    (note,) = notes_of(data, floats, quantized)
+    assert note.startswith("'q' cuts 'x' off at")
+
+
 def test_what_a_relu_would_cut_off_is_no_fault(data: Path):
     """ONNX Runtime's quantizer leaves it to a Q whose zero point is the lowest value."""
     relu = FLOAT.replace("Abs(x)", "Neg(x)").replace("y = Neg(a)", "y = Relu(a)")
