@@ -21,5 +21,6 @@ def in_types_of(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.
     cast = {}
     for name, array in inputs.items():
         kind = model.graph.type_of(name).dtype if name in model.graph.inputs else None
-        cast[name] = array.astype(_TYPES.get(kind, array.dtype), copy=False)
+        with np.errstate(over="ignore"):  # What float16 cannot hold is infinite to the model, too.
+            cast[name] = array.astype(_TYPES.get(kind, array.dtype), copy=False)
     return cast

@@ -21,7 +21,10 @@ _ABSORBED = frozenset({"Relu", "Clip"})  # A Q cuts off what these would.
 
 @dataclass(frozen=True)
 class _Pair:
-    """What a QuantizeLinear leaves of a tensor: ``step`` apart, from ``low`` to ``high``."""
+    """What a QuantizeLinear leaves of a tensor: ``step`` apart, from ``low`` to ``high``.
+
+    ``node``: what sentences call it.
+    """
 
     node: str
     step: float
@@ -103,7 +106,7 @@ def lost_parts(
             seen.add(group.cut(outputs[group.output]), pair)
         if _is_rounded_away(pair, seen):
             yield (
-                f"'{pair.node}' rounds all of '{group.output}' in steps of {pair.step:.3g}, and "
+                f"{pair.node} rounds all of '{group.output}' in steps of {pair.step:.3g}, and "
                 f"{group.name} has values of {_mean(seen):.2g}: leave this pair out, so that the "
                 "parts of the output keep scales of their own"
             )
@@ -132,7 +135,8 @@ def _pair_of(node: Node, graph: Graph, model: Model) -> _Pair | None:
     if zero_point.dtype not in (np.int8, np.uint8):
         return None
     step, zero, limits = float(scale.item()), int(zero_point.item()), np.iinfo(zero_point.dtype)
-    return _Pair(node.name, step, (limits.min - zero) * step, (limits.max - zero) * step)
+    name = f"'{node.name}'" if node.name else f"the {node.op} before '{node.outputs[0]}'"
+    return _Pair(name, step, (limits.min - zero) * step, (limits.max - zero) * step)
 
 
 def _sentence(tensor: str, pair: _Pair, seen: _Seen) -> str:
@@ -140,12 +144,12 @@ def _sentence(tensor: str, pair: _Pair, seen: _Seen) -> str:
         return ""
     if seen.cut_off and 10 * np.log10(seen.power / seen.cut_off) < _CUT_OFF_DB:
         return (
-            f"'{pair.node}' cuts '{tensor}' off at {pair.low:.3g} to {pair.high:.3g}, and its "
+            f"{pair.node} cuts '{tensor}' off at {pair.low:.3g} to {pair.high:.3g}, and its "
             f"values reach {seen.least:.3g} to {seen.most:.3g}: calibrate it again"
         )
     if _is_rounded_away(pair, seen):
         return (
-            f"'{pair.node}' rounds '{tensor}' in steps of {pair.step:.3g}, and its values are "
+            f"{pair.node} rounds '{tensor}' in steps of {pair.step:.3g}, and its values are "
             f"{_mean(seen):.2g} on average: calibrate it again, or leave the pair out"
         )
     return ""

@@ -160,6 +160,9 @@ def _of_layers(
     layers = np.concatenate([build.rows for build in matrix.profiled])
     times = np.concatenate(each)
     excesses = np.repeat(beyond, [len(build.rows) for build in matrix.profiled])
+    # A profile of zeros alone, as of layers below a profiler's resolution, tells nothing.
+    told = np.concatenate([np.full(len(us), us.any()) for us in each])
+    layers, times, excesses = layers[told], times[told], excesses[told]
     order = np.lexsort((times, excesses, layers))
     layers, excesses, times = layers[order], excesses[order], times[order]
     new = np.ones(len(layers), bool)

@@ -80,8 +80,8 @@ def _axis_behind(
         return axis
     axis %= len(shape)
     if node.op_type == "Transpose":
-        given = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
-        return (given or list(range(len(shape)))[::-1]).index(axis)
+        given = next((a.ints for a in node.attribute if a.name == "perm"), range(len(shape))[::-1])
+        return [place % len(shape) for place in given].index(axis)
     before = math.prod(shape[:axis])  # All others keep the order of the elements.
     places = (i for i, size in enumerate(moved) if size == shape[axis])
     return next((i for i in places if math.prod(moved[:i]) == before), None)

@@ -60,6 +60,12 @@ def test_pairs_on_inputs_alone(data: Path):
     assert note.startswith("'q' cuts 'x' off at")
 
 
+def test_nodes_without_names_are_told_by_what_they_write(data: Path):
+    quantized = PAIR.replace("[q] ", "").replace("SCALE", "5").replace("ZERO", "0")
+    (note,) = notes_of(data, FLOAT, quantized)
+    assert note.startswith("the QuantizeLinear before 'i' rounds 'a' in steps of 5")
+
+
 def test_what_a_relu_would_cut_off_is_no_fault(data: Path):
     """ONNX Runtime's quantizer leaves it to a Q whose zero point is the lowest value."""
     relu = FLOAT.replace("Abs(x)", "Neg(x)").replace("y = Neg(a)", "y = Relu(a)")

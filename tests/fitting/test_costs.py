@@ -137,6 +137,17 @@ def test_layers_that_are_profiled_tell_kinds_apart_that_always_come_together():
     assert table.layer_us([part(QUANTIZE, 0, 0.1)]) == pytest.approx(21, rel=0.1)
 
 
+def test_a_profile_of_zeros_tells_nothing():
+    """As of layers that take less than a profiler resolves."""
+    blind = [
+        replace(n, builds=tuple(
+            replace(b, layers=tuple(ProfiledLayer(parts, 0.0) for parts in b.plan)) for b in n.builds
+        ))
+        for n in NETWORKS
+    ]  # fmt: skip
+    assert fit_costs(blind).costs == fit_costs(NETWORKS).costs
+
+
 def test_what_a_profiler_adds_to_each_layer_is_no_cost_of_the_layer():
     def profiled(mops: float) -> Network:
         layers = [part(FLOAT, mops, 0), *(part(QUANTIZE, 0, 0.01) for _ in range(int(mops)))]

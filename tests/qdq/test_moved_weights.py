@@ -102,6 +102,20 @@ def test_several_scales_stay_with_their_channels(node: str, axis: int, shape: tu
     assert list(found.axes.values()) == [axis]
 
 
+def test_axes_that_count_from_the_end_contradict_the_standard_and_break_nothing():
+    proto = parse_model("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1] x) => (float[2,1] y)
+        <int8[1,2] w = {1, 2}, float[2] s = {1, 2}, int8[2] z = {0, 0}> {
+          d = DequantizeLinear(w, s, z)
+          m = Transpose<perm = [1, 0]>(d)
+          y = Mul(m, x)
+        }""")
+    proto.graph.node[1].attribute[0].ints[0] = -1
+    move_weights(proto.graph)
+    assert list(extract_placement(proto).axes.values()) == [0]
+
+
 def test_a_reshape_that_parts_channels_stays():
     text = """
         <ir_version: 9, opset_import: ["": 17]>
