@@ -64,8 +64,9 @@ class LayerMatrix:
         """Microseconds of each build by ``table``."""
         own = np.array([table.layer_us(parts) for parts in self.layers])
         more = np.array([table.layer_us(excess_part(parts, 1.0)) for parts in self.layers])
-        estimates: np.ndarray = self.counts @ own
-        return estimates + self.beyond(table.many_weights_mb) * (self.counts @ more)
+        beyond = self.beyond(table.many_weights_mb)
+        estimates: np.ndarray = self.counts @ own + beyond * (self.counts @ more)
+        return estimates
 
 
 @lru_cache(maxsize=_KEPT_NETWORKS)
@@ -98,7 +99,7 @@ def layer_matrix(network: Network) -> LayerMatrix:
         besides=_amounts(more, keys),
         counts=counts,
         us=np.array([build.us for build in network.builds], dtype=float),
-        weights_mb=counts @ weights if len(layers) else np.zeros(len(plans)),
+        weights_mb=counts @ weights,
         profiled=profiled,
         kinds=tuple(_kinds(plan, layers) for plan in plans),
         excess_kinds=tuple(_kinds(plan, more) for plan in plans),

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from placer.errors import RunError
-from placer.fitting.costs import fit_costs
 from placer.fitting.builds import Network
+from placer.fitting.costs import fit_costs
 from placer.fitting.layer_matrix import layer_matrix
 from placer.fitting.networks import generated_kind
 from placer.fitting.predicted import PredictedNetwork

@@ -9,6 +9,7 @@ and windowed attention, unfused norms, gates, sums of resized maps.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -308,7 +309,7 @@ def _focal(net: Net, x: str, _act: Act) -> str:
 
 
 def _split_attention(net: Net, x: str, act: Act) -> str:
-    """A sum over branches, weighed by a softmax between them (Li et al. 2019, Zhang et al. 2022)."""
+    """A sum of branches, weighed by a softmax over them (Li et al. 2019, Zhang et al. 2022)."""
     whole = net.shape
     group = int(net.rng.choice([1, 2]))
     width = max(16, whole[1] // 2)
@@ -394,9 +395,7 @@ def _windows(net: Net, x: str, act: Act) -> str:
     y = net.reshape(net.transpose(y, 0, 1, 3, 2, 4, 5), windows, inside, channels)
     y = linear(net, y, channels, 3 * channels)
     y = net.transpose(net.reshape(y, windows, inside, 3, heads, each), 2, 0, 3, 1, 4)
-    parts = (
-        net.add("Gather", y, net.constant(np.array(n, np.int64)), axis=0) for n in range(3)
-    )
+    parts = (net.add("Gather", y, net.constant(np.array(n, np.int64)), axis=0) for n in range(3))
     q, k, v = parts
     q = net.add("Mul", q, net.scalar(each**-0.5))
     weights = net.add("MatMul", q, net.add("Transpose", k, perm=[0, 1, 3, 2]))
@@ -436,9 +435,7 @@ def _over_channels(net: Net, x: str, act: Act) -> str:
     heads, count = _heads(channels), size**2
     tokens = _pixels(net, x)
     y = linear(net, normed(net, tokens), channels, 3 * channels)
-    y = net.transpose(
-        net.reshape(y, 1, count, 3, heads, channels // heads), 2, 0, 3, 4, 1
-    )
+    y = net.transpose(net.reshape(y, 1, count, 3, heads, channels // heads), 2, 0, 3, 4, 1)
     q, k, v = (
         net.add("Squeeze", part, net.constant(np.array([0], np.int64)))
         for part in _split(net, y, 1, 1, 1, axis=0)
@@ -455,7 +452,7 @@ def _over_channels(net: Net, x: str, act: Act) -> str:
 def _over_tokens(net: Net, x: str, act: Act) -> str:
     """Linear layers over pixels, then over channels (Tolstikhin et al. 2021)."""
     whole = net.shape
-    _, channels, size, _ = whole
+    size = whole[2]
     if size**2 > _MOST_TOKENS:
         return _layers_first(net, x, act)
     tokens, count = _pixels(net, x), size**2
@@ -471,14 +468,17 @@ def _over_tokens(net: Net, x: str, act: Act) -> str:
 def _sizes_summed(net: Net, x: str, act: Act) -> str:
     """Maps of half the size resized and added, as in pyramids (Wang et al. 2019)."""
     whole = net.shape
-    _, channels, size, _ = whole
+    channels = whole[1]
     y = act(net, sized_conv(net, x, channels, (3, 3), 2, group=channels))
     y = act(net, _dense_or_point(net, y, channels))
     mode = str(net.rng.choice(["nearest", "linear", "linear", "cubic"]))
-    how = {"nearest": {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
-           "cubic": {"cubic_coeff_a": -0.75}}  # fmt: skip
+    how: dict[str, Any] = {}
+    if mode == "nearest":
+        how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    elif mode == "cubic":
+        how = {"cubic_coeff_a": -0.75}
     sizes = net.constant(np.array(whole, np.int64))
-    y = net.add("Resize", y, "", "", sizes, mode=mode, **how.get(mode, {}))
+    y = net.add("Resize", y, "", "", sizes, mode=mode, **how)
     net.shape = whole
     return act(net, net.add("Add", y, x))
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from placer.errors import RunError
-from placer.fitting.costs import fit_costs
 from placer.fitting.builds import Build, Network, ProfiledLayer
+from placer.fitting.costs import fit_costs
 from placer.fitting.equations import System
 from placer.fitting.leave_out import (
     BuildPair,
@@ -139,13 +139,12 @@ def test_layers_that_are_profiled_tell_kinds_apart_that_always_come_together():
 
 def test_a_profile_of_zeros_tells_nothing():
     """As of layers that take less than a profiler resolves."""
-    blind = [
-        replace(n, builds=tuple(
-            replace(b, layers=tuple(ProfiledLayer(parts, 0.0) for parts in b.plan)) for b in n.builds
-        ))
-        for n in NETWORKS
-    ]  # fmt: skip
-    assert fit_costs(blind).costs == fit_costs(NETWORKS).costs
+
+    def blind(build: Build) -> Build:
+        return replace(build, layers=tuple(ProfiledLayer(parts, 0.0) for parts in build.plan))
+
+    networks = [replace(n, builds=tuple(map(blind, n.builds))) for n in NETWORKS]
+    assert fit_costs(networks).costs == fit_costs(NETWORKS).costs
 
 
 def test_what_a_profiler_adds_to_each_layer_is_no_cost_of_the_layer():

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from placer.fitting.costs import fit_costs
 from placer.fitting.builds import Build, Network
+from placer.fitting.costs import fit_costs
 from placer.fitting.leave_out import estimate
 from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
 
