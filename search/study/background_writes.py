@@ -19,7 +19,7 @@ class BackgroundWrites:
         # The thread begins with the first; what waits is still written when the process ends.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="study")
         self._lock = Lock()
-        self._hurry = Event()  # Set where something is asked for that comes after what may wait.
+        self._hurry = Event()  # Set once something comes after what was added last.
         self._waiting: deque[Future[Any]] = deque()
         self._has_failed = False
 
@@ -29,23 +29,22 @@ class BackgroundWrites:
         ``after_s``: not before so many seconds, unless something else is to be done meanwhile.
         """
         self._raise_failures(waits=False)
-        if after_s:
-            self._hurry.clear()
-        else:
-            self._hurry.set()
         with self._lock:
-            self._waiting.append(self._thread.submit(self._do, write, after_s))
+            self._hurry.set()
+            self._hurry = Event()
+            self._waiting.append(self._thread.submit(self._do, write, self._hurry, after_s))
 
     def wait(self) -> None:
         """Return once all is done. Raises what one of them has raised."""
-        self._hurry.set()
+        with self._lock:
+            self._hurry.set()
         self._raise_failures(waits=True)
 
-    def _do(self, write: Callable[[], object], after_s: float) -> None:
+    def _do(self, write: Callable[[], object], hurry: Event, after_s: float) -> None:
         if self._has_failed:
             return
         if after_s:
-            self._hurry.wait(after_s)
+            hurry.wait(after_s)
         try:
             write()
         except BaseException:

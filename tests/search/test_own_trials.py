@@ -50,6 +50,17 @@ def test_what_may_wait_is_written_before_what_may_not():
     assert done == ["begun", "ended", "begun again"]
 
 
+def test_nothing_waits_for_what_may_wait_where_trials_are_shorter_than_writes():
+    writes, may_begin, ended = BackgroundWrites(), threading.Event(), threading.Event()
+    writes.add(may_begin.wait)  # Meanwhile one trial begins and ends, and another begins.
+    writes.add(lambda: None, after_s=600)
+    writes.add(ended.set)
+    writes.add(lambda: None, after_s=600)
+    may_begin.set()
+    assert ended.wait(60)
+    writes.wait()
+
+
 def test_a_write_that_fails_is_told_once_and_those_behind_it_are_not_done():
     done: list[str] = []
     writes, may_begin = BackgroundWrites(), threading.Event()
