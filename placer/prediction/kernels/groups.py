@@ -165,24 +165,25 @@ class Groups:
         conv = product.role == "pool" or product.node.op in CONVS
         return conv and all(u is product or u.node.op in EPILOGUE for u in units)
 
-    def steps_behind_product(self, unit: Unit) -> int:
+    def steps_behind_product(self, unit: Unit, most: int = _JOINED) -> int:
         """How many operators compute it element by element of what a prepared kernel writes.
 
-        By the shortest way, and without the activation of a Conv's own kernel; more than any limit
-        where no product is behind it, or a ConvTranspose or one whose sums are scaled. A
-        HardSigmoid is four (it multiplies, adds and limits on two sides), and what is computed in
-        FP32 is cast before and after.
+        By the shortest way, and without the activation of a Conv's own kernel; some number above
+        ``most`` where there are more, or no product is behind it, or a ConvTranspose or one whose
+        sums are scaled. A HardSigmoid is four (it multiplies, adds and limits on two sides), and
+        what is computed in FP32 is cast before and after.
         """
         if not unit.generated:
             product = unit.role == "product" and unit.node.op != "ConvTranspose"
             return 0 if product and not unit.leaves_sums else _FAR
-        if unit.role != "pointwise":
+        if unit.role != "pointwise" or most < 0:
             return _FAR
+        steps = _STEPS.get(unit.node.op, 1)
+        joined = unit.node.op in EPILOGUE and any(not u.generated for u in self.of(unit))
+        left = most if joined else most - steps
         written = [writer for _, writer in unit.reads if writer is not None]
-        fewest = min(map(self.steps_behind_product, written), default=_FAR)
-        if fewest == 0 and unit.node.op in EPILOGUE and any(not u.generated for u in self.of(unit)):
-            return 0
-        return min(fewest + _STEPS.get(unit.node.op, 1), _FAR)
+        fewest = min((self.steps_behind_product(w, left) for w in written), default=_FAR)
+        return 0 if joined and fewest == 0 else min(fewest + steps, _FAR)
 
     def are_apart(self, parts: Sequence[Unit | None]) -> bool:
         """Whether none of ``parts``, which a Concat joins, is a product's to the builder.
