@@ -14,7 +14,8 @@ from placer.rules.pack import Pack
 def idle_constants(graph: Graph, placement: Placement | None, plan: Plan, pack: Pack) -> str:
     """A sentence on pairs of constants that only round these; empty if there are none.
 
-    As of tables of embeddings, which TensorRT folds to floats. Of products something else is said.
+    As of tables of embeddings, which TensorRT folds to floats. Of products something else is said,
+    and of operators of other domains, such as ONNX Runtime's FusedConv, it is not known.
     """
     if placement is None or pack.manifest.behaviour.pairs != "symmetric":
         return ""
@@ -26,6 +27,7 @@ def idle_constants(graph: Graph, placement: Placement | None, plan: Plan, pack: 
         and edge.node
         and edge.node not in on_integers
         and graph.by_name[edge.node].op not in WEIGHTED_OPS
+        and not graph.by_name[edge.node].domain
     ]
     if not edges:
         return ""

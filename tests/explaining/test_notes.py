@@ -71,6 +71,17 @@ def test_pairs_of_constants_that_nothing_reads_as_integers_are_told(save: Save):
     assert note.startswith("pairs on a constant, 't' (Gather 'embed'), round it and gain no speed")
 
 
+def test_weights_of_operators_of_onnx_runtime_are_not_said_to_be_idle(save: Save):
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float[16,16,1,1] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {PAIR.format("x")} {PAIR.format("w")}
+      [conv] y = com.microsoft.FusedConv<activation = "Relu">(xd, wd)
+    }}""")
+    assert not any("constant" in note for note in notes_of(path))
+
+
 @pytest.mark.parametrize(("channels", "told"), [(3, ""), (36, "'conv' (36 as 64)"), (64, "")])
 def test_channels_that_int8_pads_are_told(save: Save, channels: int, told: str):
     """TensorRT issue 1310, an HRNet."""
