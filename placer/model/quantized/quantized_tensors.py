@@ -81,7 +81,7 @@ class Quantized:
 class Records:
     """Scales by float tensor, the formats seen, and a sentence for what could not be kept.
 
-    ``narrow``: nodes that quantize to fewer than 8 bits.
+    ``narrow``: nodes that quantize to fewer than 7 bits.
     """
 
     seen: Counter[str] = field(default_factory=Counter)

@@ -164,11 +164,17 @@ def is_concat(unit: Unit) -> bool:
 
 def is_scaled(writer: Unit | None) -> bool:
     """Whether what generates a tensor also casts a graph input or scales an INT8 product."""
-    if writer is None or writer.role == "cast":
-        return True
-    if not writer.generated:
-        return writer.leaves_sums and writer.role == "product"
-    return all(is_scaled(source) for _, source in writer.reads)
+    waiting, seen = [writer], set[Unit]()  # Once each: paths to a unit may be many.
+    while waiting:
+        unit = waiting.pop()
+        if unit is None or unit.role == "cast" or unit in seen:
+            continue
+        seen.add(unit)
+        if unit.generated:
+            waiting += [source for _, source in unit.reads]
+        elif not (unit.leaves_sums and unit.role == "product"):
+            return False
+    return True
 
 
 def is_turned(unit: Unit) -> bool:
