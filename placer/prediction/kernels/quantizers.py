@@ -288,7 +288,8 @@ class Quantizers:
         """Whether it reads integers as they are, or does so where it runs once more (a MaxPool)."""
         if reader.in_place or (reader.integers and not reader.generated):
             return True
-        return any(e in self._form.scales and self._pools_again(e, reader) for e, _ in reader.readers)
+        paired = [edge for edge, _ in reader.readers if edge in self._form.scales]
+        return any(self._pools_again(edge, reader) for edge in paired)
 
     def _is_known(self, edge: Edge, writer: Unit | None) -> bool:
         """Whether a part is a product's, or of a MaxPool that runs once more for the integers."""

@@ -98,7 +98,7 @@ class Turned:
             ((_, reads),) = unit.readers
         if resizes(reads):
             return True
-        size = math.prod(self._graph.type_of(turned.outputs[0]).shape or (0,))
+        size = math.prod(self._graph.type_of(turned.node.outputs[0]).shape or (0,))
         return reads is not unit and reads.node.op == "Add" and size > _LARGE_ROWS
 
     def _turns_product(self, unit: Unit) -> bool:
