@@ -129,8 +129,14 @@ def placed_model(
 
 def _as_arithmetic(model: Model) -> str:
     """What an explanation says of a file that has arithmetic in the place of pairs."""
-    if model.imported is None or not model.imported.restored_count:
+    if model.imported is None:
         return ""
+    if not model.imported.restored_count:
+        return (
+            "this file quantizes by other operators than QuantizeLinear and DequantizeLinear: what "
+            "is shown is the pack's default placement of its float model; placer import gives that "
+            "model and the file's own pairs"
+        )
     return (
         "this file quantizes by arithmetic (Round, Clip, Mul), which engines compute in float: "
         "what is shown is the pack's default placement of its float model"

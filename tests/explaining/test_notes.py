@@ -124,3 +124,15 @@ def test_open_sizes_are_predicted_as_if_they_were_1(save: Save):
     )
     assert [layer.name for layer in known.plan.layers] == [la.name for la in open_size.plan.layers]
     assert known.total_us == open_size.total_us
+
+
+def test_a_file_of_a_training_tools_operators_is_told_to_be_shown_by_default(save: Save):
+    path = save("""
+    <ir_version: 9, opset_import: ["": 17, "com.vai.quantize": 1]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float[16,16,1,1] w = {0.1}, float s = {0.5}, int8 z = {0}> {
+      q = com.vai.quantize.VitisQuantizeLinear(x, s, z)
+      d = com.vai.quantize.VitisDequantizeLinear(q, s, z) y = Conv(d, w)
+    }""")
+    told = "this file quantizes by other operators than QuantizeLinear and DequantizeLinear"
+    assert any(note.startswith(told) for note in notes_of(path))
