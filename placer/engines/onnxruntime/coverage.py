@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import onnx
+import onnx.numpy_helper
 
 from placer.engines.onnxruntime.aliases import (
     aliases_of,
@@ -25,6 +26,7 @@ _ELEMENTWISE = frozenset(
     "Softmax Sub Tanh".split()
 )
 _MOVES = frozenset("Expand Flatten Gather Reshape Slice Split Squeeze Transpose Unsqueeze".split())
+_FEW = 8  # Axes that a Slice cuts.
 _PRODUCT = "FusedMatMul"  # A MatMul that reads operands as they lie before Transposes.
 
 
@@ -55,6 +57,11 @@ class Coverage:
             for tensor in node.output:
                 self._producers[self._alias(tensor)].append(node)
         self._constants = {tensor.name for tensor in (*model.initializer, *fused.initializer)}
+        self._indices = {
+            t.name: onnx.numpy_helper.to_array(t).tobytes()
+            for t in model.initializer
+            if t.data_type == onnx.TensorProto.INT64 and len(t.dims) == 1 and t.dims[0] <= _FEW
+        }
         self._makers = {
             self._alias(tensor): index
             for index, node in enumerate(self._fused)
@@ -66,6 +73,7 @@ class Coverage:
         """For each node of the optimized graph, the names of the nodes that it covers."""
         owner = self._by_constant() | self._by_name()
         owner |= self._parts(owner) | self._biases(owner)
+        owner |= self._equal_slices(owner)
         borders = self._borders()
         for index, node in enumerate(self._fused):
             if node.op_type not in PAIR_OPS and not is_invented(node, self._compute):
@@ -103,6 +111,16 @@ class Coverage:
         }
         parts = ((n, splits.get((n.op_type, self._alias(n.input[0])))) for n in self._slices())
         return {n.name: index for n, index in parts if index is not None and n.name not in owner}
+
+    def _equal_slices(self, owner: Mapping[str, int]) -> dict[str, int]:
+        """The Slices that cut the same as one that is left, as states of a recurrent layer do."""
+        home_of = {self._cut(n): owner[n.name] for n in self._slices() if n.name in owner}
+        cuts = {n.name: self._cut(n) for n in self._slices() if n.name not in owner}
+        return {name: home_of[cut] for name, cut in cuts.items() if cut in home_of}
+
+    def _cut(self, node: onnx.NodeProto) -> tuple[str | bytes, ...]:
+        """What a Slice reads, and where it cuts that."""
+        return self._alias(node.input[0]), *(self._indices.get(t, t) for t in node.input[1:])
 
     def _slices(self) -> list[onnx.NodeProto]:
         return [node for node in self._compute.values() if node.op_type == "Slice"]
