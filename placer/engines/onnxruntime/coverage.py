@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 import onnx.numpy_helper
@@ -28,6 +28,15 @@ _ELEMENTWISE = frozenset(
 _MOVES = frozenset("Expand Flatten Gather Reshape Slice Split Squeeze Transpose Unsqueeze".split())
 _FEW = 8  # Axes that a Slice cuts.
 _PRODUCT = "FusedMatMul"  # A MatMul that reads operands as they lie before Transposes.
+
+
+def _constants(model: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """All constants by the tensors that hold them."""
+    for tensor in model.initializer:
+        yield tensor.name, tensor
+    for node in model.node:
+        if node.op_type == "Constant":
+            yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
 
 
 class Coverage:
@@ -58,9 +67,9 @@ class Coverage:
                 self._producers[self._alias(tensor)].append(node)
         self._constants = {tensor.name for tensor in (*model.initializer, *fused.initializer)}
         self._indices = {
-            t.name: onnx.numpy_helper.to_array(t).tobytes()
-            for t in model.initializer
-            if t.data_type == onnx.TensorProto.INT64 and len(t.dims) == 1 and t.dims[0] <= _FEW
+            name: onnx.numpy_helper.to_array(tensor).tobytes()
+            for name, tensor in _constants(model)
+            if tensor.data_type == onnx.TensorProto.INT64 and list(tensor.dims) <= [_FEW]
         }
         self._makers = {
             self._alias(tensor): index

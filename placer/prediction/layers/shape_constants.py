@@ -54,8 +54,15 @@ def with_shapes_folded(graph: Graph, keeps_open: bool = False) -> Graph:
 
 
 def nodes_of_shapes(graph: Graph) -> frozenset[str]:
-    """The names of nodes that depend on the shapes of the inputs and on constants alone."""
-    return frozenset(node.name for node in _settled(graph, ()))
+    """The names of nodes that write floats by shapes and constants alone, known or not."""
+    known, names = set(graph.initializers), set[str]()
+    for node in graph.nodes:
+        is_decided = _is_pure(node) and all(t in known for t in node.inputs if t)
+        if node.op in ("Shape", "Size") or is_decided:
+            known.update(node.outputs)
+            if all(graph.type_of(t).is_float for t in node.outputs if t):
+                names.add(node.name)
+    return frozenset(names)
 
 
 def _settled(graph: Graph, not_known: Container[str]) -> list[Node]:
