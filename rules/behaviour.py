@@ -61,8 +61,8 @@ class Behaviour(Strict):
     equal: Literal["kept", "states", "merged"] = Field(
         default="kept",
         description="What becomes of nodes that compute the same from the same: each is `kept`, or "
-        "they are `merged` into one. `states`: only those that depend on shapes and constants "
-        "alone, as the initial states of recurrent layers.",
+        "they are `merged` into one. `states`: only Slices of floats that shapes and constants "
+        "alone decide, as the initial states of recurrent layers.",
     )
     concats: Literal["kept", "joined"] = Field(
         default="kept",

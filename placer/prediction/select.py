@@ -18,7 +18,7 @@ from placer.prediction.layers.clamps import RELU, Bounds
 from placer.prediction.layers.motion import Scale
 from placer.prediction.layers.no_ops import equal_nodes, ranges_before
 from placer.prediction.layers.predictor import Predictor
-from placer.prediction.layers.shape_constants import nodes_of_shapes
+from placer.prediction.layers.shape_constants import cut_states
 from placer.quantization import Range, Ranges, Scheme, union
 from placer.quantization.numerics import activation_quantization
 from placer.quantization.scheme import INT8_OR_UINT8
@@ -64,7 +64,7 @@ def make_predictor(
     integer, integers = scheme.integer, None
     equal = equal_nodes(graph) if behaviour.equal != "kept" else {}
     if behaviour.equal == "states":
-        decided = nodes_of_shapes(graph)
+        decided = cut_states(graph)
         equal = {name: kept for name, kept in equal.items() if name in decided}
     known = ranges_before(graph, ranges or {}, equal)
     if scheme.activation == INT8_OR_UINT8:

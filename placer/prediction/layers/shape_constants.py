@@ -53,14 +53,14 @@ def with_shapes_folded(graph: Graph, keeps_open: bool = False) -> Graph:
     return with_nodes(graph, rest, initializers=constants)
 
 
-def nodes_of_shapes(graph: Graph) -> frozenset[str]:
-    """The names of nodes that write floats by shapes and constants alone, known or not."""
+def cut_states(graph: Graph) -> frozenset[str]:
+    """The names of Slices of floats that shapes and constants alone decide, known or not."""
     known, names = set(graph.initializers), set[str]()
     for node in graph.nodes:
         is_decided = _is_pure(node) and all(t in known for t in node.inputs if t)
         if node.op in ("Shape", "Size") or is_decided:
             known.update(node.outputs)
-            if all(graph.type_of(t).is_float for t in node.outputs if t):
+            if node.op == "Slice" and graph.type_of(node.outputs[0]).is_float:
                 names.add(node.name)
     return frozenset(names)
 
