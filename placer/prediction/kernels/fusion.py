@@ -46,7 +46,7 @@ class Kernels:
         self._quantizers.add(self.is_float)
         self._quantizers.dequantize_integers()
         self._quantizers.repeat_pools()
-        self._quantizers.cut_again()
+        self._quantizers.move_again()
         self._groups.find_dependences()
         self._generated.fuse()
         self._quantizers.add(self.quantizes_apart)

@@ -17,7 +17,7 @@ from placer.prediction.kernels.sums import Sums
 from placer.prediction.layers.motion import Scale
 
 _WIDE = 128  # Channels of pools that the builder does not take for one.
-_CUTS = ("Split", "Slice")
+_MOVED = ("Split", "Slice", "DepthToSpace", "SpaceToDepth", "Pad", "Transpose")
 _ROW_RANK = 2  # Of rows that products of matrices read.
 
 
@@ -173,33 +173,33 @@ class Quantizers:
         ordered.reverse()
         self._groups.reorder(ordered)
 
-    def cut_again(self) -> None:
-        """Let parts of what a prepared kernel writes be cut out once more for each pair.
+    def move_again(self) -> None:
+        """Let what a prepared kernel writes be cut, turned or padded once more for each pair.
 
-        Of a part that something reads without a pair as well: a Q moves before the Split or Slice
-        (300 small graphs).
+        Where something reads what comes of it without a pair as well: a Q moves before that node
+        (360 small graphs).
         """
         ordered: list[Unit] = []
         for unit in self._groups.units:
             ordered.append(unit)
-            if unit.role == "move" and unit.node.op in _CUTS and len(unit.reads) == 1:
-                ordered += self._cut_for_pairs(unit)
+            if unit.role == "move" and unit.node.op in _MOVED and len(unit.reads) == 1:
+                ordered += self._moved_for_pairs(unit)
         self._groups.reorder(ordered)
 
-    def _cut_for_pairs(self, cut: Unit) -> list[Unit]:
-        """New units of ``cut`` for products, pools and Concats that read its integers."""
-        ((given, writer),) = cut.reads
+    def _moved_for_pairs(self, move: Unit) -> list[Unit]:
+        """New units of ``move`` for products, pools and Concats that read its integers."""
+        ((given, writer),) = move.reads
         if given in self._form.scales or not self._groups.is_float(writer):
             return []
-        if all(edge in self._form.scales for edge, _ in cut.readers):
+        if all(edge in self._form.scales for edge, _ in move.readers):
             return []
         made: dict[Scale, Unit] = {}
-        for edge, reader in list(cut.readers):
+        for edge, reader in list(move.readers):
             scale = self._form.scales.get(edge)
             if scale is None or not (reader.integers or is_concat(reader)):
                 continue
             if scale not in made:
-                made[scale] = Unit(0, cut.node, "move", True, cut.outputs, views=cut.views)
+                made[scale] = Unit(0, move.node, "move", True, move.outputs, views=move.views)
                 self._groups.start(made[scale])
                 self._groups.made.link(given, writer, made[scale])
             self._groups.made.relink(reader, edge, made[scale])
