@@ -13,6 +13,7 @@ python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks seventeenth_lo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import segmentation_models_pytorch
 import torch
@@ -32,8 +33,7 @@ class Vdsr(nn.Module):
         super().__init__()
         widths = (3, *(32,) * 7)
         layers = [
-            nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.ReLU())
-            for a, b in zip(widths, widths[1:], strict=False)
+            nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.ReLU()) for a, b in pairwise(widths)
         ]
         self.layers = nn.Sequential(*layers, nn.Conv2d(32, 3, 3, padding=1))
 
@@ -145,15 +145,18 @@ ASIDE: Mapping[str, Network] = {
     "Inception v4": timm_network("inception_v4", 139, dynamo=False),
     "MambaOut-Femto": timm_network("mambaout_femto", 96, dynamo=True),
     "DeiT III": timm_network(
-        "deit3_small_patch16_224", 64, dynamo=False, img_size=64, embed_dim=128, depth=3,
+        "deit3_small_patch16_224",
+        64,
+        dynamo=False,
+        img_size=64,
+        embed_dim=128,
+        depth=3,
         num_heads=4,
     ),
     "YOLO12 (masks)": yolo(SegmentationModel, "yolo12n-seg.yaml", 128, dynamo=False),
     "LW-DETR": Network(_lwdetr, (torch.zeros(1, 3, 128, 128),), dynamo=False),
     "DeepLabV3+": Network(_deeplab, (torch.zeros(1, 3, 96, 96),), dynamo=True),
-    "SqueezeBERT": words(
-        "SqueezeBert:Model", "last_hidden_state", dynamo=False, embedding_size=64
-    ),
+    "SqueezeBERT": words("SqueezeBert:Model", "last_hidden_state", dynamo=False, embedding_size=64),
     "Moonshine": Network(_moonshine, (torch.zeros(1, 4000),), dynamo=True),
     "VDSR": Network(Vdsr, (torch.zeros(1, 3, 48, 48),), dynamo=True),
     "SCRFD": Network(Scrfd, (torch.zeros(1, 3, 128, 128),), dynamo=True),

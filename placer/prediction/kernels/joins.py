@@ -84,7 +84,6 @@ class Joins:
 
     def _is_joined_elsewhere(self, part: str, writer: Unit, joined: Unit) -> bool:
         """Whether another Concat reads the part, in float: it can be in one tensor only."""
-        others = [(e, r) for e, r in writer.readers if r.node is not joined.node]
-        joins = [edge for edge, reader in others if is_concat(reader) and not reader.in_place]
-        read = [edge for edge in joins if edge.tensor == part]
+        others = [(e, r) for e, r in writer.readers if e.tensor == part and is_concat(r)]
+        read = [e for e, r in others if r.node is not joined.node and not r.in_place]
         return any(edge not in self._form.scales for edge in read)

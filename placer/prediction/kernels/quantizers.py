@@ -288,8 +288,8 @@ class Quantizers:
         """Whether it reads integers as they are, or does so where it runs once more (a MaxPool)."""
         if reader.in_place or (reader.integers and not reader.generated):
             return True
-        paired = [edge for edge, _ in reader.readers if edge in self._form.scales]
-        return any(self._pools_again(edge, reader) for edge in paired)
+        quantized = [edge for edge, _ in reader.readers if edge in self._form.scales]
+        return any(self._pools_again(edge, reader) for edge in quantized)
 
     def _is_known(self, edge: Edge, writer: Unit | None) -> bool:
         """Whether a part is a product's, or of a MaxPool that runs once more for the integers."""
