@@ -302,6 +302,12 @@ def test_what_a_power_limit_leaves_of_the_clock_slows_all_but_the_memory(rate: s
     assert launch == pytest.approx(2 * classes().launch_us(GPU))
 
 
+def test_operations_may_leave_less_of_the_clock_than_all_else():
+    capped = GPU.model_copy(update={"sustained_clock_mhz": 500, "tensor_clock_mhz": 250})
+    roofline = Roofline(CONV, capped, classes())
+    assert roofline.work_us(Work("conv", "int8", 1e7, 1e5)) == pytest.approx(6 + 8 + 4)
+
+
 def test_time_grows_with_the_depth_and_writing_may_be_slower_than_reading():
     work = Work("conv", "int8", 0, 1e5, written=5e4, depth=500, tiled_ops=1e7, small_tiled_ops=5e6)
     plain = Roofline(CONV, GPU, classes()).work_us(work)

@@ -66,8 +66,9 @@ class Gpu(BaseModel):
     """One GPU.
 
     ``sms``: streaming multiprocessors. ``boost_clock_mhz``: the clock of the peak rates.
-    ``sustained_clock_mhz``: what the power limit leaves of it under tensor core work; absent where
-    nothing is published.
+    ``sustained_clock_mhz``: what the power limit leaves of it; absent where nothing is known.
+    ``tensor_clock_mhz``: the same for operations, which draw more power than what else layers do
+    and so lower the clock further; absent where it is the other.
     ``memory_gb``, ``memory_bandwidth_gb_s``: of the device memory, in 10**9 bytes (per second).
     ``l2_mb``: L2 cache in 2**20 bytes, as data sheets mean it. ``l2_bandwidth_gb_s``: L2 reads in
     10**9 bytes per second; absent where nothing is published. ``peak``: see Peak.
@@ -82,6 +83,7 @@ class Gpu(BaseModel):
     sms: Count
     boost_clock_mhz: Figure
     sustained_clock_mhz: Figure | None = None
+    tensor_clock_mhz: Figure | None = None
     memory_gb: Figure
     memory_bandwidth_gb_s: Figure
     l2_mb: Figure
@@ -103,7 +105,7 @@ class Gpu(BaseModel):
 
     @property
     def clock_mhz(self) -> float:
-        """The clock that layers run at."""
+        """The clock that layers run at but for their operations."""
         return self.sustained_clock_mhz or self.boost_clock_mhz
 
     def _figures(self) -> list[str]:
@@ -112,8 +114,9 @@ class Gpu(BaseModel):
         return [*names, *(f"peak.{name}" for name, value in self.peak if value is not None)]
 
     def ops(self, dtype: str) -> float:
-        """``peak_ops`` at ``clock_mhz``."""
-        return self.peak_ops(dtype) * self.clock_mhz / self.boost_clock_mhz
+        """``peak_ops`` at ``tensor_clock_mhz``."""
+        clock = self.tensor_clock_mhz or self.clock_mhz
+        return self.peak_ops(dtype) * clock / self.boost_clock_mhz
 
     def peak_ops(self, dtype: str) -> float:
         """Peak operations per second (2 per multiply-add) of matrix work on ``dtype``.
