@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from optuna.exceptions import StorageInternalError
+from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from pydantic import NonNegativeFloat
 from sqlalchemy import create_engine, text
@@ -287,6 +288,25 @@ def test_a_transaction_that_fails_leaves_nothing_and_one_that_ends_leaves_all(tm
         trial = storage.create_new_trial(study)
         storage.set_trial_user_attr(trial, "key", 1)
     assert [own.user_attrs for own in storage.get_all_trials(study)] == [{"key": 1}]
+
+
+def test_a_claim_is_written_as_optuna_writes_it(tmp_path: Path):
+    """Optuna's own storage in memory writes each decision by itself."""
+    file = open_storage(f"sqlite:///{tmp_path / 'study.db'}", shared=False)
+    trials = []
+    for storage in (file, InMemoryStorage()):
+        study = open_study(storage, "s")
+        store = TrialStore(storage, study, space(), shared=False, place="s")
+        for choices in (space().defaults, space().everything):
+            store.claim(Proposal("surrogate", choices), [], None)
+        trials.append(study.trials)
+    for written, expected in zip(*trials, strict=True):
+        assert written.number == expected.number
+        assert written.params == expected.params
+        assert written.distributions == expected.distributions
+        assert written.user_attrs == expected.user_attrs
+    with pytest.raises(KeyError):
+        file.get_trial_number_from_id(99)
 
 
 @pytest.mark.parametrize(("budget", "claimed"), [(None, True), (1, False)])
