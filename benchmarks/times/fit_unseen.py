@@ -299,7 +299,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     """Options of ``measured``."""
     parser.add_argument("--engine", default="openvino")
     parser.add_argument("--builds", type=Path, required=True)
-    parser.add_argument("--generated", type=int, default=296, help="networks of `placer fit`")
+    parser.add_argument("--generated", type=int, default=280, help="networks of `placer fit`")
     parser.add_argument("--placements", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--only-fit", action="store_true")

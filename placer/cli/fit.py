@@ -39,7 +39,7 @@ def fit_command(
     engine_option: EngineOptions = None,
     networks: Annotated[
         int, typer.Option(help="Networks to measure, a fifth of known architectures.")
-    ] = 296,
+    ] = 280,
     placements: Annotated[
         int, typer.Option(help="Random placements of each, beside float and the default.")
     ] = 4,

@@ -99,7 +99,7 @@ def layer_matrix(network: Network) -> LayerMatrix:
         besides=_amounts(more, keys),
         counts=counts,
         us=np.array([build.us for build in network.builds], dtype=float),
-        weights_mb=counts @ weights,
+        weights_mb=counts @ weights if layers else np.zeros(len(plans)),
         profiled=profiled,
         kinds=tuple(_kinds(plan, layers) for plan in plans),
         excess_kinds=tuple(_kinds(plan, more) for plan in plans),

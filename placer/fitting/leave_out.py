@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,32 +54,48 @@ class BuildPair:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Estimates in microseconds by network and build, of fits without the network."""
+    """Estimates in microseconds by network and build, of fits without the network.
 
+    ``table``: the costs of a fit to all.
+    """
+
+    table: CostTable
     estimates: Mapping[str, tuple[float, ...]]
     errors: FitErrors
     by_network: tuple[NetworkErrors, ...]
 
 
-def leave_out(networks: Sequence[PredictedNetwork]) -> LeftOut:
+def leave_out(
+    networks: Sequence[PredictedNetwork], tell: Callable[[str], None] = lambda _: None
+) -> LeftOut:
     """Estimate each network by a fit without it and those that are left out with it.
 
     All generated networks of a kind are left out at once: they are more alike than any other
     network is to them. Of the others a tenth is, those beside each other, since each fit takes
-    seconds and architectures that are alike lie beside each other.
+    seconds and architectures that are alike lie beside each other. ``tell`` is told of each fit, in
+    a sentence.
 
     Raises RunError if there are too few for that to say anything.
     """
     _check_enough(networks)
     costs = [network.costs for network in networks]
     estimates: dict[str, tuple[float, ...]] = {}
-    for fold in _folds([one.name for one in costs]):
+    folds = _folds([one.name for one in costs])
+    for number, fold in enumerate(folds, start=1):
+        tell(f"fit {number} of {len(folds) + 1}, without {_said(fold)}")
         without = fit_costs([one for one in costs if one.name not in fold])
         estimates |= {one.name: estimate(without, one) for one in costs if one.name in fold}
+    tell(f"fit {len(folds) + 1} of {len(folds) + 1}, to all {len(costs)} networks")
     table = fit_costs(costs)
     training = {network.name: estimate(table, network) for network in costs}
     by_network = tuple(network_errors(one, estimates[one.name]) for one in costs)
-    return LeftOut(estimates, _errors(networks, estimates, training), by_network)
+    return LeftOut(table, estimates, _errors(networks, estimates, training), by_network)
+
+
+def _said(fold: Collection[str]) -> str:
+    """The names in ``fold``, which are alike or beside each other."""
+    first, *others = sorted(fold)
+    return f"{first} and {len(others)} like it or beside it" if others else first
 
 
 def _folds(names: Sequence[str]) -> list[set[str]]:

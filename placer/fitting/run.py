@@ -19,7 +19,6 @@ from placer.engines.isolation import IsolatedEngine
 from placer.engines.rounds import TIMING
 from placer.engines.select import select_engine
 from placer.errors import InputError, PlacerError
-from placer.fitting.costs import fit_costs
 from placer.fitting.evidence import GIVEN, evidence
 from placer.fitting.leave_out import LEAST_NETWORKS, conformal_quantile, leave_out
 from placer.fitting.measure import Measurer, model_paths
@@ -71,7 +70,7 @@ def fit(
     device: str | None = None,
     base: str | None = None,
     engine_options: Mapping[str, str] | None = None,
-    networks: int = 296,
+    networks: int = 280,
     placements: int = 4,
     rounds: int = 15,
     names: bool = False,
@@ -271,8 +270,7 @@ class _Run:
             self._remarks.append(remark)
 
     def _fit(self, networks: list[PredictedNetwork]) -> Fit:
-        left = leave_out(networks)
-        table = fit_costs([network.costs for network in networks])
+        left = leave_out(networks, self._tell)
         noise = conformal_quantile([network.noise for network in networks], COVERAGE)
         if noise > TOO_NOISY:
             self._remark(
@@ -292,8 +290,8 @@ class _Run:
             noise=noise,
             errors=left.errors,
             remarks=tuple(self._remarks),
-            costs=table.costs,
-            many_weights_mb=table.many_weights_mb,
+            costs=left.table.costs,
+            many_weights_mb=left.table.many_weights_mb,
             rules=rule_evidence(build for network in networks for build in network.builds),
             networks=tuple(evidence(networks, left, self._options.names)),
         )

@@ -309,7 +309,7 @@ def _focal(net: Net, x: str, _act: Act) -> str:
 
 
 def _split_attention(net: Net, x: str, act: Act) -> str:
-    """A sum of branches, weighed by a softmax over them (Li et al. 2019, Zhang et al. 2022)."""
+    """A sum over branches that a softmax weighs (Li et al. 2019, Zhang et al. 2022)."""
     whole = net.shape
     group = int(net.rng.choice([1, 2]))
     width = max(16, whole[1] // 2)

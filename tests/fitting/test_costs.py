@@ -239,6 +239,15 @@ def test_errors_are_those_of_networks_that_were_left_out():
     assert found.errors.training_ratio <= found.errors.ratio
 
 
+def test_each_fit_is_told_of_before_it_is_made():
+    told: list[str] = []
+    found = leave_out([measured(network) for network in NETWORKS[:8]], told.append)
+    assert told[0] == "fit 1 of 9, without network 0"
+    assert told[-1] == "fit 9 of 9, to all 8 networks"
+    assert len(told) == 9
+    assert found.table.find(FLOAT).us_per_mop == pytest.approx(20, rel=0.1)
+
+
 def test_shares_of_ratios_agree_though_one_network_has_most_of_them():
     """Of 10 networks one has 190 pairs, all well estimated, and each other one pair that is not."""
     networks = []
