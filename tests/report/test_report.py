@@ -315,8 +315,7 @@ def test_the_front_holds_what_nothing_beats_in_both(estimated: Path):
     figure = accuracy_figure(result)
     front = figure.data[0]
     points = list(zip(front.x, front.y, strict=True))
-    metric = accuracies(result)[0]
-    assert metric.title == "SQNR of all outputs, dB"
+    assert "SQNR of all outputs, dB" in {metric.title for metric in accuracies(result)}
     assert points == sorted(points)
     assert all(one[1] < other[1] for one, other in itertools.pairwise(points))
     assert {trace.name for trace in figure.data[1:]} <= {
