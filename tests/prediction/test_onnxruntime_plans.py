@@ -463,3 +463,30 @@ def test_casts_surround_what_has_no_kernel_for_float16(tmp_path: Path):
     assert predicted[frozenset({"conv", "clip"}), ("float",)] == 1
     casts = {types: count for (nodes, types), count in predicted.items() if not nodes}
     assert casts == {("float",): 4, ("float16",): 3}
+
+
+STATES = """
+g (float[N,4] x) => (float[1,N,4] y, float[1,N,4] z)
+<float[1,1,1] nothing = {0}, int64[1] two = {2}, int64[1] four = {4}, int64[1] zero = {0},
+ int64[1] one = {1}, int64[1] same = {0}, int64[1] last = {2}, int64[1] axis = {0}> {
+  [shape] s = Shape(x)
+  [batch] n = Slice(s, zero, one, axis)
+  [sizes] c = Concat<axis = 0>(two, n, four)
+  [states] h = Expand(nothing, c)
+  [first] p = Slice(h, zero, one, axis)
+  [again] q = Slice(h, same, one, axis)
+  [second] r = Slice(h, one, last, axis)
+  [sum1] a = Add(p, x)
+  [sum2] b = Add(q, r)
+  [mul1] y = Mul(a, b)
+  [mul2] z = Mul(b, x)
+}
+"""
+
+
+def test_slices_of_states_are_no_split_and_equal_ones_are_one(tmp_path: Path) -> None:
+    """Of recurrent layers that PyTorch exports with an open batch."""
+    predicted, actual = plans(STATES, [], tmp_path)
+    found = {frozenset(one.nodes) for one in actual.of_kind("compute")}
+    assert {frozenset({"first", "again"}), frozenset({"second"})} <= found
+    assert {frozenset(one.nodes) for one in predicted.of_kind("compute")} >= found - {frozenset()}

@@ -103,3 +103,25 @@ def test_scales_move_behind_pools_and_sums_and_into_pairs(
 def test_what_a_quotient_is_stays_behind_a_view(tmp_path: Path):
     predicted, actual = plans(INVERSE, [], tmp_path)
     assert layers(predicted) == layers(actual)
+
+
+ELSEWHERE = """
+g (float[1,16,8,8] x, float[1,16,8,8] r) => (float[1,16,1,1] y, float[1,16,8,8] z)
+<float[16,16,1,1] w = {1}, float half = {0.5}> {
+  [conv1] z = Conv(r, w)
+  [act1] a = Tanh(x)
+  [mul1] b = Mul(a, half)
+  [pool1] y = GlobalAveragePool(b)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("pairs", "layer"),
+    [([], {"act1", "mul1"}), ([(Edge("r", "conv1", 0),), W], {"mul1", "pool1"})],
+    ids=["float", "a pair elsewhere"],
+)
+def test_a_factor_of_something_element_wise_moves_behind_a_mean(pairs, layer, tmp_path: Path):
+    predicted, actual = plans(ELSEWHERE, pairs, tmp_path)
+    assert layer in [set(one.nodes) for one in actual.layers]
+    assert layers(predicted) == layers(actual)
