@@ -174,7 +174,7 @@ class Quantizers:
         self._groups.reorder(ordered)
 
     def move_again(self) -> None:
-        """Let what a prepared kernel writes be cut, turned or padded once more for each pair.
+        """Let maps of Convs and pools be cut, turned or padded once more for each pair.
 
         Where something reads what comes of it without a pair as well: a Q moves before that node
         (360 small graphs).
@@ -189,7 +189,9 @@ class Quantizers:
     def _moved_for_pairs(self, move: Unit) -> list[Unit]:
         """New units of ``move`` for products, pools and Concats that read its integers."""
         ((given, writer),) = move.reads
-        if given in self._form.scales or not self._groups.is_float(writer):
+        if writer is None or given in self._form.scales:
+            return []
+        if not self._groups.writes_map(given.tensor, writer) or self._cuts_places(move):
             return []
         if all(edge in self._form.scales for edge, _ in move.readers):
             return []
@@ -204,6 +206,11 @@ class Quantizers:
                 self._groups.made.link(given, writer, made[scale])
             self._groups.made.relink(reader, edge, made[scale])
         return list(made.values())
+
+    def _cuts_places(self, move: Unit) -> bool:
+        """Whether it cuts out places of a map rather than channels, which was not asked."""
+        shapes = [self._graph.type_of(t).shape or () for t in (move.node.inputs[0], *move.outputs)]
+        return move.node.op in ("Split", "Slice") and len({shape[2:] for shape in shapes}) > 1
 
     def _is_wide_pool(self, unit: Unit) -> bool:
         pooled = unit.node.outputs[0] if unit.pools_integers else ""
