@@ -16,9 +16,9 @@ from placer.graph.edit import all_tensors, remove_dead_nodes
 from placer.graph.external_data import data_folder
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
-from placer.graph.shapes import with_ones
 from placer.model import Model, is_quantized_file, load_model, load_quantized, quantizes_at_run_time
 from placer.model.input_shapes import given_shapes, unknown_dimensions
+from placer.model.named_dimensions import with_ones
 from placer.prediction.layers.norms import without_norms
 from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.qdq.integer_ports import with_float_ports

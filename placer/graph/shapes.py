@@ -17,7 +17,6 @@ __all__ = [
     "optima",
     "parse_shape",
     "parse_shape_range",
-    "with_ones",
 ]
 
 
@@ -36,16 +35,3 @@ def check_ranges(proto: ModelProto, ranges: Mapping[str, ShapeRange]) -> None:
         if value.name in ranges and tensor.HasField("shape"):
             dims = [d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim]
             ranges[value.name].check(value.name, dims)
-
-
-def with_ones(
-    proto: ModelProto, known: Mapping[str, tuple[int, ...]]
-) -> dict[str, tuple[int, ...]]:
-    """``known`` shapes of inputs, and those of others, of which 1 stands for open dimensions."""
-    weights = {tensor.name for tensor in proto.graph.initializer}
-    shapes = dict(known)
-    for value in proto.graph.input:
-        tensor = value.type.tensor_type
-        if value.name not in weights and value.name not in shapes and tensor.HasField("shape"):
-            shapes[value.name] = tuple(max(dim.dim_value, 1) for dim in tensor.shape.dim)
-    return shapes

@@ -79,6 +79,22 @@ def sizes_by_name(inputs: Mapping[str, Dimensions], shapes: Mapping[str, Shape])
     return dict.fromkeys(batches, 1) | known
 
 
+def with_ones(proto: ModelProto, known: Mapping[str, Shape]) -> dict[str, Shape]:
+    """``known`` shapes of inputs, and those of others, of which 1 stands for open dimensions.
+
+    Dimensions of the name of one in ``known`` are not open. Inputs without a rank are left out.
+    """
+    inputs = dimensions_of(proto)
+    ranked = {value.name for value in proto.graph.input if value.type.tensor_type.HasField("shape")}
+    sizes = sizes_by_name(inputs, {name: known[name] for name in known if name in inputs})
+    others = {
+        name: tuple(size_of(dim, sizes) or 1 for dim in dims)
+        for name, dims in inputs.items()
+        if name not in known and name in ranked
+    }
+    return {**known, **others}
+
+
 def parts_of(dim: TensorShapeProto.Dimension) -> list[str]:
     """The names in a dimension that is not known, of which it is the sum; empty if it has none."""
     if dim.dim_value > 0:

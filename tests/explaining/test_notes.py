@@ -126,6 +126,21 @@ def test_open_sizes_are_predicted_as_if_they_were_1(save: Save):
     assert known.total_us == open_size.total_us
 
 
+def test_sizes_that_another_input_tells_are_not_taken_as_1(save: Save):
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[N,16,S] x, float[N,16,S] m) => (float[N,16,S] y)
+    <float[16,16,1] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      a = Mul(x, m) {PAIR.format("a")} {PAIR.format("w")} y = Conv(ad, wd)
+    }}""")
+    one, both = (
+        placer.explain(path, pack="tensorrt", shapes=shapes)
+        for shapes in ({"x": (8, 16, 64)}, {"x": (8, 16, 64), "m": (8, 16, 64)})
+    )
+    assert one.explanation.total_us == both.explanation.total_us
+    assert not any("unknown" in note for note in one.notes)
+
+
 def test_a_file_of_a_training_tools_operators_is_told_to_be_shown_by_default(save: Save):
     path = save("""
     <ir_version: 9, opset_import: ["": 17, "com.vai.quantize": 1]>

@@ -19,8 +19,9 @@ from placer.engines.estimated.candidate import EstimatedCandidate, estimated_sec
 from placer.engines.estimated.error import EstimateError
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError, RunError
-from placer.graph.shapes import ShapeRange, with_ones
+from placer.graph.shapes import ShapeRange
 from placer.model import save_model
+from placer.model.named_dimensions import with_ones
 from placer.plan import Plan
 from placer.prediction.layers.prediction import Prediction
 from placer.prediction.select import AnyPredictor, make_predictor
