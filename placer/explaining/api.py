@@ -136,7 +136,7 @@ class ModelExplanation:
         )
         floats = (
             float_casts(graph, self.pack),
-            idle_constants(graph, self._placed.placement, plan, self.pack),
+            idle_constants(graph, self._placed.placement, self._placed.shared, plan, self.pack),
         )
         own = self._placed.own
         scales = "" if own is None else placeholder_scales(own.ranges)

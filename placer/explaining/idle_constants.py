@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from placer.common.listed import listed
 from placer.explaining.integer_nodes import integer_nodes
-from placer.graph import Graph
+from placer.graph import Edge, Graph
 from placer.graph.weights import WEIGHTED_OPS
 from placer.plan import Plan
 from placer.quantization import Placement
 from placer.rules.pack import Pack
 
 
-def idle_constants(graph: Graph, placement: Placement | None, plan: Plan, pack: Pack) -> str:
+def idle_constants(
+    graph: Graph, placement: Placement | None, shared: Collection[str], plan: Plan, pack: Pack
+) -> str:
     """A sentence on pairs of constants that only round these; empty if there are none.
 
     As of tables of embeddings, which TensorRT folds to floats. Of products something else is said,
-    and of operators of other domains, such as ONNX Runtime's FusedConv, it is not known.
+    and of operators of other domains, such as ONNX Runtime's FusedConv, it is not known. Pairs that
+    products read, too, as of a table that is the last product's weight, are left out, and so are
+    those of ``shared`` constants, which a Transpose reads in front of one.
     """
     if placement is None or pack.manifest.behaviour.pairs != "symmetric":
         return ""
     on_integers = integer_nodes(plan)
-    edges = [
-        edge
-        for edge in sorted(placement.edges)
-        if edge.tensor in graph.initializers
-        and edge.node
-        and edge.node not in on_integers
-        and graph.by_name[edge.node].op not in WEIGHTED_OPS
-        and not graph.by_name[edge.node].domain
-    ]
+
+    def is_of_use(edge: Edge) -> bool:
+        node = graph.by_name[edge.node]
+        return node.name in on_integers or node.op in WEIGHTED_OPS or bool(node.domain)
+
+    read = [e for e in sorted(placement.edges) if e.tensor in graph.initializers and e.node]
+    kept = {edge.tensor for edge in read if is_of_use(edge)}.union(shared)
+    edges = [edge for edge in read if edge.tensor not in kept]
     if not edges:
         return ""
     shown = listed([f"'{e.tensor}' ({graph.by_name[e.node].op} '{e.node}')" for e in edges])

@@ -48,7 +48,8 @@ class PlacedModel:
     nodes with ``wide_weights``, of packs whose engine's sums may saturate, and ``run_time_wide``
     those that multiply what is quantized at run time; ``quantized_to``: the
     types of pairs by activation; ``has_float4``: whether NVFP4 is among them. ``open``: a sentence
-    on sizes of inputs that are not known and taken as 1.
+    on sizes of inputs that are not known and taken as 1. ``shared``: constants of whose pair a node
+    reads what is moved, and others what is not.
     """
 
     graph: Graph
@@ -67,6 +68,7 @@ class PlacedModel:
     quantized_to: Mapping[str, str] = field(default_factory=dict)
     has_float4: bool = False
     open: str = ""
+    shared: frozenset[str] = frozenset()
 
     @property
     def idle(self) -> frozenset[Edge]:
@@ -153,7 +155,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         without_narrowing(quantized.graph)
     saturates = behaviour.products == "saturating"
     run_time_wide = wide_at_run_time(quantized, folder) if saturates else ()
-    move_weights(quantized.graph)
+    shared = move_weights(quantized.graph)
     extracted = extract_placement(quantized, pack.manifest.scheme)
     shapes = given_shapes(quantized, shapes, path)
     left_open = unknown_dimensions(quantized, shapes, path)
@@ -189,6 +191,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         },
         open="" if left_open is None else f"{left_open[0]}, taken as 1 here; {left_open[1]}",
         has_float4=any(t.data_type == TensorProto.FLOAT4E2M1 for t in all_tensors(quantized.graph)),
+        shared=shared,
     )
 
 

@@ -16,9 +16,10 @@ from placer.graph.external_data import is_external
 from placer.graph.operators import PAIR_OPS, STANDARD_DOMAINS
 
 
-def move_weights(graph: GraphProto) -> None:
+def move_weights(graph: GraphProto) -> frozenset[str]:
     """Replace nodes that only move the elements of a constant by the constant that they make.
 
+    Returns the names of constants that other nodes still read as they were, through the same pair.
     Pairs in front of them are put behind them. Nodes are to be in topological order. External data
     is not read: such a constant is left where it is, with the shape that it gets.
     """
@@ -26,6 +27,7 @@ def move_weights(graph: GraphProto) -> None:
     kept = {value.name for value in graph.output}
     pairs: dict[str, NodeProto] = {}
     renamed: dict[str, str] = {}
+    sources: dict[str, str] = {}
     nodes: list[NodeProto] = []
     for node in graph.node:
         for index, tensor in enumerate(node.input):
@@ -45,6 +47,7 @@ def move_weights(graph: GraphProto) -> None:
         if moved is None or behind is None:
             nodes.append(node)
             continue
+        sources[node.input[0]] = source
         constants[moved.name] = moved
         graph.initializer.append(moved)
         for pair in behind:
@@ -53,6 +56,8 @@ def move_weights(graph: GraphProto) -> None:
             renamed[moved.name] = pair.output[0]
     del graph.node[:]
     graph.node.extend(nodes)
+    read = {tensor for node in nodes for tensor in node.input}
+    return frozenset(source for tensor, source in sources.items() if tensor in read)
 
 
 def _row(tensor: str, pairs: Mapping[str, NodeProto]) -> Iterator[NodeProto]:

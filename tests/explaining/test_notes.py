@@ -71,6 +71,20 @@ def test_pairs_of_constants_that_nothing_reads_as_integers_are_told(save: Save):
     assert note.startswith("pairs on a constant, 't' (Gather 'embed'), round it and gain no speed")
 
 
+@pytest.mark.parametrize(
+    "product", ["w = Transpose(td) y = MatMul(ed, w)", "y = Gemm<transB = 1>(ed, td)"]
+)
+def test_a_table_that_a_product_reads_through_the_same_pair_is_not_idle(save: Save, product: str):
+    """As of language models, whose last product has the table of embeddings for its weight."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (int64[8] ids) => (float[8,32] y)
+    <float[32,16] t = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {PAIR.format("t")} e = Gather(td, ids) {PAIR.format("e")} {product}
+    }}""")
+    assert not any("constant" in note for note in notes_of(path))
+
+
 def test_weights_of_operators_of_onnx_runtime_are_not_said_to_be_idle(save: Save):
     path = save(f"""
     <ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]>
