@@ -154,7 +154,8 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     if behaviour.pairs == "symmetric":
         without_narrowing(quantized.graph)
     saturates = behaviour.products == "saturating"
-    run_time_wide = wide_at_run_time(quantized, folder) if saturates else ()
+    is_of_ort = behaviour.signed == "converted"  # OpenVINO multiplies them in float.
+    run_time_wide = wide_at_run_time(quantized, folder) if saturates and is_of_ort else ()
     shared = move_weights(quantized.graph)
     extracted = extract_placement(quantized, pack.manifest.scheme)
     shapes = given_shapes(quantized, shapes, path)

@@ -18,10 +18,9 @@ from placer.quantization.neighbours import (
     weight_magnitudes,
 )
 
-# Operators whose second input is the weight.
-_AT_RUN_TIME = frozenset(
-    {"MatMulInteger", "ConvInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"}
-)
+# Operators whose second input is the weight. Not ConvInteger, for which ONNX Runtime 1.32 adds in
+# 32 bits: its weight is the left operand, and the right one of uint8.
+_AT_RUN_TIME = frozenset({"MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"})
 _MATRIX = 2  # Dimensions.
 
 
@@ -36,7 +35,10 @@ def wide_weights(model: ExtractedModel, graph: Graph, base_dir: Path) -> tuple[s
 
 
 def wide_at_run_time(proto: ModelProto, base_dir: Path) -> tuple[str, ...]:
-    """Nodes of ``proto`` that multiply what is quantized at run time by such weights of int8."""
+    """Nodes of ``proto`` that multiply what is quantized at run time by such weights of int8.
+
+    As ONNX Runtime computes them.
+    """
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     return tuple(
         str(node.name)
@@ -44,22 +46,19 @@ def wide_at_run_time(proto: ModelProto, base_dir: Path) -> tuple[str, ...]:
         if node.op_type in _AT_RUN_TIME
         and len(node.input) > 1
         and (weight := constants.get(node.input[1])) is not None
-        and _takes_much(node.op_type, weight, base_dir)
+        and _takes_much(weight, base_dir)
     )
 
 
-def _takes_much(op: str, weight: TensorProto, base_dir: Path) -> bool:
+def _takes_much(weight: TensorProto, base_dir: Path) -> bool:
     if weight.data_type != TensorProto.INT8 or len(weight.dims) < _MATRIX:
         return False
     try:
         values = read_tensor(weight, base_dir).astype(np.float32)
     except InputError:
         return False
-    if op == "ConvInteger":
-        rows, kernel = values.reshape(len(values), -1), values.shape[1:]
-    else:
-        rows, kernel = np.moveaxis(values, -2, -1), values.shape[-2:-1]
-    return bool(rows.size and magnitudes(rows, kernel).max() > LARGEST_SUM)
+    rows, size = np.moveaxis(values, -2, -1), values.shape[-2:-1]
+    return bool(rows.size and magnitudes(rows, size).max() > LARGEST_SUM)
 
 
 def _is_wide(model: ExtractedModel, graph: Graph, node: Node, base_dir: Path) -> bool:

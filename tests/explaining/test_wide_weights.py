@@ -150,3 +150,19 @@ def test_products_that_are_quantized_at_run_time_count_too(save: Save, largest: 
     }}""")
     notes = explain(path, pack="onnxruntime", processor="avx2").notes
     assert any("'fc'" in note and "no VNNI" in note for note in notes) == is_said
+    notes = explain(path, pack="openvino", processor="avx2").notes  # Multiplies them in float.
+    assert not any("VNNI" in note for note in notes)
+
+
+def test_convs_that_are_quantized_at_run_time_do_not_saturate(save: Save):
+    """ONNX Runtime 1.32 adds their products in 32 bits on AVX2, too."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,8,8] x) => (float[1,2,8,8] y)
+    <int8[2,4,1,1] w = {{{", ".join(["127"] * 8)}}}, float s = {{0.01}}> {{
+      xq, xs, xz = DynamicQuantizeLinear(x)
+      [conv] i = ConvInteger(xq, w, xz) f = Cast<to = 1>(i)
+      t = Mul(xs, s) y = Mul(f, t)
+    }}""")
+    notes = explain(path, pack="onnxruntime", processor="avx2").notes
+    assert not any("VNNI" in note for note in notes)
