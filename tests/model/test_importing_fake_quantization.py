@@ -129,7 +129,7 @@ def test_openvinos_fake_quantize(
 
 def test_bounds_of_openvinos_fake_quantize_may_have_several_shapes(save: Save):
     body = "d = nncf.FakeQuantize<levels = 256>(x, l, h, l2, h2) [conv] y = Conv(d, w)"
-    given, written = "float[1] l = {-64}, float h = {63.5}", "float[1,1] l2 = {-64}"
+    given, written = "float[1] l = {-64}, float h = {63.5}", "float l2 = {-64}"
     constants = f"{given}, {written}, float[1] h2 = {{63.5}}"
     model = of_openvino(save, body, constants)
     assert scales_of(model) == {"x": ActivationScale(0.5, 0, -128, 127, "int8")}

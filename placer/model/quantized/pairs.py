@@ -163,7 +163,7 @@ def _of_bounds(
     Of signed integers where zero lies in the middle, else of unsigned ones. Zero points are
     rounded, as OpenVINO does. See FakeQuantize-1 in OpenVINO's operation specifications.
     """
-    try:  # One range may be given in several shapes, as [1] and [1, 1].
+    try:  # One range may be given in several shapes, as [] and [1].
         low, high, out_low, out_high = np.broadcast_arrays(*(b.astype(np.float64) for b in bounds))
     except ValueError:
         raise state.refuse(node, "has bounds whose shapes do not fit each other") from None
