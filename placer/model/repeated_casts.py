@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
@@ -32,18 +33,30 @@ def bypass_repeated_casts(graph: GraphProto, values: Mapping[str, ValueInfoProto
 
 def _has_norm_behind_cast(graph: GraphProto) -> bool:
     """Whether arithmetic with a constant reads what a Conv writes, through Casts and Transposes."""
-    writers = {tensor: node for node in graph.node for tensor in node.output}
+    behind = _behind_convs_and_casts(graph)
     constants = {tensor.name for tensor in graph.initializer}
+    return any(
+        node.op_type in ("Sub", "Mul", "Add")
+        and not constants.isdisjoint(node.input)
+        and node.input[0] in behind
+        for node in graph.node
+    )
+
+
+def _behind_convs_and_casts(graph: GraphProto) -> set[str]:
+    """What Casts and Transposes make of what a Conv writes, with one Cast at least."""
+    movers = defaultdict[str, list[NodeProto]](list)
     for node in graph.node:
-        if node.op_type not in ("Sub", "Mul", "Add") or constants.isdisjoint(node.input):
-            continue
-        before, has_cast = writers.get(node.input[0]), False
-        while before is not None and before.op_type in ("Cast", "Transpose"):
-            has_cast = has_cast or _is_cast(before)
-            before = writers.get(before.input[0])
-        if has_cast and before is not None and before.op_type == "Conv":
-            return True
-    return False
+        if node.op_type in ("Cast", "Transpose") and node.input:
+            movers[node.input[0]].append(node)
+    open_ones = [(n.output[0], False) for n in graph.node if n.op_type == "Conv"]
+    found = set[str]()
+    while open_ones:
+        tensor, has_cast = open_ones.pop()
+        if has_cast:
+            found.add(tensor)
+        open_ones += [(n.output[0], has_cast or _is_cast(n)) for n in movers.pop(tensor, ())]
+    return found
 
 
 def _is_cast(node: NodeProto) -> bool:
