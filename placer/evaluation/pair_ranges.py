@@ -16,7 +16,8 @@ from placer.model import Model
 
 # Below these the values that a pair leaves are of little use.
 _CUT_OFF_DB, _ROUNDED_DB = 20.0, 10.0
-_ABSORBED = frozenset({"Relu", "Clip"})  # A Q cuts off what these would.
+# A Q cuts off what these would, and of masked scores what a Softmax makes nearly 0 anyway.
+_ABSORBED = frozenset({"Relu", "Clip", "Softmax"})
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def lost_parts(
 
 
 def _is_known(tensor: str, graph: Graph) -> bool:
-    """Whether the float model has ``tensor``, and nothing that a Q may stand for reads it alone."""
+    """Whether the float model has ``tensor``, and not only what a Q may stand for reads it."""
     if tensor not in graph.producer:
         return tensor in graph.inputs
     readers = [graph.by_name[edge.node].op for edge in graph.edges_of(tensor) if edge.node]

@@ -73,6 +73,15 @@ def test_what_a_relu_would_cut_off_is_no_fault(data: Path):
     assert not notes_of(data, relu, absorbed.replace("SCALE", "0.02").replace("ZERO", "0"))
 
 
+def test_masked_scores_that_a_softmax_makes_0_are_no_fault(data: Path):
+    """Masks add -10000, which a pair that keeps steps for the others cuts off at -12.8."""
+    masked = FLOAT.replace("Abs(x)", "Add(x, m)").replace("y = Neg(a)", "y = Softmax(a)")
+    masked = masked.replace("y) {", "y) <float[4] m = {0, 0, -10000, -10000}> {", 1)
+    quantized = PAIR.replace("Abs(x)", "Add(x, m)").replace("[neg] y = Neg(d)", "y = Softmax(d)")
+    quantized = quantized.replace("<float s", "<float[4] m = {0, 0, -10000, -10000}, float s", 1)
+    assert not notes_of(data, masked, quantized.replace("SCALE", "0.1").replace("ZERO", "128"))
+
+
 def test_parts_of_an_output_that_its_one_pair_rounds_away(
     data: Path, placer: Callable[..., Finished]
 ):
