@@ -1,6 +1,6 @@
 """Predicted layers of small graphs, and tests that NVIDIA's builder makes the same."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -36,9 +36,12 @@ def model_of(text: str, folder: Path) -> Model:
     return load_model(path)
 
 
-def placement_of(graph: Graph, pairs: tuple[str, ...]) -> Placement:
+def placement_of(
+    graph: Graph, pairs: tuple[str, ...], shared: Sequence[Collection[str]] = ()
+) -> Placement:
+    """``pairs`` as ``tensor->node``; ``shared``: tensors that have one scale."""
     edges = [edge for edges in graph.consumers.values() for edge in edges]
-    return Placement.of(e for e in edges if f"{e.tensor}->{e.node}" in pairs)
+    return Placement.of((e for e in edges if f"{e.tensor}->{e.node}" in pairs), shared=shared)
 
 
 def predicted(graph: Graph, placement: Placement) -> Plan:
@@ -90,3 +93,9 @@ def builder_test(
         check_built(model, placement.with_weights(own), builder)
 
     return check
+
+
+def joined_placement(text: str, pairs: str, folder: Path) -> Placement:
+    """``pairs`` as ``tensor->node``; one scale for the tensors a and b and what joins them, j."""
+    graph = model_of(text, folder).graph
+    return placement_of(graph, tuple(pairs.split()), [{"a", "b", "j"}])

@@ -6,7 +6,13 @@ from types import ModuleType
 import pytest
 
 from placer.quantization import Placement
-from tests.prediction.kernels.building import check_built, model_of, predicted, text_of
+from tests.prediction.kernels.building import (
+    check_built,
+    joined_placement,
+    model_of,
+    predicted,
+    text_of,
+)
 
 WINDOW = "kernel_shape = [3, 3], pads = [1, 1, 1, 1]"
 
@@ -80,26 +86,18 @@ GRAPHS = {
 }
 
 
-def placement(text: str, pairs: str, folder: Path) -> Placement:
-    """One scale for what is pooled, and for all that is joined with it."""
-    graph = model_of(text, folder).graph
-    edges = [edge for edges in graph.consumers.values() for edge in edges]
-    chosen = [edge for edge in edges if f"{edge.tensor}->{edge.node}" in pairs.split()]
-    return Placement.of(chosen, shared=[{"a", "b", "j"}])
-
-
 @pytest.mark.builder
 @pytest.mark.parametrize("shown", GRAPHS)
 def test_what_runs_again(shown: str, tmp_path: Path, builder: ModuleType):
     pairs, text = GRAPHS[shown]
     text = text_of(text, 17)
-    check_built(model_of(text, tmp_path), placement(text, pairs, tmp_path), builder)
+    check_built(model_of(text, tmp_path), joined_placement(text, pairs, tmp_path), builder)
 
 
 @pytest.mark.parametrize(("channels", "pools"), [(64, ["pool1"]), (128, ["pool1", "pool1"])])
 def test_wide_pools_run_once_for_each_reader(channels: int, pools: list[str], tmp_path: Path):
     text = text_of(pyramid(channels), 17)
-    chosen = placement(text, f"{FIRST} j->conv1 w1->conv1", tmp_path)
+    chosen = joined_placement(text, f"{FIRST} j->conv1 w1->conv1", tmp_path)
     plan = predicted(model_of(text, tmp_path).graph, chosen)
     ran = [layer.nodes[0] for layer in plan.of_kind("compute") if layer.op == "MaxPool"]
     assert ran == [*pools, "pool2"]

@@ -5,8 +5,13 @@ from types import ModuleType
 
 import pytest
 
-from placer.quantization import Placement
-from tests.prediction.kernels.building import check_built, model_of, predicted, text_of
+from tests.prediction.kernels.building import (
+    check_built,
+    joined_placement,
+    model_of,
+    predicted,
+    text_of,
+)
 
 SILU = "[sigmoid{0}] s{0} = Sigmoid(c{0}) [act{0}] {1} = Mul(c{0}, s{0})"
 SILU_AND_SUM = """[sigmoid{0}] s{0} = Sigmoid(c{0}) [mul{0}] m{0} = Mul(c{0}, s{0})
@@ -75,31 +80,24 @@ GRAPHS = {
 }
 
 
-def placement(text: str, pairs: str, folder: Path) -> Placement:
-    graph = model_of(text, folder).graph
-    edges = [edge for edges in graph.consumers.values() for edge in edges]
-    chosen = [edge for edge in edges if f"{edge.tensor}->{edge.node}" in pairs.split()]
-    return Placement.of(chosen, shared=[{"a", "b", "j"}])
-
-
 @pytest.mark.builder
 @pytest.mark.parametrize("shown", GRAPHS)
 def test_steps_behind_products(shown: str, tmp_path: Path, builder: ModuleType):
     pairs, text = GRAPHS[shown]
     text = text_of(text, 17)
-    check_built(model_of(text, tmp_path), placement(text, pairs, tmp_path), builder)
+    check_built(model_of(text, tmp_path), joined_placement(text, pairs, tmp_path), builder)
 
 
 @pytest.mark.parametrize(("computed", "kernels"), [(SILU, 0), (SILU_AND_SUM, 1)])
 def test_what_is_not_a_products_is_joined_by_a_kernel(computed: str, kernels: int, tmp_path: Path):
     text = text_of(joined(computed, INT8, "float e"), 17)
-    plan = predicted(model_of(text, tmp_path).graph, placement(text, QUANTIZED, tmp_path))
+    plan = predicted(model_of(text, tmp_path).graph, joined_placement(text, QUANTIZED, tmp_path))
     joins = [layer for layer in plan.of_kind("compute") if "join" in layer.nodes]
     assert len(joins) == kernels
 
 
 def test_a_part_is_cut_out_for_each_type(tmp_path: Path):
     text = text_of(cut(f"{INT8} {FLOAT}", "float e, float f"), 17)
-    plan = predicted(model_of(text, tmp_path).graph, placement(text, QUANTIZED, tmp_path))
+    plan = predicted(model_of(text, tmp_path).graph, joined_placement(text, QUANTIZED, tmp_path))
     cuts = [layer for layer in plan.of_kind("compute") if layer.nodes == ("split",)]
     assert [port.dtype for layer in cuts for port in layer.outputs] == ["float16", "int8"]
