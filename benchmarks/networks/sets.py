@@ -25,6 +25,7 @@ EXPORTED = (
     "cpu",
     "defaults_lot",
     "deployed",
+    "eighteenth_lot",
     "eighth_lot",
     "eleventh_lot",
     "exported",
