@@ -80,7 +80,8 @@ class Kernels:
     def _join_products(self) -> None:
         """Products of one tensor with weights are one (queries, keys and values; heads).
 
-        Integers are one tensor where they have one scale.
+        Integers are one tensor where they have one scale. What multiplies by an INT8 weight that
+        it dequantizes reads floats (24 small graphs of a product for keys and values).
         """
         known: dict[object, Unit] = {}
         for unit in self._groups.units:
@@ -99,7 +100,8 @@ class Kernels:
             scale = self._form.scales.get(edge) if row or unit.integers else None
             read = edge.tensor, unit.integers and not row, scale
             powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
-            first = known.setdefault((*read, depth, row, powered), unit)
+            alike = depth, row, powered, unit.unpacks_weight
+            first = known.setdefault((*read, *alike), unit)
             if first is not unit:
                 self._groups.merge(first.group, unit.group)
 

@@ -26,12 +26,13 @@ from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
 from placer.prediction.kernels.order import depth_first_from_inputs
 from placer.prediction.kernels.parts import POOLS, PRODUCTS
+from placer.prediction.kernels.same_values import sources
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.wiring import is_volume
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer, type_name
 from placer.prediction.layers.layer_candidate import LayerCandidate
-from placer.prediction.layers.motion import NormalForm, Passage, Scale, normal_form, scale_of
+from placer.prediction.layers.motion import NormalForm, Passage, Scale, move_pairs, scale_of
 from placer.prediction.layers.no_ops import (
     dissolved_for_kernels,
     equal_nodes,
@@ -94,6 +95,7 @@ class KernelPredictor:
         self._passages = self._known(find_passages(matches, rules))
         self._attentions = attentions(self._graph, self._float32)
         self._apart = kept_apart(self._graph, self._float32)
+        self._sources = sources(self._graph)
 
     def _known(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
         """``passages``, where FP8 does not move past pools, which have it not, and Concats.
@@ -133,7 +135,7 @@ class KernelPredictor:
         """
         given = {edge: scale_of(group) for group in placement.groups for edge in group.edges}
         left = moved_placement(self._left.placed(placement), self._graph)
-        form = normal_form(left, self._passages)
+        form = move_pairs(self._scales(left), self._passages)
         units = Units(
             self._graph,
             form,
@@ -152,6 +154,15 @@ class KernelPredictor:
         count = max(len(steps), len(near.steps) if near else 0)
         form_of_model = NormalForm(self._of_model(form.scales), self._of_model(form.second))
         return Prediction(placement, given, form_of_model, steps, {}, tuple(range(count)))
+
+    def _scales(self, placement: Placement) -> dict[Edge, Scale]:
+        """Of each edge with a pair; those of tensors with the same values are one."""
+        scales: dict[Edge, Scale] = {}
+        for group in placement.groups:
+            scale = scale_of(group)
+            held = frozenset(self._sources.get(tensor, tensor) for tensor in scale.tensors)
+            scales.update(dict.fromkeys(group.edges, scale._replace(tensors=held)))
+        return scales
 
     def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:
         """See ``Predictor.vary``; every kernel is predicted anew."""

@@ -14,6 +14,7 @@ from placer.graph.weights import weight_input
 from placer.prediction.kernels.norms import GroupNorm, group_norms
 from placer.prediction.kernels.parts import POOLS, role_of
 from placer.prediction.kernels.reductions import is_map
+from placer.prediction.layers.motion import Scale
 
 _CONVS = ("Conv", "ConvTranspose")
 SWAPPED = [0, 2, 1]
@@ -24,19 +25,21 @@ FEW = 16  # Tokens or channels up to which a kernel stores a map of tokens (30 s
 TO_MAP, FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
-def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
+def free_nodes(graph: Graph, quantized: Mapping[Edge, Scale]) -> frozenset[str]:
     """Reshapes and Transposes between maps and tokens beside a Conv, which stores channels last.
 
-    Tokens that nothing else reads, or that are ``quantized`` for the Conv, are transposed by the
-    kernel that writes them; but those of a norm, as rows of a map, are read as they are.
+    Tokens that nothing else reads in float or in the Conv's scale, of those ``quantized``, are
+    transposed by the kernel that writes them; but those of a norm, as rows of a map, are read as
+    they are.
     """
     free: set[str] = set()
     norms = group_norms(graph)
     for node in graph.nodes:
-        if _turns_to_map(graph, node, quantized) and _norm_before(graph, node) is not None:
-            if not any(edge in quantized for edge in graph.edges_of(node.outputs[0])):
+        if _turns_to_map(graph, node, quantized):
+            if _reads_rows(graph, node, quantized):
                 free.add(node.name)
-            continue
+            if node.name in free or _norm_before(graph, node) is not None:
+                continue
         free.update(_rows_of_map(graph, node, quantized, norms))
         if node.op != "Transpose" or list(node.attributes.get("perm", ())) != SWAPPED:
             continue
@@ -55,10 +58,32 @@ def free_nodes(graph: Graph, quantized: Container[Edge]) -> frozenset[str]:
             continue
         if len(readers_of(graph, node.inputs[0])) < 2 and not _adds_rows(graph, node.inputs[0]):
             continue
-        read = graph.edges_of(after.outputs[0])
-        if stored and _are_convs(graph, after) and not any(edge in quantized for edge in read):
+        if stored and _are_convs(graph, after) and _reads_alike(graph, node, after, quantized):
             free |= {node.name, after.name}
     return frozenset(free)
+
+
+def _reads_rows(graph: Graph, turn: Node, scales: Mapping[Edge, Scale]) -> bool:
+    """Whether what reads the map that ``turn`` makes takes the rows as they are.
+
+    Of a norm in float, and Convs of any rows that products read as well.
+    """
+    if _norm_before(graph, turn) is not None:
+        if not any(edge in scales for edge in graph.edges_of(turn.outputs[0])):
+            return True
+    others = [r for r in readers_of(graph, turn.inputs[0]) if r is not turn]
+    multiplied = bool(others) and not any(r.op in _MOVES_ROWS for r in others)
+    return multiplied and _are_convs(graph, turn) and _reads_alike(graph, turn, turn, scales)
+
+
+def _reads_alike(graph: Graph, turn: Node, last: Node, scales: Mapping[Edge, Scale]) -> bool:
+    """Whether all that reads the map that ``last`` makes reads what others read of the tokens.
+
+    In float, or integers of one scale: otherwise the tokens are turned as they are written.
+    """
+    read = {scales.get(edge) for edge in graph.edges_of(last.outputs[0])}
+    others = [e for e in graph.edges_of(turn.inputs[0]) if e.node != turn.name]
+    return len(read) == 1 and ({scales.get(edge) for edge in others} or {None}) >= read
 
 
 def _rows_of_map(
