@@ -123,7 +123,7 @@ class Kernels:
             alone = len(self.groups[unit.group]) == 1
             if (
                 unit.role == "product"
-                and not unit.leaves_sums
+                and not (unit.leaves_sums or unit.dequantizes)
                 and alone
                 and not self._made.is_mha(unit)
             ):

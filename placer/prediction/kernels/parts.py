@@ -52,7 +52,8 @@ class Unit:
     groups of several channels, whose kernel is generated; ``depthwise``: a Conv that computes each
     channel by itself; ``unpacks_weight``: a joint product whose
     INT8 weight another kernel dequantizes and sorts by the parts that are taken of it; ``casts``: a
-    norm's cast to FP32; ``scales``: a product of integers whose own kernel scales what it sums.
+    norm's cast to FP32; ``scales``: a product of integers whose own kernel scales what it sums;
+    ``dequantizes``: a product of floats whose own kernel dequantizes its weight, and does no more.
     """
 
     index: int
@@ -73,6 +74,7 @@ class Unit:
     unpacks_weight: bool = False
     casts: bool = False
     scales: bool = False
+    dequantizes: bool = False
 
     @property
     def leaves_sums(self) -> bool:

@@ -163,6 +163,7 @@ class ProductUnits:
         rounded = weighted and self._reads_rounded(node)
         product.integers = rounded or self._made.reads_integers(node)
         product.scales = rounded or (product.integers and self._made.has_one_scale(node))
+        product.dequantizes = weighted and self._dequantizes_weight(node)
         if padded is not None:
             self._made.relink(product, edges[0], padded)
         self._finish(product, node)
@@ -207,6 +208,13 @@ class ProductUnits:
         if weight.tensor not in self._graph.initializers or weight in self._form.scales:
             return False
         return given in self._form.scales and not self._made.is_float8(given)
+
+    def _dequantizes_weight(self, node: Node) -> bool:
+        """Whether only the weight has a pair, and nothing else reads it (24 small graphs)."""
+        given, weight = (Edge(node.inputs[index], node.name, index) for index in (0, 1))
+        if weight not in self._form.scales or given in self._form.scales:
+            return False
+        return len(self._graph.edges_of(weight.tensor)) == 1
 
     def _is_of_vector(self, node: Node) -> bool:
         """Whether it multiplies one matrix and one vector, both activations in float.

@@ -1,0 +1,33 @@
+"""Products of floats whose weights alone have pairs: their kernels dequantize, and do no more."""
+
+from tests.prediction.kernels.building import builder_test
+
+WEIGHTS = "<float[32,64] w = {1}, float[64] b = {1}, float[64,32] v = {1}, float[32] c = {1}>"
+MLP = f"""
+    (float[1,16,32] x) => (float out) {WEIGHTS} {{
+      [product1] h = MatMul(x, w) [bias1] g = Add(h, b) [relu1] r = Relu(g)
+      [product2] q = MatMul(r, v) [bias2] p = Add(q, c) [add1] out = Add(p, x)
+    }}"""
+GATED = f"""
+    (float[1,16,32] x) => (float out) {WEIGHTS} {{
+      [product1] h = MatMul(x, w) [gate] g = Sigmoid(h) [mul] r = Mul(g, h)
+      [product2] out = MatMul(r, v)
+    }}"""
+ROWS = f"""
+    (float[8,32] x) => (float out) {WEIGHTS} {{
+      [product1] h = Gemm(x, w, b) [relu1] r = Relu(h) [product2] out = Gemm(r, v)
+    }}"""
+ALONE = "w->product1 v->product2"
+GRAPHS = {
+    "another kernel adds the bias and the residual": (ALONE, MLP),
+    "another kernel computes a SiLU": (ALONE, GATED),
+    "another kernel computes what is behind a Gemm, and casts": (ALONE, ROWS),
+    "a product of integers beside": ("w->product1 r->product2 v->product2", MLP),
+}
+
+test_of_weights_alone = builder_test(GRAPHS, 17)
+test_of_weights_alone_of_one_scale = builder_test(
+    {"one scale is as many": GRAPHS["another kernel adds the bias and the residual"]},
+    17,
+    one_scale=True,
+)
