@@ -10,7 +10,7 @@ import math
 
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.lines import IN_PARTS
-from placer.prediction.kernels.parts import EPILOGUE, NORMS, Unit, resizes, sums_few
+from placer.prediction.kernels.parts import EPILOGUE, NORMS, Unit, is_concat, resizes, sums_few
 from placer.prediction.kernels.reductions import is_large, sums_places
 from placer.prediction.kernels.views import SWAPPED, TO_MAP, leaves_turned
 
@@ -30,6 +30,8 @@ class Turned:
     def ends(self, writer: Unit, unit: Unit) -> bool:
         """Whether ``unit`` is in another kernel than ``writer``, which it reads."""
         if writer.node.op == "Transpose" and self._is_turned_alone(writer, unit):
+            return True
+        if is_concat(unit) and self._is_joined_with_resized(writer, unit):
             return True
         if self._flattens_for_norm(unit) or self._gates_turned(writer, unit):
             return True
@@ -99,7 +101,25 @@ class Turned:
         if resizes(reads):
             return True
         size = math.prod(self._graph.type_of(turned.node.outputs[0]).shape or (0,))
-        return reads is not unit and reads.node.op == "Add" and size > _LARGE_ROWS
+        if reads is unit or size <= _LARGE_ROWS:
+            return False
+        joined = is_concat(reads) and self._is_joined_with_resized(unit, reads)
+        return reads.node.op == "Add" or joined
+
+    def _is_joined_with_resized(self, writer: Unit, joined: Unit) -> bool:
+        """Whether it is a large map made of tokens, in float, beside parts of which one is resized.
+
+        The kernel that joins them resizes (eight small graphs and SegFormers).
+        """
+        turned = writer
+        if turned.node.op == "Reshape" and turned.reads[0][1] is not None:
+            turned = turned.reads[0][1]
+        size = math.prod(self._graph.type_of(turned.node.outputs[0]).shape or (0,))
+        if list(turned.node.attributes.get("perm", ())) != SWAPPED or size <= _LARGE_ROWS:
+            return False
+        if any(edge in self._form.scales for edge, _ in joined.reads):
+            return False
+        return any(part is not None and resizes(part) for _, part in joined.reads)
 
     def _turns_product(self, unit: Unit) -> bool:
         """Whether its kernel makes a map of the rows that a product writes, and computes of it.
