@@ -490,3 +490,29 @@ def test_slices_of_states_are_no_split_and_equal_ones_are_one(tmp_path: Path) ->
     found = {frozenset(one.nodes) for one in actual.of_kind("compute")}
     assert {frozenset({"first", "again"}), frozenset({"second"})} <= found
     assert {frozenset(one.nodes) for one in predicted.of_kind("compute")} >= found - {frozenset()}
+
+
+GELU = """
+g (float[1,8,4] x) => (float[1,8,4] out)
+<TYPE k = {NUMBER}, float root = {1.4142135}, float half = {0.5}> {
+  [soft] s = Softmax(x)
+  PARTS
+  [soft2] out = Softmax(y)
+}
+"""
+ERF = "[div] d = Div(s, root) [erf] e = Erf(d) [add] f = Add(e, k) [mul] m = Mul(s, f) "
+QUICK = "[scale] d = Mul(s, k) [gate] e = Sigmoid(d) [mul] y = Mul(s, e)"
+
+
+@pytest.mark.parametrize(
+    ("parts", "number"), [(ERF + "[half] y = Mul(m, half)", "1"), (QUICK, "1.702")]
+)
+@pytest.mark.parametrize("shape", ["float", "float[1]", "float[1,1,1]"])
+def test_constants_with_all_axes_keep_an_activation_in_parts(
+    shape: str, parts: str, number: str, tmp_path: Path
+) -> None:
+    text = GELU.replace("TYPE", shape).replace("NUMBER", number).replace("PARTS", parts)
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    is_one = len(actual.layers) == 3
+    assert is_one == (shape != "float[1,1,1]")

@@ -6,11 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from onnx import numpy_helper
-
 from placer.graph import Edge, Graph, Node
-
-_CLOSE = 1e-3  # Constants are rounded to FP16 or written with few digits.
+from placer.prediction.layers.single_numbers import is_near, only_number
+from placer.prediction.layers.tanh_gelu import tanh_gelu
 
 
 @dataclass(frozen=True)
@@ -23,8 +21,14 @@ class Composite:
 
 
 def find_composite(graph: Graph, readers: Sequence[Edge]) -> Composite | None:
-    """The activation that the two ``readers`` of a tensor begin, if they do."""
-    if len(readers) != 2 or any(edge.is_graph_output for edge in readers):
+    """The activation that the ``readers`` of a tensor begin, if they do."""
+    if any(edge.is_graph_output for edge in readers):
+        return None
+    if len(readers) > 2:
+        nodes = tanh_gelu(graph, readers)
+        inside = tuple(_edges_between(graph, nodes))
+        return Composite("Gelu", nodes, (*readers, *inside)) if nodes else None
+    if len(readers) != 2:
         return None
     for first, second in (readers, readers[::-1]):
         composite = _from(graph, graph.by_name[first.node], graph.by_name[second.node])
@@ -93,8 +97,8 @@ def _kind(graph: Graph, row: Sequence[Node], scale: Node | None) -> str | None:
         scaled = _constant(graph, divide)
         root = math.sqrt(2)
         expected = root if divide.op == "Div" else 1 / root
-        is_scaled = divide.op in ("Div", "Mul") and _near(scaled, expected)
-        if is_scaled and erf.op == "Erf" and add.op == "Add" and _near(_constant(graph, add), 1):
+        is_scaled = divide.op in ("Div", "Mul") and is_near(scaled, expected)
+        if is_scaled and erf.op == "Erf" and add.op == "Add" and is_near(_constant(graph, add), 1):
             return "Gelu"
     return None
 
@@ -108,9 +112,9 @@ def _is_hard_swish(graph: Graph, row: Sequence[Node], scale: Node | None) -> boo
     cut = row[:-1] if scale is None else row
     if [node.op for node in cut] != ["Add", "Clip"] or not _is_part(graph, sixth, 6):
         return False
-    bounds = [_number(graph, tensor) for tensor in cut[1].inputs[1:3]]
-    is_cut = len(bounds) == 2 and _near(bounds[0], 0) and _near(bounds[1], 6)
-    return is_cut and _near(_constant(graph, cut[0]), 3)
+    bounds = [only_number(graph, tensor) for tensor in cut[1].inputs[1:3]]
+    is_cut = len(bounds) == 2 and is_near(bounds[0], 0) and is_near(bounds[1], 6)
+    return is_cut and is_near(_constant(graph, cut[0]), 3)
 
 
 def _is_half(graph: Graph, node: Node) -> bool:
@@ -120,24 +124,14 @@ def _is_half(graph: Graph, node: Node) -> bool:
 def _is_part(graph: Graph, node: Node, of: float) -> bool:
     """Whether it divides by a number, or multiplies by one over it."""
     value = _constant(graph, node)
-    return (node.op == "Mul" and _near(value, 1 / of)) or (node.op == "Div" and _near(value, of))
-
-
-def _near(value: float | None, expected: float) -> bool:
-    return value is not None and abs(value - expected) < _CLOSE
+    return (node.op == "Mul" and is_near(value, 1 / of)) or (
+        node.op == "Div" and is_near(value, of)
+    )
 
 
 def _constant(graph: Graph, node: Node) -> float | None:
     """The only element of the constant operand of a node; None without such an operand."""
-    return next((v for t in node.inputs if (v := _number(graph, t)) is not None), None)
-
-
-def _number(graph: Graph, tensor: str) -> float | None:
-    """The only element of a constant; None if it is none or has more."""
-    initializer = graph.initializers.get(tensor)
-    if initializer is None or math.prod(initializer.dims) != 1:
-        return None
-    return float(numpy_helper.to_array(initializer).item())
+    return next((v for t in node.inputs if (v := only_number(graph, t)) is not None), None)
 
 
 def _edges_between(graph: Graph, nodes: Sequence[Node]) -> Iterator[Edge]:

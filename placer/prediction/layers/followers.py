@@ -153,14 +153,21 @@ def _may_follow(graph: Graph, node: Node, takes: Followers, shares: bool) -> boo
     if node.op not in _ARITHMETIC:
         return True
     return shape is not None and all(
-        (shares or _is_own(graph, t)) and _is_per_channel(graph, t, shape, takes.axis)
+        (shares or _is_own(graph, node, t, len(shape)))
+        and _is_per_channel(graph, t, shape, takes.axis)
         for t in constants
     )
 
 
-def _is_own(graph: Graph, constant: str) -> bool:
-    """Whether nothing else reads it; a single number is written into the node (PowerStatic)."""
-    return len(graph.edges_of(constant)) == 1 or _count(graph, constant) == 1
+def _is_own(graph: Graph, node: Node, constant: str, rank: int) -> bool:
+    """Whether no other node reads the constant that OpenVINO gives the node, of ``rank`` axes.
+
+    Snippets take a node whose constant others read (SnippetsMarkSkipped). One of fewer axes is
+    reshaped for each reader; a subtrahend and a divisor become a summand and a factor.
+    """
+    alone = len(graph.edges_of(constant)) == 1
+    turned = node.op in ("Sub", "Div") and node.inputs[1] == constant
+    return alone or turned or len(graph.initializers[constant].dims) < rank
 
 
 def _is_per_channel(graph: Graph, tensor: str, shape: Sequence[int], axis: int) -> bool:
