@@ -214,3 +214,35 @@ def test_the_heads_of_keys_are_gathered_turned_from_a_version_on(version: str, p
     plan = make_predictor(graph, PACK, Target(version), "float").predict(EMPTY).plan
     found = [set(layer.nodes) for layer in plan.layers if "scores" in layer.nodes]
     assert found == [{"scale", "scores"} | product]
+
+
+# Behind what adds it to a float, an integer Conv's result goes on to another integer Conv.
+RESIDUAL = """
+g (float[1,16,8] x, float[1,16,8] r) => (float[1,16,8] out)
+<float[16,16,1] w = {1}, float[16,16,1] v = {1}, float root = {1.4142135}, float one = {1},
+ float half = {0.5}> {
+  [conv] c = Conv(x, w)
+  [add] a = Add(c, r)
+  ACT
+  [conv2] z = Conv(y, v)
+  [end] out = Softmax(z)
+}
+"""
+GELU = (
+    "[div] d = Div(a, root) [erf] e = Erf(d) [plus] f = Add(e, one) [mul] m = Mul(a, f) "
+    "[half] y = Mul(m, half)"
+)
+QUICK = "[gate] s = Sigmoid(a) [mul] y = Mul(a, s)"
+
+
+@pytest.mark.parametrize("act", ["[act] y = Abs(a)", "[act] y = Selu(a)", GELU, QUICK])
+def test_behind_a_dequantized_residual_that_leads_to_a_transpose_is_a_pair(
+    act: str, tmp_path: Path
+) -> None:
+    edges = ("x", "conv", 0), ("w", "conv", 1), ("c", "add", 0), ("y", "conv2", 0)
+    pairs = [(Edge(*edge),) for edge in (*edges, ("v", "conv2", 1), ("z", "end", 0))]
+    predicted, actual = plans(RESIDUAL.replace("ACT", act), pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    for kind in ("quantize", "dequantize"):
+        count = sum(layer.kind == kind for layer in predicted.layers)
+        assert count == sum(layer.kind == kind for layer in actual.layers) == 3

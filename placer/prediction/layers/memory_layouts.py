@@ -40,9 +40,12 @@ _PUSHED = frozenset(
     "Slice Softmax Split".split()
 )
 _PUSHED_FLOAT = frozenset(
-    "Add Clip Concat Div Elu Erf Exp HardSigmoid HardSwish LeakyRelu Max Min Mul Neg Pow "
-    "ReduceMean Relu Sigmoid Slice Softmax Softplus Split Sqrt Sub Tanh".split()
+    "Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Celu Clip Concat Cos Cosh Div Elu Erf Exp Floor "
+    "HardSigmoid HardSwish Hardmax LeakyRelu Log LogSoftmax Max Min Mul Neg PRelu Pow Reciprocal "
+    "ReduceMean Relu Round Selu Sigmoid Sign Sin Sinh Slice Softmax Softplus Softsign Split Sqrt "
+    "Sub Tan Tanh ThresholdedRelu".split()
 )
+_PUSHED_FUSED = frozenset({"FastGelu", "Gelu", "QuickGelu"})  # Of ONNX Runtime's own, in float.
 
 
 class Move(NamedTuple):
@@ -387,6 +390,8 @@ def _is_pushed(predicted: PredictedLayer, reads: Sequence[_Read], graph: Graph) 
     ranks = {len(graph.type_of(read.tensor).shape or ()) for read in reads}
     integer = all(is_quantized(read.dtype) for read in reads)
     known = _PUSHED if integer else _PUSHED_FLOAT
+    if not integer and predicted.layer.op in _PUSHED_FUSED:
+        return True
     alone = len(predicted.nodes) == 1 or integer
     return alone and predicted.nodes[0].op in known and len(ranks) == 1
 
