@@ -200,8 +200,8 @@ class Fusion(Strict):
     )
     earlier_input_if_normalized: bool = Field(
         default=False,
-        description="Whether the engines of `later_input_when` go by it the other way where the "
-        "file that they build has a BatchNormalization behind each input's node.",
+        description="Whether the engines of `later_input_when` and `first_when` go the other way "
+        "where the file that they build has a BatchNormalization behind each input's node.",
     )
     fewer_products_when: list[Condition] = Field(
         default=[],

@@ -198,7 +198,7 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         products=_products(offer, nodes[0], later_edges, graph),
         input_index=_by_input(offer, later_edges, graph)
         * max((e.input_index for e in later_edges), default=0),
-        goes_first=offer.goes_first,
+        goes_first=offer.goes_first and not _are_normalized(offer, later_edges, graph),
         passed=frozenset(node.name for name in fusion.passes for node in match.row(name)),
         sums=_sums(match, fusion, graph),
         formats=offer.formats,

@@ -17,7 +17,7 @@ from placer.prediction.layers.conversions import (
 )
 from placer.prediction.layers.integer_operators import is_integer_operator
 from placer.prediction.layers.layer_candidate import Written
-from placer.prediction.layers.layer_types import FLOATS, LayerTypes, takes_any
+from placer.prediction.layers.layer_types import FLOATS, LayerTypes, reads_integers, takes_any
 from placer.prediction.layers.layouts import (
     can_read,
     fills_groups,
@@ -183,7 +183,10 @@ class LayerReads:
         node = self.target.graph.by_name.get(edge.node)
         tensor = edge.tensor, port.dtype, available.layout
         engine = self.target.base, self.target.target
-        if can_read(self.target.graph, (op, node), tensor, engine):
+        with_integers = reads_integers(self.paired.candidate.claim)
+        if can_read(
+            self.target.graph, (op, node), tensor, engine, with_integers=with_integers
+        ):
             return port
         chain = self.tensors.chains[edge]
         known = self.tensors.serve(edge, port.dtype, chain)

@@ -22,7 +22,9 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
 - groups of 32 INT8 channels are not joined within a group (BEVFusion fuser: 80 channels are
   copied, 256 not), nor groups of 8 in FP16: for a Reshape parts that begin within one are joined
   row-major, which a Conv alone writes itself (a YOLOX-s on Orin, 8.5: 4, 1 and 1 channels);
-- FP16 that an INT8 Conv wrote is in NC/32HW32, which pooling does not read (A100, qat);
+- FP16 that an INT8 Conv wrote is in NC/32HW32, which pooling (A100, qat), a Resize and an FP16 Conv
+  do not read, nor a sum that this adds (two backbones with a pyramid of a SparseDrive on Orin,
+  8.6.1); a sum that an INT8 Conv adds in FP16 has to be in it (all of these);
 - what an INT8 Conv writes in FP32 is row-major, and so is what an FP32 Conv writes in an engine
   that computes in FP16 (fuser);
 - in an FP32 engine the Conv on an image and the MaxPool behind it are row-major, other Convs are
@@ -59,7 +61,9 @@ _INTERLEAVED_GROUP = 32
 _CONVS = ("Conv", "ConvTranspose")
 _MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "DepthToSpace")
 _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+_UNGROUPED = frozenset({*_POOLS, "Resize"})
 _IMAGE_AND_POOL = "ConvActPool"
+_CONVOLUTION = "Convolution"
 _ROW_MAJOR = frozenset({"linear", "image"})
 _HALF = frozenset({"float16", "bfloat16"})
 _STRONG = Condition(engine_versions=">=10,<11")
@@ -105,7 +109,8 @@ def written_layout(
     if any(node.op == "Slice" for node in nodes):
         readers = [edge for tensor in nodes[-1].outputs for edge in graph.edges_of(tensor)]
         return "linear" if all(_moves(graph, edge) for edge in readers) else "grouped"
-    return "interleaved" if layouts == {"interleaved"} else "grouped"
+    is_ungrouped = nodes[-1].op in _UNGROUPED
+    return "interleaved" if layouts == {"interleaved"} and not is_ungrouped else "grouped"
 
 
 def _is_transposed_for_conv(graph: Graph, last: Node, dtype: str) -> bool:
@@ -138,11 +143,14 @@ def can_read(
     reader: tuple[str, Node | None],
     tensor: tuple[str, str, Layout],
     engine: tuple[str, Target],
+    *,
+    with_integers: bool = False,
 ) -> bool:
     """Whether a layer reads a tensor as it is.
 
     ``reader``: the layer's operator and its node that reads; no node for a graph output.
     ``tensor``: its name, type and layout. ``engine``: its float type and what it is built for.
+    ``with_integers``: whether the layer reads other tensors as integers.
     """
     op, node = reader
     name, dtype, layout = tensor
@@ -153,10 +161,14 @@ def can_read(
     if node.op in _MOVES:
         moves_any = op == NO_OP or (node.op == "Transpose" and layout == "grouped")
         return row_major or (moves_any and _is_converted_output(graph, node, dtype))
-    if node.op in _POOLS and op != _IMAGE_AND_POOL:
+    if node.op in _UNGROUPED and op != _IMAGE_AND_POOL:
         return layout != "interleaved"
+    if node.op == "Add" and op == _CONVOLUTION and dtype in _HALF:
+        return (layout == "interleaved") == with_integers
     if node.op != "Conv" or op == _IMAGE_AND_POOL:
         return True
+    if dtype in _HALF and layout == "interleaved":
+        return False
     in_groups = _needs_groups(graph, node, name, dtype) or _is_grouped_image(
         graph, name, dtype, engine
     )

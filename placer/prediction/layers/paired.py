@@ -22,9 +22,12 @@ from placer.prediction.layers.motion import NormalForm, Scale, Scales
 from placer.prediction.layers.paired_candidate import PairedCandidate
 from placer.prediction.layers.regions import Region
 from placer.prediction.layers.stored_constants import STORED, behind_clamp
+from placer.rules.condition import Condition
 
 KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 17, 1 << 17
 PRODUCTS = STORED | {"MatMul"}
+# Engines whose kernels that read INT8 write FP32 for a Conv that reads floats.
+_WRITE_FP32 = Condition(engine_versions="<8.6")
 
 # By position; None: a node that is part of another layer.
 Decided = Mapping[int, PairedCandidate | None]
@@ -187,9 +190,14 @@ def _given(edges: tuple[Edge, ...], scales: tuple[Scale | None, ...]) -> dict[Ed
 
 
 def _feeds_float_conv(target: BuildTarget, candidate: LayerCandidate, form: NormalForm) -> bool:
-    """Whether a Conv reads in float what the candidate writes; asked under weak typing only."""
+    """Whether a Conv reads in float what the candidate writes, in engines that care.
+
+    Those are of weak typing, up to 8.5: in 8.6 a kernel that reads INT8 writes FP16 for an FP16
+    Conv, and a reformat stands between (backbones of a SparseDrive on Orin, 8.6.1).
+    """
     nodes = target.graph.by_name
-    return target.target.typing == "weak" and any(
+    is_up = target.target.meets(_WRITE_FP32)
+    return is_up and target.target.typing == "weak" and any(
         edge not in form.scales and edge.node in nodes and nodes[edge.node].op in CONVS
         for edge in candidate.readers
     )

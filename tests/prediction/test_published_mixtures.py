@@ -1,0 +1,117 @@
+"""Layers of published engines in which INT8 and FP16 Convs follow each other."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from placer.graph import Edge, Graph
+from placer.graph.text import graph_of_text
+from placer.model import load_model
+from placer.prediction.layers.predictor import Predictor
+from placer.prediction.rule_tests import layer_line
+from placer.quantization import Placement
+from placer.rules.packaging.load import load_pack
+from placer.rules.target import Target
+from tests.prediction.test_motion import HEAD
+
+# TensorRT 8.6.1 on an Orin: github.com/Wanglaoban3/SparseDriveV2-Quantization-Onnx-Deploy,
+# deploy/artifacts/prof: a ResNet34 with a pyramid in FP16 (pull_sumf), with pairs on Convs
+# (pull_b8v5) and with ModelOpt's pairs (pull_sd2). Three Convs of the two are left in FP16.
+ENGINE = Target(engine_version="8.6.1", compute_capability="8.7", typing="weak")
+
+
+def lines(graph: Graph, quantized: str = "", target: Target = ENGINE) -> list[str]:
+    """What runs; ``quantized``: Convs whose inputs and weights carry pairs."""
+    convs = [graph.by_name[name] for name in quantized.split()]
+    pairs = [Edge(conv.inputs[i], conv.name, i) for conv in convs for i in (0, 1)]
+    rules = load_pack("tensorrt").rules
+    plan = Predictor(graph, rules, target, "float16", "int8").predict(Placement.of(pairs)).plan
+    return [layer_line(layer) for layer in plan.layers if layer.kind != "no-op"]
+
+
+BLOCK = """
+[conv1] c1 = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w1) [relu1] r1 = Relu(c1)
+[conv2] c2 = Conv<pads = [1, 1, 1, 1]>(r1, w2) [bn2] n2 = BatchNormalization(c2, s, s, s, s)
+[down] c3 = Conv<strides = [2, 2]>(x, w3) [bn3] n3 = BatchNormalization(c3, s, s, s, s)
+[add] a = Add(n2, n3) [relu2] y = Relu(a)
+"""
+CONSTANTS = (
+    "float[64,64,3,3] w1 = {1}, float[64,64,3,3] w2 = {1}, float[64,64,1,1] w3 = {1}, "
+    "float[64] s = {1}"
+)
+
+
+def test_the_shortcuts_conv_takes_the_sum_where_the_file_has_normalizations(
+    save: Callable[..., Path],
+):
+    """Without them the Conv does that comes first (kalfazed/tensorrt_starter, also 8.6.1)."""
+    shapes = "(float[1,64,16,16] x) => (float[1,64,8,8] y)"
+    graph = load_model(save(f"{HEAD} g {shapes} <{CONSTANTS}> {{ {BLOCK} }}")).graph
+    assert [line for line in lines(graph) if "conv2" in line or "down" in line] == [
+        "conv2: float16 -> float16",
+        "down+add+relu2: float16, float16 -> float16",
+    ]
+
+
+def test_an_fp16_conv_and_the_sum_it_adds_are_reformatted_behind_int8_convs():
+    """layer2.1: both operands of its second Conv, and its result for the sum of the next block."""
+    graph = graph_of_text(f"""{HEAD} g (float[1,64,8,8] x) => (float[1,64,8,8] y)
+        <float[64,64,3,3] w0 = {{1}}, float[64,64,3,3] w1 = {{1}}, float[64,64,3,3] w2 = {{1}},
+         float[64,64,3,3] w3 = {{1}}, float[64,64,3,3] w4 = {{1}}> {{
+        [conv0] c0 = Conv<pads = [1, 1, 1, 1]>(x, w0) [relu0] r0 = Relu(c0)
+        [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(r0, w1) [relu1] r1 = Relu(c1)
+        [conv2] c2 = Conv<pads = [1, 1, 1, 1]>(r1, w2) [add1] a1 = Add(c2, r0) [relu2] r2 = Relu(a1)
+        [conv3] c3 = Conv<pads = [1, 1, 1, 1]>(r2, w3) [relu3] r3 = Relu(c3)
+        [conv4] c4 = Conv<pads = [1, 1, 1, 1]>(r3, w4) [add2] a2 = Add(c4, r2) [relu4] y = Relu(a2)
+    }}""")
+    quantized = "conv0 conv1 conv3 conv4"
+    assert lines(graph, quantized) == [
+        "quantize x: float -> int8",
+        "conv0+relu0: int8 -> float16",
+        "quantize r0: float16 -> int8",
+        "conv1+relu1: int8 -> float16",
+        "reformat r1: float16 -> float16",
+        "reformat r0: float16 -> float16",
+        "conv2+add1+relu2: float16, float16 -> float16",
+        "quantize r2: float16 -> int8",
+        "conv3+relu3: int8 -> int8",
+        "reformat r2: float16 -> float16",
+        "conv4+add2+relu4: int8, float16 -> float16",
+        "reformat y: float16 -> float",
+    ]
+
+
+def test_up_to_8_5_an_int8_conv_writes_fp32_for_a_conv_that_reads_floats():
+    """BEVFusion's fuser (8.5.2), whose Conv_144 is in FP32; see its engine in the benchmarks."""
+    graph = graph_of_text(f"""{HEAD} g (float[1,64,8,8] x) => (float[1,64,8,8] y)
+        <float[64,64,3,3] w0 = {{1}}, float[64,64,3,3] w1 = {{1}}> {{
+        [conv0] c0 = Conv<pads = [1, 1, 1, 1]>(x, w0) [conv1] y = Conv<pads = [1, 1, 1, 1]>(c0, w1)
+    }}""")
+    older = Target(engine_version="8.5.2", compute_capability="8.7", typing="weak")
+    assert lines(graph, "conv0", older)[1:] == ["conv0: int8 -> float", "conv1: float -> float"]
+    assert lines(graph, "conv0")[1:] == [
+        "conv0: int8 -> float16",
+        "reformat c0: float16 -> float16",
+        "conv1: float16 -> float16",
+        "reformat y: float16 -> float",
+    ]
+
+
+def test_a_resize_in_fp16_is_reformatted_before_and_behind_int8_convs():
+    """Two levels of the pyramid; at the smallest one the builder chose otherwise."""
+    graph = graph_of_text(f"""{HEAD}
+        g (float[1,64,8,8] x, float[1,64,16,16] z) => (float[1,64,16,16] y)
+        <float[64,64,1,1] w0 = {{1}}, float[64,64,1,1] w1 = {{1}}, float[4] by = {{1, 1, 2, 2}}> {{
+        [conv0] c0 = Conv(x, w0)
+        [resize] r = Resize<mode = "nearest">(c0, , by)
+        [conv1] c1 = Conv(z, w1) [add] y = Add(c1, r)
+    }}""")
+    assert lines(graph, "conv0 conv1") == [
+        "quantize x: float -> int8",
+        "conv0: int8 -> float16",
+        "reformat c0: float16 -> float16",
+        "resize: float16 -> float16",
+        "quantize z: float -> int8",
+        "reformat r: float16 -> float16",
+        "conv1+add: int8, float16 -> float16",
+        "reformat y: float16 -> float",
+    ]
