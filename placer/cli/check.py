@@ -67,6 +67,8 @@ def check_command(
             typer.echo(f"{model} has no Q/DQ pair; without --static the builder looks at all of it")
         elif static:
             typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
+        if report.older:
+            typer.echo(report.older)
         if report.build is not None:
             _print(report.build, report.plan)
         if report.build is not None and report.build.accepted and report.assumed is not None:

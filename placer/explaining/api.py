@@ -147,7 +147,7 @@ class ModelExplanation:
     @property
     def _saturating(self) -> str:
         placed, plan = self._placed, self.explanation.plan
-        return saturating(placed.wide, placed.run_time_wide, plan, self.pack, self.target)
+        return saturating(placed.wide, placed.wide_operators, plan, self.pack, self.target)
 
     @property
     def pinned(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.narrowed import without_narrowing
 from placer.qdq.own_pairs import OwnPairs, own_pairs, signed_apart
-from placer.qdq.wide_weights import wide_at_run_time, wide_weights
+from placer.qdq.wide_weights import wide_in_operators, wide_weights
 from placer.quantization import Placement, Range
 from placer.quantization.placement_file import Pin, PlacementFile, load_placement, read_placement
 from placer.rules.pack import Pack
@@ -45,11 +45,11 @@ class PlacedModel:
     sentence for each tensor that the user pinned; ``pins``: how, with the range, by tensor.
     ``refused``: a sentence on what of the file is not predicted. ``stored``: types of graph inputs
     and outputs that are integers. ``own``: what the pairs of a quantized file say; ``wide``: its
-    nodes with ``wide_weights``, of packs whose engine's sums may saturate, and ``run_time_wide``
-    those that multiply what is quantized at run time; ``quantized_to``: the
-    types of pairs by activation; ``has_float4``: whether NVFP4 is among them. ``open``: a sentence
-    on sizes of inputs that are not known and taken as 1. ``shared``: constants of whose pair a node
-    reads what is moved, and others what is not.
+    nodes with ``wide_weights``, of packs whose engine's sums may saturate, and ``wide_operators``
+    those without pairs, as QLinearConv; ``quantized_to``: the types of pairs by activation;
+    ``has_float4``: whether NVFP4 is among them. ``open``: a sentence on sizes of inputs that are
+    not known and taken as 1. ``shared``: constants of whose pair a node reads what is moved, and
+    others what is not.
     """
 
     graph: Graph
@@ -64,7 +64,7 @@ class PlacedModel:
     stored: Mapping[str, str] = field(default_factory=dict)
     own: OwnPairs | None = None
     wide: tuple[str, ...] = ()
-    run_time_wide: tuple[str, ...] = ()
+    wide_operators: tuple[str, ...] = ()
     quantized_to: Mapping[str, str] = field(default_factory=dict)
     has_float4: bool = False
     open: str = ""
@@ -155,7 +155,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         without_narrowing(quantized.graph)
     saturates = behaviour.products == "saturating"
     is_of_ort = behaviour.signed == "converted"  # OpenVINO multiplies them in float.
-    run_time_wide = wide_at_run_time(quantized, folder) if saturates and is_of_ort else ()
+    wide_operators = wide_in_operators(quantized, folder) if saturates and is_of_ort else ()
     shared = move_weights(quantized.graph)
     extracted = extract_placement(quantized, pack.manifest.scheme)
     shapes = given_shapes(quantized, shapes, path)
@@ -173,6 +173,8 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         refused = refused_pairs(load_quantized(path), path)
     if behaviour.signed == "converted":
         placement, pairs = signed_apart(extracted, pairs, graph)
+    types = ("uint8",) if is_of_ort else ("int8", "uint8")  # It multiplies int8 exactly.
+    wide = wide_weights(extracted, graph, folder, types) if saturates else ()
     return PlacedModel(
         graph,
         placement,
@@ -183,8 +185,8 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         refused=refused,
         stored=stored,
         own=pairs,
-        wide=wide_weights(extracted, graph, folder) if saturates else (),
-        run_time_wide=run_time_wide,
+        wide=wide,
+        wide_operators=wide_operators,
         quantized_to={
             edge.tensor: dtype
             for edge, dtype in extracted.dtypes.items()

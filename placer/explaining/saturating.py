@@ -12,17 +12,17 @@ from placer.rules.target import Target
 
 
 def saturating(
-    wide: Sequence[str], at_run_time: Sequence[str], plan: Plan, pack: Pack, target: Target
+    wide: Sequence[str], in_operators: Sequence[str], plan: Plan, pack: Pack, target: Target
 ) -> str:
     """A sentence on the nodes ``wide`` (``wide_weights``); empty where their sums are exact.
 
-    They are so, too, where the predicted ``plan`` computes a node in float. ``at_run_time``: those
+    They are so, too, where the predicted ``plan`` computes a node in float. ``in_operators``: those
     that compute on integers whatever the plan says.
     """
     if not pack.saturates_on(target.processor):
         return ""
     on_integers = integer_nodes(plan)
-    wide = [*(name for name in wide if name in on_integers), *at_run_time]
+    wide = [*(name for name in wide if name in on_integers), *in_operators]
     if not wide:
         return ""
     return (

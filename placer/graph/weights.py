@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placer.graph.index import Edge, Graph, Node
@@ -64,6 +65,14 @@ def channel_axis(op: str, rank: int, *, transposed: bool = False) -> int | None:
     if op == "Gemm":
         return 0 if transposed else 1
     return rank - 1 if rank >= 2 else None
+
+
+def is_depthwise(dims: Sequence[int], group: int) -> bool:
+    """Whether a weight of ``dims`` has one filter for each channel, Conv's and ConvTranspose's.
+
+    Output channels then lie along axis 0 in both, as each is made of the input channel there.
+    """
+    return len(dims) > 1 and dims[1] == 1 and dims[0] == group > 1
 
 
 def bias_input(node: Node) -> int | None:

@@ -20,8 +20,12 @@ from placer.graph.qoperator import is_qoperator
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 _PLUGINS = "TRT"  # As TensorRT's exporters call the domain of its plugins.
 # AIMET's QcQuantizeOp, MCT's ActivationPOTQuantizer, MQBench's FixedPerTensorAffine, NNCF's
-# FakeQuantize and the like. Vector quantizers choose codes, as networks for sound do.
-_SIMULATED = re.compile(r"QuantizeOp$|(?<!Vector)Quantizer$|FakeQuant|Per(Tensor|Channel)Affine$")
+# FakeQuantize, Quark's BFPQuantizeDequantize and MXFixNeuron (RyzenAI-SW issue 339) and the like.
+# Vector quantizers choose codes, as networks for sound do.
+_SIMULATED = re.compile(
+    r"QuantizeOp$|(?<!Vector)Quantizer$|FakeQuant|Per(Tensor|Channel)Affine$|"
+    r"QuantizeDequantize$|FixNeuron$"
+)
 _QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|\w+Integer")
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from placer.errors import InputError
 from placer.graph import Edge, Graph, Node
 from placer.graph.external_data import read_tensor
+from placer.graph.weights import is_depthwise
+from placer.model.quantized.operators import integer
 from placer.qdq.extract import ExtractedModel
 from placer.quantization.neighbours import (
     LARGEST_SUM,
@@ -21,44 +24,70 @@ from placer.quantization.neighbours import (
 # Operators whose second input is the weight. Not ConvInteger, for which ONNX Runtime 1.32 adds in
 # 32 bits: its weight is the left operand, and the right one of uint8.
 _AT_RUN_TIME = frozenset({"MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"})
+# Operators that store integers and quantize what they write, by the index of the weight.
+_WEIGHTS = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3, **dict.fromkeys(_AT_RUN_TIME, 1)}
 _MATRIX = 2  # Dimensions.
+_TYPES = frozenset({"int8", "uint8"})
 
 
-def wide_weights(model: ExtractedModel, graph: Graph, base_dir: Path) -> tuple[str, ...]:
-    """Nodes of ``graph``, the float graph of ``model``, with such weights and quantized data.
+def wide_weights(
+    model: ExtractedModel, graph: Graph, base_dir: Path, data: Collection[str] = _TYPES
+) -> tuple[str, ...]:
+    """Nodes of ``graph``, the float graph of ``model``, with such weights and quantized ``data``.
 
     Their sums of products saturate on processors that add in pairs, if what they read is large
     enough: see ``placer.quantization.neighbours``. ``base_dir`` is where external data lies;
     weights of which it is missing are left out.
     """
-    return tuple(node.name for node in graph.nodes if _is_wide(model, graph, node, base_dir))
-
-
-def wide_at_run_time(proto: ModelProto, base_dir: Path) -> tuple[str, ...]:
-    """Nodes of ``proto`` that multiply what is quantized at run time by such weights of int8.
-
-    As ONNX Runtime computes them.
-    """
-    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     return tuple(
-        str(node.name)
-        for node in proto.graph.node
-        if node.op_type in _AT_RUN_TIME
-        and len(node.input) > 1
-        and (weight := constants.get(node.input[1])) is not None
-        and _takes_much(weight, base_dir)
+        node.name
+        for node in graph.nodes
+        if _is_wide(model, graph, node, base_dir)
+        and model.dtypes.get(graph.edges_into(node)[0]) in data
     )
 
 
-def _takes_much(weight: TensorProto, base_dir: Path) -> bool:
+def wide_in_operators(proto: ModelProto, base_dir: Path) -> tuple[str, ...]:
+    """Nodes of ``proto`` that multiply by such weights of int8 without a pair of their own.
+
+    So do operators that read integers (QLinearConv) and those that quantize what they read
+    (DynamicQuantizeMatMul). ONNX Runtime 1.32 multiplies int8 by int8 exactly.
+    """
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    found = []
+    for node in proto.graph.node:
+        index = _WEIGHTS.get(node.op_type, len(node.input))
+        weight = constants.get(node.input[index]) if index < len(node.input) else None
+        if weight is None or _type_of_data(node, constants) == TensorProto.INT8:
+            continue
+        if _takes_much(node, weight, base_dir):
+            found.append(str(node.name))
+    return tuple(found)
+
+
+def _type_of_data(node: NodeProto, constants: Mapping[str, TensorProto]) -> int:
+    """The type of what ``node`` multiplies, by its zero point; uint8 if quantized at run time."""
+    zero_point = constants.get(node.input[2]) if node.op_type not in _AT_RUN_TIME else None
+    return int(TensorProto.UINT8 if zero_point is None else zero_point.data_type)
+
+
+def _takes_much(node: NodeProto, weight: TensorProto, base_dir: Path) -> bool:
     if weight.data_type != TensorProto.INT8 or len(weight.dims) < _MATRIX:
         return False
+    is_conv = node.op_type == "QLinearConv"
+    if is_conv and is_depthwise(weight.dims, integer(node, "group", 1)):
+        return False  # See ``added_in_pairs``.
     try:
         values = read_tensor(weight, base_dir).astype(np.float32)
     except InputError:
         return False
-    rows, size = np.moveaxis(values, -2, -1), values.shape[-2:-1]
-    return bool(rows.size and magnitudes(rows, size).max() > LARGEST_SUM)
+    if is_conv:
+        rows, kernel = values.reshape(len(values), -1), values.shape[1:]
+    else:
+        is_turned = bool(integer(node, "transB", 0))
+        rows = values if is_turned else np.moveaxis(values, -2, -1)
+        kernel = rows.shape[-1:]
+    return bool(rows.size and magnitudes(rows, kernel).max() > LARGEST_SUM)
 
 
 def _is_wide(model: ExtractedModel, graph: Graph, node: Node, base_dir: Path) -> bool:

@@ -166,3 +166,18 @@ def test_convs_that_are_quantized_at_run_time_do_not_saturate(save: Save):
     }}""")
     notes = explain(path, pack="onnxruntime", processor="avx2").notes
     assert not any("VNNI" in note for note in notes)
+
+
+@pytest.mark.parametrize(("of_data", "is_said"), [("uint8", True), ("int8", False)])
+def test_operators_that_read_integers_count_too(save: Save, of_data: str, is_said: bool):
+    """ONNX Runtime 1.32 on AVX2 adds twice 255 * 127 to 32767, and int8 times int8 exactly."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]>
+    g (float[1,4] x) => (float[1,2] y)
+    <int8[2,4] w = {{{", ".join(["127"] * 8)}}}, float s = {{0.01}}, {of_data} z = {{0}},
+     int8 n = {{0}}, int32[2] b = {{0, 0}}> {{
+      [q] xq = QuantizeLinear(x, s, z)
+      [fc] y = com.microsoft.QGemm<transB = 1>(xq, s, z, w, s, n, b)
+    }}""")
+    notes = explain(path, pack="onnxruntime", processor="avx2").notes
+    assert any("'fc'" in note and "no VNNI" in note for note in notes) == is_said

@@ -23,14 +23,17 @@ from tests.conftest import DIGITS, Finished
 Save = Callable[..., Path]
 ARTEFACTS = Path(__file__).parent.parent / "artefacts"
 
-DOMAINS = '"com.microsoft": 1, "qonnx.custom_op.general": 1, "aimet.customop.cpu": 1'
+DOMAINS = (
+    '"com.microsoft": 1, "qonnx.custom_op.general": 1, "aimet.customop.cpu": 1, "com.amd.quark": 1'
+)
 BOTH = "placer import, and placer optimize,"
 ONES = ", ".join(["1"] * 16)
 # Constants that every model below may use.
 CONSTANTS = f"""
     float[4,4,1,1] w = {{0.5}}, float s = {{0.05}}, float s4 = {{0.5}}, int8 z = {{0}},
     uint8 u = {{0}}, int8[4,4,1,1] wq = {{{ONES}}}, float[4] ws = {{1, 2, 3, 4}},
-    int8[4] wz = {{0, 0, 0, 0}}, int8 low = {{-7}}, int8 high = {{7}}
+    int8[4] wz = {{0, 0, 0, 0}}, int8 low = {{-7}}, int8 high = {{7}},
+    float[4,1,1,1] single = {{1, 2, 3, 4}}
 """
 PAIR = "[q] q = QuantizeLinear(x, s, {0}) [dq] d = DequantizeLinear(q, s, {0}) "
 CONV = "[conv] y = Conv(d, w)"
@@ -65,6 +68,12 @@ REFUSED = {
         "[q] q = QuantizeLinear(x, n, z) [dq] d = DequantizeLinear(q, n, z) " + CONV,
         "float n = {-0.5}",
         ("q", "its scale is -0.5, TensorRT takes positive ones only"),
+    ),
+    "halves of a pair along several axes": (  # ONNX Runtime issue 17718.
+        PAIR.format("z") + "[i] i = QuantizeLinear<axis = 0>(w2, ws, wz)"
+        "[v] v = DequantizeLinear(i, ws, wz) [conv] y = Conv<group = 2>(d, v)",
+        f"float[4,2,1,1] w2 = {{{ONES[: 3 * 8 - 2]}}}",
+        ("v", "it has 4 scales for 2 channels of axis 1"),
     ),
     "a scale of zero": (
         "[q] q = QuantizeLinear(x, n, z) [dq] d = DequantizeLinear(q, n, z) " + CONV,
@@ -160,6 +169,11 @@ REFUSED = {
         "",
         ("sim", "TensorRT has no operator of domain 'aimet.customop.cpu'"),
     ),
+    "a quantizer of blocks of a training tool": (  # RyzenAI-SW issue 339.
+        "[sim] d = com.amd.quark.BFPQuantizeDequantize(x) " + CONV,
+        "",
+        ("sim", "TensorRT has no operator of domain 'com.amd.quark'"),
+    ),
     "weights that an operator of ONNX Runtime holds in 4 bits": (
         "[nbits] m = com.microsoft.MatMulNBits<K = 8, N = 8, bits = 4, block_size = 16>(x, packed,"
         " s8) y = Conv(m, w)",
@@ -196,6 +210,12 @@ TAKEN = {
     "float weights behind Q": PAIR.format("z")
     + "i = QuantizeLinear<axis = 0>(w, ws, wz) v = DequantizeLinear<axis = 0>(i, ws, wz)"
     "y = Conv(d, v)",
+    "two pairs in a row on a weight": PAIR.format("z")  # ONNX Runtime QNN issue 815.
+    + "o = DequantizeLinear<axis = 0>(wq, ws, wz) i = QuantizeLinear<axis = 0>(o, ws, wz)"
+    "v = DequantizeLinear<axis = 0>(i, ws, wz) y = Conv(d, v)",
+    "weights of a depthwise ConvTranspose per channel": PAIR.format("z")
+    + "i = QuantizeLinear<axis = 0>(single, ws, wz)"
+    "v = DequantizeLinear<axis = 0>(i, ws, wz) y = ConvTranspose<group = 4>(d, v)",
     "pairs in a branch": BRANCHES.format(
         PAIR.format("z"), "v = DequantizeLinear<axis = 0>(wq, ws, wz) a = Conv(d, v)"
     ),
@@ -290,6 +310,20 @@ def test_the_axis_that_fits_is_named(save: Save):
         "it has 8 scales for 4 channels of axis 1",
         "set its attribute axis to 0",
     )
+
+
+@pytest.mark.parametrize(("axis", "is_said"), [(1, True), (0, False)])
+def test_tensorrt_8_wants_scales_of_a_transposed_conv_elsewhere(
+    save: Save, axis: int, is_said: bool
+):
+    """TensorRT issue 2380; later versions take them along the output channels."""
+    body = (
+        f"[i] i = QuantizeLinear<axis = {axis}>(w, ws, wz)"
+        f"[v] v = DequantizeLinear<axis = {axis}>(i, ws, wz)"
+        "[up] y = ConvTranspose(x, v)"
+    )
+    said = placer.check(save(text_of(body)), static=True).older
+    assert ("TensorRT 8" in said and "'up'" in said) == is_said
 
 
 def test_scales_of_half_precision_are_of_opset_19(save: Save):
@@ -620,7 +654,7 @@ def test_check_static_needs_no_builder(save: Save, placer: Callable[..., Finishe
     float_model = placer("check", DIGITS / "digits.onnx", "--static", "--json")
     assert (float_model.code, json.loads(float_model.out)) == (
         0,
-        {"placed_for": None, "not_imported": None, "pairs": []},
+        {"placed_for": None, "not_imported": None, "pairs": [], "older": None},
     )
 
 

@@ -22,7 +22,7 @@ from placer.graph.external_data import data_folder
 from placer.graph.operators import PAIR_OPS
 from placer.model import load_quantized, load_unquantized
 from placer.model.named_dimensions import with_named_dimensions
-from placer.model.quantized import Finding, check_pairs, is_quantized
+from placer.model.quantized import Finding, check_pairs, is_quantized, refused_by_tensorrt_8
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.plan.readers.rtx_log import typed_layers
@@ -44,6 +44,7 @@ class CheckReport:
     ``not_imported``: why ``placer import`` refuses the file, where findings ask for it.
     ``is_float``: nothing in it quantizes, so import refuses it; ``placer optimize`` takes the file
     as it is.
+    ``older``: a sentence on what TensorRT 8 refuses that later versions take; empty without any.
     ``names``: what nodes are called in plans that the builder calls otherwise; Q and DQ: nothing.
     """
 
@@ -52,6 +53,7 @@ class CheckReport:
     placed_for: str | None = None
     not_imported: str | None = None
     is_float: bool = False
+    older: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -100,6 +102,7 @@ class CheckReport:
             "placed_for": self.placed_for,
             "not_imported": self.not_imported,
             "pairs": [asdict(finding) for finding in self.findings],
+            "older": self.older or None,
         }
         return pairs if self.build is None else {**_document(self.build), **pairs}
 
@@ -136,7 +139,8 @@ def check(
     placed_for, names = _placed_for(proto), _names(proto)
     is_float = not is_quantized(proto)
     findings = _findings(proto, path)
-    report = CheckReport(findings, None, placed_for, names=names, is_float=is_float)
+    older = refused_by_tensorrt_8(proto)
+    report = CheckReport(findings, None, placed_for, is_float=is_float, older=older, names=names)
     found = _imported(report, path)
     if static:
         return found

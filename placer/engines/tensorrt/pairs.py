@@ -11,7 +11,7 @@ from placer.common.listed import listed
 from placer.graph import Edge, Graph
 from placer.graph.edit import all_tensors
 from placer.graph.external_data import data_folder
-from placer.graph.weights import weight_input
+from placer.graph.weights import is_depthwise, weight_input
 from placer.model.quantized import Finding, check_pairs
 from placer.qdq.extract import ExtractedModel
 
@@ -38,8 +38,9 @@ def _is_misplaced(edge: Edge, axis: int, graph: Graph) -> bool:
     weight = weight_input(graph, node)
     if weight is None or edge.input_index != weight.index:
         return edge.input_index == 0
-    rank = len(graph.initializers[weight.tensor].dims)
-    return axis % rank != weight.axis if rank else False
+    dims = list(graph.initializers[weight.tensor].dims)
+    channels = 0 if is_depthwise(dims, int(node.attributes.get("group", 1))) else weight.axis
+    return axis % len(dims) != channels if dims else False
 
 
 def _sentence(alike: Sequence[Finding]) -> str:

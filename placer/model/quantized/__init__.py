@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from placer.model.quantized.imported import Imported, Loss
+from placer.model.quantized.older_tensorrt import refused_by_tensorrt_8
 from placer.model.quantized.reader import is_quantized, take_apart
 from placer.model.quantized.restored_pairs import restore_pairs
 from placer.model.quantized.scales import ActivationScale, WeightScale
@@ -16,6 +17,7 @@ __all__ = [
     "WeightScale",
     "check_pairs",
     "is_quantized",
+    "refused_by_tensorrt_8",
     "restore_pairs",
     "take_apart",
 ]

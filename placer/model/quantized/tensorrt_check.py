@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -22,7 +22,7 @@ from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import check_tensors, read_tensor
 from placer.graph.flat import flatten
 from placer.graph.operators import MICROSOFT
-from placer.graph.weights import WEIGHTED_OPS, channel_axis
+from placer.graph.weights import WEIGHTED_OPS, channel_axis, is_depthwise
 from placer.model.check_operators import is_foreign_quantizer, is_plugin
 from placer.model.constant_folding import fold_constants
 from placer.model.constant_nodes import constants_to_initializers
@@ -290,12 +290,12 @@ class _Check:
 
     def _check_axis(self, node: NodeProto, count_of_scales: int) -> Iterator[Finding]:
         """Scales of a constant are to lie along the channels of the operator that reads it."""
-        constant = self._constants.get(node.input[0])
+        constant = self._constants.get(self._source(node))
         if constant is None or count_of_scales == 1 or integer(node, "block_size", 0):
             return
         axis, rank = integer(node, "axis", 1), len(constant.dims)
         place = axis % rank if -rank <= axis < rank else None
-        reader, channels = self._weighted(node, rank)
+        reader, channels = self._weighted(node, constant.dims)
         if place is None or count_of_scales != constant.dims[place]:
             count = 0 if place is None else constant.dims[place]
             fits = channels is not None and count_of_scales == constant.dims[channels]
@@ -314,15 +314,28 @@ class _Check:
             fix = f"quantize the weight along axis {channels}{other}"
             yield self._finding(node, "undocumented", reason, fix)
 
-    def _weighted(self, node: NodeProto, rank: int) -> tuple[NodeProto | None, int | None]:
+    def _source(self, node: NodeProto) -> str:
+        """What ``node`` reads, or the Q before it if it is a DQ: both have the same shape."""
+        writer = self._producer.get(node.input[0])
+        if node.op_type in DEQUANTIZE and writer is not None and writer.op_type in QUANTIZE:
+            return str(writer.input[0])
+        return str(node.input[0])
+
+    def _weighted(
+        self, node: NodeProto, dims: Sequence[int]
+    ) -> tuple[NodeProto | None, int | None]:
         """What reads the constant that ``node`` quantizes as a weight; the axis of its channels."""
         tensor = node.output[0]
         for reader in self._readers[tensor]:
             if reader.op_type in DEQUANTIZE:
-                return self._weighted(reader, rank)
+                return self._weighted(reader, dims)
             if reader.op_type in WEIGHTED_OPS and list(reader.input[1:2]) == [tensor]:
                 turned = bool(integer(reader, "transB", 0))
-                return reader, channel_axis(reader.op_type, rank, transposed=turned)
+                if reader.op_type == "ConvTranspose" and is_depthwise(
+                    dims, integer(reader, "group", 1)
+                ):
+                    return reader, 0
+                return reader, channel_axis(reader.op_type, len(dims), transposed=turned)
         return None, None
 
     def _check_source(self, node: NodeProto) -> Iterator[Finding]:
@@ -393,7 +406,7 @@ class _Check:
         return read_tensor(self._constants[name], self._base_dir)
 
     def _is_constant(self, tensor: str) -> bool:
-        passed = QUANTIZE | _MOVES
+        passed = QUANTIZE | DEQUANTIZE | _MOVES
         while tensor in self._producer and self._producer[tensor].op_type in passed:
             tensor = self._producer[tensor].input[0]
         return tensor in self._constants

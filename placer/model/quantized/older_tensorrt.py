@@ -1,0 +1,44 @@
+"""What TensorRT 8 refuses of pairs that later versions take."""
+
+from __future__ import annotations
+
+import math
+
+from onnx import ModelProto
+
+from placer.common.listed import in_quotes
+from placer.graph.edit import every_node
+from placer.graph.weights import channel_axis, is_depthwise
+from placer.model.quantized.operators import DEQUANTIZE, integer
+
+_OP = "ConvTranspose"
+
+
+def refused_by_tensorrt_8(proto: ModelProto) -> str:
+    """A sentence on the nodes of ``proto`` whose weights TensorRT 8 refuses; empty without any.
+
+    It wants the scales of a ConvTranspose along axis 0, its input channels (TensorRT issues 1519,
+    1694 and 2380), and later ones along its output channels, as NVIDIA's exporter for ONNX. With
+    one scale for all, neither matters.
+    """
+    sizes = {t.name: math.prod(t.dims) for t in proto.graph.initializer}
+    dims = {t.name: list(t.dims) for t in proto.graph.initializer}
+    nodes = list(every_node(proto.graph.node))
+    producer = {tensor: node for node in nodes for tensor in node.output}
+    found = []
+    for node in nodes:
+        pair = producer.get(node.input[1]) if node.op_type == _OP else None
+        if pair is None or pair.op_type not in DEQUANTIZE:
+            continue
+        writer = producer.get(pair.input[0])
+        weight = dims.get(pair.input[0] if writer is None else writer.input[0], [])
+        is_along = integer(pair, "axis", 1) == channel_axis(_OP, len(weight))
+        is_single = is_depthwise(weight, integer(node, "group", 1))
+        if is_along and not is_single and sizes.get(pair.input[1], 1) > 1:
+            found.append(str(node.name))
+    if not found:
+        return ""
+    return (
+        f"TensorRT 8 takes scales of a ConvTranspose along axis 0 alone, and {in_quotes(found)} "
+        "has them along axis 1, as TensorRT 10 wants them: there, give the weight one scale"
+    )
