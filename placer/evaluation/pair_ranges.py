@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,8 +16,10 @@ from placer.model import Model
 
 # Below these the values that a pair leaves are of little use.
 _CUT_OFF_DB, _ROUNDED_DB = 20.0, 10.0
-# A Q cuts off what these would, and of masked scores what a Softmax makes nearly 0 anyway.
+# A Q may cut off what these would, and of masked scores what a Softmax makes nearly 0 anyway: where
+# they alone read a tensor, what they make of it counts.
 _ABSORBED = frozenset({"Relu", "Clip", "Softmax"})
+_BOUNDS = {"min": -np.inf, "max": np.inf}
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,27 @@ class _Pair:
     high: float
 
 
+@dataclass(frozen=True)
+class _Reader:
+    """A node that alone reads a tensor, as sentences call it, and what it computes."""
+
+    name: str
+    compute: Callable[[np.ndarray], np.ndarray]
+
+
 @dataclass
 class _Seen:
-    """What a pair does to the values of one tensor, over samples."""
+    """What a pair does to the values of one tensor, over samples.
 
+    ``power`` and what is lost of it are those of what ``reader`` makes of the values, if any;
+    ``rounded`` is known only then.
+    """
+
+    reader: _Reader | None = None
     count: int = 0
     power: float = 0.0
     cut_off: float = 0.0
+    rounded: float = 0.0
     least: float = field(default=np.inf)
     most: float = field(default=-np.inf)
 
@@ -48,10 +64,21 @@ class _Seen:
         if not finite.size:
             return
         self.count += finite.size
-        self.power += float((finite**2).sum())
-        self.cut_off += float(((finite - finite.clip(pair.low, pair.high)) ** 2).sum())
         self.least = min(self.least, float(finite.min()))
         self.most = max(self.most, float(finite.max()))
+        if self.reader is None:
+            self.power += float((finite**2).sum())
+            self.cut_off += float(((finite - finite.clip(pair.low, pair.high)) ** 2).sum())
+        else:
+            self._add_read(np.nan_to_num(values.astype(np.float64)), pair, self.reader)
+
+    def _add_read(self, values: np.ndarray, pair: _Pair, reader: _Reader) -> None:
+        left = values.clip(pair.low, pair.high)
+        made, cut = reader.compute(values), reader.compute(left)
+        rounded = reader.compute(np.rint(left / pair.step) * pair.step)
+        self.power += float((made**2).sum())
+        self.cut_off += float(((made - cut) ** 2).sum())
+        self.rounded += float(((made - rounded) ** 2).sum())
 
 
 def unsuited_pairs(
@@ -69,7 +96,7 @@ def unsuited_pairs(
         if node.op == "QuantizeLinear" and _is_known(node.inputs[0], reference.graph)
         if (pair := _pair_of(node, other, candidate)) is not None
     }
-    seen = {tensor: _Seen() for tensor in pairs}
+    seen = {tensor: _Seen(_only_reader(tensor, reference)) for tensor in pairs}
     names = list(pairs)
     for start in range(0, len(names), AT_ONCE):
         of_pass = names[start : start + AT_ONCE]
@@ -114,11 +141,42 @@ def lost_parts(
 
 
 def _is_known(tensor: str, graph: Graph) -> bool:
-    """Whether the float model has ``tensor``, and not only what a Q may stand for reads it."""
-    if tensor not in graph.producer:
-        return tensor in graph.inputs
-    readers = [graph.by_name[edge.node].op for edge in graph.edges_of(tensor) if edge.node]
-    return not readers or not _ABSORBED.issuperset(readers)
+    """Whether the float model has ``tensor``."""
+    return tensor in graph.producer or tensor in graph.inputs
+
+
+def _only_reader(tensor: str, model: Model) -> _Reader | None:
+    """The first node that reads ``tensor`` if all that do are of one kind of ``_ABSORBED``."""
+    graph = model.graph
+    readers = [graph.by_name[edge.node] for edge in graph.edges_of(tensor) if edge.node]
+    if not readers or len({node.op for node in readers}) > 1 or readers[0].op not in _ABSORBED:
+        return None
+    node = readers[0]
+    return _Reader(f"'{node.name}' ({node.op})", _computation(node, model))
+
+
+def _computation(node: Node, model: Model) -> Callable[[np.ndarray], np.ndarray]:
+    if node.op == "Softmax":
+        axis = int(node.attributes.get("axis", -1))
+        return lambda values: _softmax(values, axis)
+    low, high = (0.0, np.inf) if node.op == "Relu" else _bounds(node, model)
+    return lambda values: values.clip(low, high)
+
+
+def _bounds(node: Node, model: Model) -> tuple[float, float]:
+    """Of a Clip; what the network computes is taken for none."""
+    given = [float(node.attributes.get(name, bound)) for name, bound in _BOUNDS.items()]
+    for index, name in enumerate(node.inputs[1:3]):
+        tensor = model.graph.initializers.get(name)
+        if tensor is not None and not is_external(tensor):
+            given[index] = float(read_tensor(tensor, model.base_dir).item())
+    return given[0], given[1]
+
+
+def _softmax(values: np.ndarray, axis: int) -> np.ndarray:
+    powers: np.ndarray = np.exp(values - values.max(axis, keepdims=True))
+    quotients: np.ndarray = powers / powers.sum(axis, keepdims=True)
+    return quotients
 
 
 def _pair_of(node: Node, graph: Graph, model: Model) -> _Pair | None:
@@ -148,16 +206,21 @@ def _sentence(tensor: str, pair: _Pair, seen: _Seen) -> str:
             f"{pair.node} cuts '{tensor}' off at {pair.low:.3g} to {pair.high:.3g}, and its "
             f"values reach {seen.least:.3g} to {seen.most:.3g}: calibrate it again"
         )
-    if _is_rounded_away(pair, seen):
-        return (
-            f"{pair.node} rounds '{tensor}' in steps of {pair.step:.3g}, and its values are "
-            f"{_mean(seen):.2g} on average: calibrate it again, or leave the pair out"
-        )
-    return ""
+    if not _is_rounded_away(pair, seen):
+        return ""
+    left = f"its values are {_mean(seen):.2g} on average"
+    if seen.reader is not None:
+        left = f"{seen.reader.name} makes something else of that"
+    return (
+        f"{pair.node} rounds '{tensor}' in steps of {pair.step:.3g}, and {left}: calibrate it "
+        "again, or leave the pair out"
+    )
 
 
 def _is_rounded_away(pair: _Pair, seen: _Seen) -> bool:
     """Whether errors of up to half a step, spread evenly, leave less than ``_ROUNDED_DB``."""
+    if seen.reader is not None:
+        return seen.power < seen.rounded * 10 ** (_ROUNDED_DB / 10)
     noise = pair.step**2 / 12
     return bool(seen.count) and seen.power / seen.count < noise * 10 ** (_ROUNDED_DB / 10)
 

@@ -15,6 +15,8 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from placer.graph.external_data import is_external
 from placer.graph.operators import PAIR_OPS, STANDARD_DOMAINS
 
+_ORIGIN = "placer.pair"  # Metadata of a copy: the name of the node in the file.
+
 
 def move_weights(graph: GraphProto) -> frozenset[str]:
     """Replace nodes that only move the elements of a constant by the constant that they make.
@@ -58,6 +60,11 @@ def move_weights(graph: GraphProto) -> frozenset[str]:
     graph.node.extend(nodes)
     read = {tensor for node in nodes for tensor in node.input}
     return frozenset(source for tensor, source in sources.items() if tensor in read)
+
+
+def name_in_file(pair: NodeProto) -> str:
+    """What the Q or DQ is called in the file, also where ``move_weights`` put it elsewhere."""
+    return next((str(p.value) for p in pair.metadata_props if p.key == _ORIGIN), str(pair.name))
 
 
 def _row(tensor: str, pairs: Mapping[str, NodeProto]) -> Iterator[NodeProto]:
@@ -106,6 +113,7 @@ def _behind(
         copy = NodeProto()
         copy.CopyFrom(pair)
         copy.name, copy.input[0], copy.output[0] = f"{pair.name}/{constant}", tensor, made
+        copy.metadata_props.add(key=_ORIGIN, value=name_in_file(pair))
         if axis is not None and axis != _axis(pair):
             others = [attribute for attribute in pair.attribute if attribute.name != "axis"]
             del copy.attribute[:]

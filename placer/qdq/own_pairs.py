@@ -14,6 +14,7 @@ from placer.graph.external_data import is_external
 from placer.graph.operators import OF_SHAPES
 from placer.graph.weights import BIAS_INDEX, WEIGHTED_OPS
 from placer.qdq.extract import ExtractedModel
+from placer.qdq.moved_weights import name_in_file
 from placer.quantization import Format, Placement, Range, Ranges
 from placer.quantization.placement import ScaleGroup
 from placer.quantization.ranges import union
@@ -68,7 +69,7 @@ def _nodes(model: ExtractedModel) -> dict[Edge, tuple[str, ...]]:
     for edge, pair in model.pairs.items():
         before = quantizes.get(pair.input[0])
         both = (pair,) if before is None else (before, pair)
-        nodes[edge] = tuple(str(node.name) for node in both)
+        nodes[edge] = tuple(name_in_file(node) for node in both)
     return nodes
 
 

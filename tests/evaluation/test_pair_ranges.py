@@ -82,6 +82,25 @@ def test_masked_scores_that_a_softmax_makes_0_are_no_fault(data: Path):
     assert not notes_of(data, masked, quantized.replace("SCALE", "0.1").replace("ZERO", "128"))
 
 
+@pytest.mark.parametrize(
+    ("reader", "scale", "told"),
+    [
+        ("Relu", "0.0005", "'q' cuts 'a' off at -0.064 to 0.0635"),
+        ("Clip", "0.0005", "'q' cuts 'a' off at"),
+        ("Softmax", "0.0005", "'q' cuts 'a' off at"),
+        ("Softmax", "5", "'q' rounds 'a' in steps of 5, and 'act' (Softmax) makes something else"),
+        ("Softmax", "0.05", ""),
+    ],
+)
+def test_what_an_activation_alone_reads_is_judged_by_what_it_makes(
+    data: Path, reader: str, scale: str, told: str
+):
+    floats = FLOAT.replace("Abs(x)", "Neg(x)").replace("[neg] y = Neg(a)", f"[act] y = {reader}(a)")
+    quantized = PAIR.replace("Abs(x)", "Neg(x)").replace("[neg] y = Neg(d)", f"y = {reader}(d)")
+    notes = notes_of(data, floats, quantized.replace("SCALE", scale).replace("ZERO", "128"))
+    assert [note.startswith(told) for note in notes] == [True] * bool(told)
+
+
 def test_parts_of_an_output_that_its_one_pair_rounds_away(
     data: Path, placer: Callable[..., Finished]
 ):

@@ -12,6 +12,7 @@ from placer.graph.text import parse_model
 from placer.model import load_quantized
 from placer.qdq.extract import extract_placement
 from placer.qdq.moved_weights import move_weights
+from placer.qdq.own_pairs import own_pairs
 
 
 def moved(text: str) -> onnx.ModelProto:
@@ -47,6 +48,11 @@ def test_a_transpose_behind_a_weights_pair_is_applied_to_the_weight():
     x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
     # ONNX Runtime rounds x, too, where the weight's pair stands right before the product.
     assert np.allclose(run(proto, x), run(parse_model(LINEAR), x), rtol=0.01)
+
+
+def test_pairs_that_were_moved_are_called_as_in_the_file():
+    found = extract_placement(moved(LINEAR))
+    assert list(own_pairs(found).nodes.values()) == [("q", "d")]
 
 
 @pytest.mark.parametrize(
