@@ -27,6 +27,7 @@ from placer.explaining.placed_model import PlacedModel, placed_model
 from placer.explaining.placeholder_scales import placeholder_scales
 from placer.explaining.run_time_convs import run_time_convs
 from placer.explaining.saturating import saturating
+from placer.explaining.several_scales import scales_by_channel, scales_by_reader
 from placer.explaining.unread_types import unread_types
 from placer.explaining.weights_only import weights_only
 from placer.model import is_quantized_file
@@ -118,7 +119,7 @@ class ModelExplanation:
         float8 = float8_sentences(self._placed, self.pack, self.target, self.gpu)
         refused = self._placed.refused
         placed, plan = self._placed, self.explanation.plan
-        bare = weights_only(placed.graph, placed.placement, plan)
+        bare = weights_only(placed.graph, placed.placement, placed.idle, plan)
         float4 = float4_sentence(self.gpu) if placed.has_float4 else ""
         said = (refused or bare, float4, *float8, *sentences)
         return tuple(text for text in said if text)
@@ -140,7 +141,11 @@ class ModelExplanation:
         )
         own = self._placed.own
         scales = "" if own is None else placeholder_scales(own.ranges)
-        first = (self._placed.open, scales, self.inside, self.in_bodies, wide)
+        several = (
+            scales_by_channel(self._placed.by_channel, self.pack),
+            "" if own is None else scales_by_reader(graph, self._placed.placement, self.pack),
+        )
+        first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several)
         said = (*first, *unread, *convs, *floats, *self.unpredicted)
         return tuple(text for text in said if text)
 

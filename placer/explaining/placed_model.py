@@ -46,7 +46,8 @@ class PlacedModel:
     ``refused``: a sentence on what of the file is not predicted. ``stored``: types of graph inputs
     and outputs that are integers. ``own``: what the pairs of a quantized file say; ``wide``: its
     nodes with ``wide_weights``, of packs whose engine's sums may saturate, and ``wide_operators``
-    those without pairs, as QLinearConv; ``quantized_to``: the types of pairs by activation;
+    those without pairs, as QLinearConv; ``quantized_to``: the types of pairs by activation, and
+    ``by_channel`` the activations whose pairs have a scale for each channel;
     ``has_float4``: whether NVFP4 is among them. ``open``: a sentence on sizes of inputs that are
     not known and taken as 1. ``shared``: constants of whose pair a node reads what is moved, and
     others what is not.
@@ -66,6 +67,7 @@ class PlacedModel:
     wide: tuple[str, ...] = ()
     wide_operators: tuple[str, ...] = ()
     quantized_to: Mapping[str, str] = field(default_factory=dict)
+    by_channel: tuple[str, ...] = ()
     has_float4: bool = False
     open: str = ""
     shared: frozenset[str] = frozenset()
@@ -192,6 +194,11 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
             for edge, dtype in extracted.dtypes.items()
             if edge.tensor not in extracted.constants
         },
+        by_channel=tuple(
+            dict.fromkeys(
+                edge.tensor for edge in extracted.axes if edge.tensor not in extracted.constants
+            )
+        ),
         open="" if left_open is None else f"{left_open[0]}, taken as 1 here; {left_open[1]}",
         has_float4=any(t.data_type == TensorProto.FLOAT4E2M1 for t in all_tensors(quantized.graph)),
         shared=shared,

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from onnx import TensorProto
+
 from placer.common.listed import in_quotes
 from placer.explaining.integer_nodes import integer_nodes
-from placer.graph import Graph
+from placer.graph import Edge, Graph
 from placer.plan import Plan
 from placer.quantization import Placement
 
 _CONVS = frozenset({"Conv", "ConvTranspose"})
+_NARROW = frozenset({TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1})
 
 
-def weights_only(graph: Graph, placement: Placement | None, plan: Plan) -> str:
+def weights_only(
+    graph: Graph, placement: Placement | None, idle: Collection[Edge], plan: Plan
+) -> str:
     """A sentence on Convs that ``placement`` leaves in float; empty if there are none.
 
-    ``plan``: what is predicted of it, where what a Conv reads may be integers though the pair is
-    before a Transpose or Reshape.
+    ``idle``: edges with pairs that no kernel takes, as those of blocks. ``plan``: what is predicted
+    of it, where what a Conv reads may be integers though the pair is before a Transpose or Reshape.
 
     TensorRT issue 2131: weights behind DequantizeLinear alone are no INT8 Conv, and TensorRT 8
     refused them. Of MatMuls nothing is said: engines may keep their weights in integers.
     """
-    edges = frozenset() if placement is None else placement.edges
+    edges = frozenset(idle) if placement is None else placement.edges.union(idle)
     on_integers = integer_nodes(plan)
-    found = []
+    found: list[str] = []
+    is_narrow = False
     for node in graph.nodes:
         read = graph.edges_into(node)
         if node.op in _CONVS and len(read) > 1:
@@ -30,9 +38,11 @@ def weights_only(graph: Graph, placement: Placement | None, plan: Plan) -> str:
             is_bare = weight in edges and data not in edges and node.name not in on_integers
             if is_bare and weight.tensor in graph.initializers:
                 found.append(node.name)
+                is_narrow |= graph.initializers[weight.tensor].data_type in _NARROW
     if not found:
         return ""
+    narrow = ", and the weights to 8 bits: no Conv multiplies by 4 bits" if is_narrow else ""
     return (
         f"pairs on weights alone leave {in_quotes(found)} in float and gain no speed: quantize "
-        "what these Convs read, too"
+        f"what these Convs read, too{narrow}"
     )

@@ -165,3 +165,36 @@ def test_a_file_of_a_training_tools_operators_is_told_to_be_shown_by_default(sav
     }""")
     told = "this file quantizes by other operators than QuantizeLinear and DequantizeLinear"
     assert any(note.startswith(told) for note in notes_of(path))
+
+
+@pytest.mark.parametrize(("second", "told"), [("t", True), ("s", False)])
+def test_products_that_read_one_tensor_in_several_scales_are_told(
+    save: Save, second: str, told: bool
+):
+    """dinov2 issue 489: a quantizer before each of queries and keys."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,32,64] x) => (float[1,32,64] a, float[1,32,64] b)
+    <float[64,64] w = {{0.1}}, float s = {{0.5}}, float t = {{0.25}}, int8 z = {{0}}> {{
+      {PAIR.format("w")} {PAIR.format("x")}
+      i = QuantizeLinear(x, {second}, z) d = DequantizeLinear(i, {second}, z)
+      [query] a = MatMul(xd, wd) [key] b = MatMul(d, wd)
+    }}""")
+    said = "products read 'x' (by 'query', 'key') through pairs of several scales"
+    assert any(note.startswith(said) for note in notes_of(path)) == told
+
+
+@pytest.mark.parametrize(("pack", "told"), [("onnxruntime", True), ("openvino", False)])
+def test_activations_with_a_scale_for_each_channel_are_told(save: Save, pack: str, told: bool):
+    """ONNX Runtime issue 24518: QLinearConv is made, and refuses the zero points when it runs."""
+    path = save("""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,2,8,8] x) => (float[1,2,8,8] y)
+    <int8[2,2,1,1] w = {1, 2, 3, 4}, float s = {0.5}, int8 z = {0}, uint8 a = {128},
+     float[2] t = {0.25, 0.5}, uint8[2] b = {128, 128}> {
+      xq = QuantizeLinear(x, s, a) xd = DequantizeLinear(xq, s, a)
+      wd = DequantizeLinear(w, s, z) c = Conv(xd, wd)
+      cq = QuantizeLinear<axis = 1>(c, t, b) y = DequantizeLinear<axis = 1>(cq, t, b)
+    }""")
+    said = "pairs on 'y' have a scale for each channel"
+    assert any(note.startswith(said) for note in notes_of(path, pack)) == told

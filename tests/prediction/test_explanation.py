@@ -11,6 +11,7 @@ import yaml
 
 from placer.explaining.api import explain as explain_file
 from placer.graph import Edge, Graph
+from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.prediction.explanation.conversion_text import conversion_text, removed_text
 from placer.prediction.explanation.decision_tree import decision_tree
@@ -634,6 +635,21 @@ def test_pairs_on_the_weights_of_convs_alone_gain_nothing(save: Callable[..., Pa
         "pairs on weights alone leave 'conv0' in float and gain no speed: quantize what these "
         "Convs read, too"
     )
+
+
+def test_weights_of_4_bits_are_of_no_use_to_a_conv(tmp_path: Path):
+    """TensorRT issue 4833: FP4 and INT4 weights of a Conv are taken, and it computes in float."""
+    path = tmp_path / "model.onnx"
+    text = """
+    <ir_version: 10, opset_import: ["": 21]>
+    g (float[1,4,8,8] x) => (float[1,2,8,8] y)
+    <int4[2,4,1,1] w = {33, 67, 101, 23}, float[2,2,1,1] s = {0.1, 0.1, 0.1, 0.1}> {
+      v = DequantizeLinear<axis = 1, block_size = 2>(w, s) [conv] y = Conv(x, v)
+    }"""
+    onnx.save(parse_model(text), path)
+    (said,) = explain_file(path).unpredicted
+    assert said.startswith("pairs on weights alone leave 'conv' in float")
+    assert said.endswith("and the weights to 8 bits: no Conv multiplies by 4 bits")
 
 
 def test_a_conv_whose_pair_is_before_a_transpose_reads_integers(save: Callable[..., Path]):
