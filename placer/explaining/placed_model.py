@@ -16,7 +16,14 @@ from placer.graph.edit import all_tensors, remove_dead_nodes
 from placer.graph.external_data import data_folder
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
-from placer.model import Model, is_quantized_file, load_model, load_quantized, quantizes_at_run_time
+from placer.model import (
+    Model,
+    has_tensorrt_pairs,
+    is_quantized_file,
+    load_model,
+    load_quantized,
+    quantizes_at_run_time,
+)
 from placer.model.input_shapes import given_shapes, unknown_dimensions
 from placer.model.named_dimensions import with_ones
 from placer.prediction.layers.norms import without_norms
@@ -26,7 +33,7 @@ from placer.qdq.moved_weights import move_weights
 from placer.qdq.narrowed import without_narrowing
 from placer.qdq.own_pairs import OwnPairs, own_pairs, signed_apart
 from placer.qdq.wide_weights import wide_in_operators, wide_weights
-from placer.quantization import Placement, Range
+from placer.quantization import FLOAT8, Placement, Range
 from placer.quantization.placement_file import Pin, PlacementFile, load_placement, read_placement
 from placer.rules.pack import Pack
 
@@ -108,6 +115,13 @@ def placed_model(
     ).as_written()
     graph, scopes = model.graph, model.graph.scopes
     bodies = bodies_of(model.flat(), scopes)
+    is_of_tensorrt = pack.manifest.behaviour.pairs == "symmetric" and has_tensorrt_pairs(path)
+    if placement is None and model.imported is not None and is_of_tensorrt:
+        source = "the model's own pairs"
+        own = model.imported.placement
+        if model.imported.is_float8:  # Where all are, it is the scheme's own format there.
+            own = own.in_format(FLOAT8)
+        return PlacedModel(graph, own, source, model.fingerprint, bodies, scopes=scopes)
     if placement is None:
         return PlacedModel(
             graph,

@@ -3,6 +3,7 @@
 from placer.model.load import (
     Model,
     check_file,
+    has_tensorrt_pairs,
     is_quantized_file,
     load_as_is,
     load_model,
@@ -16,6 +17,7 @@ from placer.model.save import save_model
 __all__ = [
     "Model",
     "check_file",
+    "has_tensorrt_pairs",
     "is_quantized_file",
     "load_as_is",
     "load_model",

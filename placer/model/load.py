@@ -40,6 +40,7 @@ from placer.model.minimum_opset import lacks_half, raise_for_half
 from placer.model.normalize import infer_values, inline_functions, normalize, tidy, tidy_quantized
 from placer.model.open_tensors import open_tensors
 from placer.model.quantized import Imported, is_quantized, restore_pairs, take_apart
+from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE
 from placer.model.validate import check_sizes, parse_model, read_model
 
 
@@ -326,6 +327,13 @@ def quantizes_at_run_time(path: Path) -> bool:
     ``is_quantized_file`` does.
     """
     return _has_any(path, ("DynamicQuantizeLinear",))
+
+
+def has_tensorrt_pairs(path: Path) -> bool:
+    """Whether the ONNX file at ``path`` has TensorRT's own operators for Q or DQ, as older exports
+    of NVIDIA's Model Optimizer. Raises InputError as ``is_quantized_file`` does.
+    """
+    return _has_any(path, {op for op in QUANTIZE | DEQUANTIZE if op.startswith("TRT_")})
 
 
 def _has_any(path: Path, ops: Collection[str]) -> bool:

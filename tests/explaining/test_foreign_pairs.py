@@ -260,3 +260,22 @@ def test_where_onnx_runtime_knows_no_shape_none_is_told(tmp_path: Path):
     onnx.save(onnx.parser.parse_model(text), path)
     graph = load_model(path).graph
     assert graph.type_of("d").shape is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("FP8", "float8e4m3fn"), ("INT8", "int8")], ids=["FP8", "INT8"]
+)
+def test_pairs_in_tensorrts_own_operators_are_predicted(tmp_path: Path, kind: str, dtype: str):
+    """TensorRT issue 3987: NVIDIA's Model Optimizer exported FP8 in them before opset 19."""
+    text = f"""
+    <ir_version: 9, opset_import: ["": 17, "trt": 1]>
+    g (float[1,128,64] x) => (float[1,128,64] y)
+    <float[64,64] w = {{{", ".join(["0.1"] * 4096)}}}, float s = {{0.01}}> {{
+      xq = trt.TRT_{kind}QuantizeLinear(x, s) xd = trt.TRT_{kind}DequantizeLinear(xq, s)
+      wq = trt.TRT_{kind}QuantizeLinear(w, s) wd = trt.TRT_{kind}DequantizeLinear(wq, s)
+      [fc] y = MatMul(xd, wd)
+    }}"""
+    onnx.save(parse_model(text), tmp_path / "model.onnx")
+    found = explain(tmp_path / "model.onnx", gpu="h100-sxm")
+    (product,) = [layer for layer in found.explanation.plan.layers if "fc" in layer.nodes]
+    assert (found.source, product.input_types) == ("the model's own pairs", (dtype,))
