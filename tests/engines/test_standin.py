@@ -120,7 +120,8 @@ OPERATORS = """
 g (float[1,8,6,6] m, float[3,2,8] t, float[3,2,8] u) => ()
   <float[6,8,3,3] w = {1}, float[8,4,3,3] w2 = {1}, float[8,1,3,3] w8 = {1}, float[6] b = {1},
    float[8,3,3,2] wt = {1}, float[4,2,3] ws = {1}, float[8] c = {1}, float[8,1,1] c1 = {1},
-   float[8,5] wm = {1}, float[5,8] wn = {1}, float[5] b5 = {1}, float[1,20,8] gw = {1},
+   float[8,2,3,3] wg = {1}, float[8,5] wm = {1}, float[5,8] wn = {1}, float[5] b5 = {1},
+   float[1,20,8] gw = {1},
    float[1,20,5] gr = {1}, float[1,40] gb = {1}, float[2,15,8] zw = {1}, float[2,15,5] zr = {1},
    float low = {-0.5}, float high = {0.6}, float two = {2}, int64 one = {1}, int64[1] front = {0},
    int64[1] last = {1}, int64[2] from = {1, 0}, int64[2] to = {5, 2147483647},
@@ -145,16 +146,20 @@ g (float[1,8,6,6] m, float[3,2,8] t, float[3,2,8] u) => ()
   grouped = Conv <group = 2> (m, w2, c)  depthwise = Conv <group = 8> (m, w8)
   sequence = Conv <pads = [2, 0], dilations = [2]> (t, ws)
   transposed = ConvTranspose <strides = [2, 2], pads = [1, 0, 0, 1]> (m, wt)
+  spread = ConvTranspose <group = 4, strides = [2, 2], pads = [1, 1, 1, 1],
+                          output_padding = [1, 0]> (m, wg, c)
   maxpool = MaxPool <kernel_shape = [3, 2], pads = [1, 0, 1, 1], strides = [2, 1]> (m)
   averagepool = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (m)
   padded = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1> (m)
   average = GlobalAveragePool (m)  mean = ReduceMean <axes = [-1]> (t)
   channels = ReduceMean <axes = [1], keepdims = 0> (t)  norm = ReduceL2 <axes = [1, 2]> (m)
+  total = ReduceSum <keepdims = 0> (t, last)
   matmul = MatMul (t, wm)  scores = MatMul (m, m)  flat = Reshape (t, square)
   gemm = Gemm <transB = 1> (flat, wn, b5)  straight = Gemm (flat, wm)
   softmax = Softmax (t)  attention = Softmax <axis = 1> (t)
   layernorm = LayerNormalization (t, c, c)  plain = LayerNormalization (t, c)
   instance = InstanceNormalization (m, c, c)
+  positive = Exp (c)  batch = BatchNormalization <epsilon = 0.01> (m, c, c, c, positive)
   nearest = Resize <mode = "nearest"> (m, , twice)
   floored = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric",
                     nearest_mode = "floor"> (m, , twice)

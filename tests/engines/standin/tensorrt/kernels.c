@@ -73,18 +73,19 @@ DEV float conv_(ARGS) {
   }
   return sum;
 }
-/* v as of conv_, of one group without dilations. */
+/* v as of conv_, without dilations. */
 DEV float deconv_(ARGS) {
   long C = p.v[0], H = p.v[1], W = p.v[2], M = p.v[3], OH = p.v[4], OW = p.v[5];
-  long KH = p.v[6], KW = p.v[7];
+  long KH = p.v[6], KW = p.v[7], own = C / p.v[14], maps = M / p.v[14];
   long ox = i % OW, oy = i / OW % OH, m = i / (OW * OH) % M, n = i / (OW * OH * M);
+  long first = m / maps * own;
   float sum = p.v[15] ? c[m] : 0.f;
   for (long ky = 0; ky < KH; ky++) for (long kx = 0; kx < KW; kx++) {
     long y = oy + p.v[10] - ky, x = ox + p.v[11] - kx;
     if (y < 0 || x < 0 || y % p.v[8] || x % p.v[9] || y / p.v[8] >= H || x / p.v[9] >= W) continue;
-    for (long ch = 0; ch < C; ch++)
+    for (long ch = first; ch < first + own; ch++)
       sum += a[((n * C + ch) * H + y / p.v[8]) * W + x / p.v[9]]
-        * b[((ch * M + m) * KH + ky) * KW + kx];
+        * b[((ch * maps + m % maps) * KH + ky) * KW + kx];
   }
   return sum;
 }
@@ -101,15 +102,15 @@ DEV float pool_(ARGS) {
   }
   return p.v[14] ? sum / (p.v[15] ? p.v[6] * p.v[7] : count) : best;
 }
-/* Along one axis. v: how many are reduced, how many lie beside each other, whether L2 norm. */
+/* Along one axis. v: how many are reduced, how many lie beside each other, mean 0 L2 norm 1 sum 2. */
 DEV float reduce_(ARGS) {
   const float *from = a + i / p.v[1] * p.v[0] * p.v[1] + i % p.v[1];
   float sum = 0.f;
   for (long k = 0; k < p.v[0]; k++) {
     float x = from[k * p.v[1]];
-    sum += p.v[2] ? x * x : x / p.v[0];
+    sum += p.v[2] == 1 ? x * x : p.v[2] ? x : x / p.v[0];
   }
-  return p.v[2] ? sqrtf(sum) : sum;
+  return p.v[2] == 1 ? sqrtf(sum) : sum;
 }
 /* v as of reduce_. */
 DEV float softmax_(ARGS) {
@@ -179,7 +180,8 @@ DEV float dequantize_(ARGS) { return a[i] * b[i / p.v[0] % p.v[1]]; }
 
 #ifdef __CUDACC_RTC__
 #define HEAD(name) extern "C" __global__ void k_##name( \
-  P p, long n, const float *a, const float *b, const float *c, const float *d, float *y)
+  P p, long n, const float *a, const float *b, const float *c, const float *d, const float *e, \
+  float *y)
 #define KERNEL(name) HEAD(name) { \
   long i = blockIdx.x * (long)blockDim.x + threadIdx.x; if (i < n) y[i] = name##_(i, p, a, b, c); }
 #define BLOCKS(block, n) long block = blockIdx.x;
@@ -188,13 +190,21 @@ DEV float dequantize_(ARGS) { return a[i] * b[i / p.v[0] % p.v[1]]; }
 #define WAIT __syncthreads()
 #else
 #define HEAD(name) void k_##name( \
-  P p, long n, const float *a, const float *b, const float *c, const float *d, float *y)
+  P p, long n, const float *a, const float *b, const float *c, const float *d, const float *e, \
+  float *y)
 #define KERNEL(name) HEAD(name) { for (long i = 0; i < n; i++) y[i] = name##_(i, p, a, b, c); }
 #define BLOCKS(block, n) for (long block = 0; block < n / 128; block++)
 #define EACH(h, H) for (long h = 0; h < H; h++)
 #define SHARED
 #define WAIT
 #endif
+/* b, c, d, e: scale, bias, mean and variance of channels. v: pixels, channels. f: epsilon. */
+HEAD(batchnorm) {
+  BLOCKS(block, n + 127) EACH(k, 128) {
+    long i = block * 128 + k, at = i / p.v[0] % p.v[1];
+    if (i < n) y[i] = (a[i] - d[at]) / sqrtf(e[at] + p.f[0]) * b[at] + c[at];
+  }
+}
 /* One block for each direction and sample. v: steps, directions, samples, inputs, units, has bias,
    is an LSTM rather than a GRU. d: bias. Gates as in ONNX: iofc and zrh. */
 #define UNITS 1024

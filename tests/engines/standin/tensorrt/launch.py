@@ -31,7 +31,9 @@ def launch(
     """Put a kernel on ``stream``; RuntimeError if CUDA refuses."""
     if not count:
         return
-    addresses = [ctypes.c_void_p(a) for a in (*inputs, 0, 0, 0, 0)[:4]] + [ctypes.c_void_p(output)]
+    addresses = [ctypes.c_void_p(a) for a in (*inputs, 0, 0, 0, 0, 0)[:5]] + [
+        ctypes.c_void_p(output)
+    ]
     if getattr(runtime(), "ON_HOST", False):
         getattr(_host_library(), f"k_{name}")(given, ctypes.c_long(count), *addresses)
         return

@@ -199,15 +199,20 @@ def _conv(shapes: list[Shape], values: Values, attributes: Attributes) -> Call:
 
 def _deconv(shapes: list[Shape], values: Values, attributes: Attributes) -> Call:
     del values
-    if attributes.get("group", 1) != 1 or {"output_padding", "output_shape"} & attributes.keys():
-        raise KeyError("ConvTranspose with groups or a shape")
-    (batch, channels, *image), (_, maps, *kernel) = shapes[:2]
+    if "output_shape" in attributes:
+        raise KeyError("ConvTranspose with a shape")
+    groups, more = attributes.get("group", 1), attributes.get("output_padding", (0, 0))
+    (batch, channels, *image), (_, own, *kernel) = shapes[:2]
+    maps = own * groups
     _, window = _window(shapes[0], attributes, tuple(kernel))
     if window[6:] != (1, 1):
         raise KeyError("ConvTranspose with dilations")
     pads = attributes.get("pads", (0, 0, 0, 0))
-    sizes = [(image[d] - 1) * window[2 + d] + kernel[d] - pads[d] - pads[2 + d] for d in range(2)]
-    numbers = (channels, *image, maps, *sizes, *window, 1, int(len(shapes) > 2))
+    sizes = [
+        (image[d] - 1) * window[2 + d] + kernel[d] - pads[d] - pads[2 + d] + more[d]
+        for d in range(2)
+    ]
+    numbers = (channels, *image, maps, *sizes, *window, groups, int(len(shapes) > 2))
     return Call("deconv", (batch, maps, *sizes), numbers, inputs=(0, 1, 2))
 
 
@@ -227,7 +232,10 @@ def _pool(mean: bool) -> Lowering:
     return lowering
 
 
-def _reduced(norm: bool) -> Lowering:
+_MEAN, _L2, _SUM = range(3)  # How the kernel ``reduce`` reduces.
+
+
+def _reduced(how: int) -> Lowering:
     def lowering(shapes: list[Shape], values: Values, attributes: Attributes) -> Call:
         given = values[1].tolist() if len(values) > 1 else attributes["axes"]
         axes = sorted(axis % len(shapes[0]) for axis in given)
@@ -236,7 +244,7 @@ def _reduced(norm: bool) -> Lowering:
         kept = (1,) * (len(axes) if attributes.get("keepdims", 1) else 0)
         shape = (*shapes[0][: axes[0]], *kept, *shapes[0][axes[-1] + 1 :])
         inner = _size(shapes[0][axes[-1] + 1 :])
-        return Call("reduce", shape, (_size(shapes[0][axes[0] : axes[-1] + 1]), inner, int(norm)))
+        return Call("reduce", shape, (_size(shapes[0][axes[0] : axes[-1] + 1]), inner, how))
 
     return lowering
 
@@ -244,7 +252,7 @@ def _reduced(norm: bool) -> Lowering:
 def _average(shapes: list[Shape], values: Values, attributes: Attributes) -> Call:
     del values, attributes
     kept = (*shapes[0][:2], *(1,) * len(shapes[0][2:]))
-    return Call("reduce", kept, (_size(shapes[0][2:]), 1, 0))
+    return Call("reduce", kept, (_size(shapes[0][2:]), 1, _MEAN))
 
 
 def _flatten(shapes: list[Shape], values: Values, attributes: Attributes) -> Call:
@@ -322,6 +330,15 @@ def _instance_norm(shapes: list[Shape], values: Values, attributes: Attributes) 
     return Call("norm", shapes[0], (pixels, pixels, shapes[0][1], 1), (epsilon,), inputs=(0, 1, 2))
 
 
+def _batch_norm(shapes: list[Shape], values: Values, attributes: Attributes) -> Call:
+    del values
+    if attributes.get("training_mode", 0):
+        raise KeyError("BatchNormalization while training")
+    numbers = (_size(shapes[0][2:]), shapes[0][1])
+    epsilon = attributes.get("epsilon", 1e-5)
+    return Call("batchnorm", shapes[0], numbers, (epsilon,), inputs=(0, 1, 2, 3, 4))
+
+
 def _resize(shapes: list[Shape], values: Values, attributes: Attributes) -> Call:
     mode, rounded = (attributes.get(n) for n in ("mode", "nearest_mode"))
     how = {b"half_pixel": 0, b"asymmetric": 1, b"align_corners": 2}
@@ -392,8 +409,9 @@ _LOWERINGS: Mapping[str, Lowering] = {
     "MaxPool": _pool(mean=False),
     "AveragePool": _pool(mean=True),
     "GlobalAveragePool": _average,
-    "ReduceMean": _reduced(norm=False),
-    "ReduceL2": _reduced(norm=True),
+    "ReduceMean": _reduced(_MEAN),
+    "ReduceL2": _reduced(_L2),
+    "ReduceSum": _reduced(_SUM),
     "Flatten": _flatten,
     "Reshape": _reshape,
     "Squeeze": _squeeze,
@@ -404,6 +422,7 @@ _LOWERINGS: Mapping[str, Lowering] = {
     "Softmax": _softmax,
     "LayerNormalization": _layer_norm,
     "InstanceNormalization": _instance_norm,
+    "BatchNormalization": _batch_norm,
     "Resize": _resize,
     "GRU": _recurrent(is_lstm=False),
     "LSTM": _recurrent(is_lstm=True),
