@@ -8,7 +8,8 @@ each other that always come together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -34,6 +35,10 @@ _LAYER_SHARE, _LEAST_SHARE, _LEAST_US = 0.05, 0.02, 50.0
 _LEAST_LEFT = 0.1  # Share of a layer's time that is left at least without the profiler's own.
 # Scatter of sums over layers, as a share of the builds' times, up to which they weigh in full.
 _LIKE_BUILDS = 0.05
+# Share of the builds' time below which a kind is rare. What one takes is told by its layers, which
+# weigh up to what they do where a profiler adds no time: else the few builds that have the kind are
+# made to fit by its cost, whatever else they are off by.
+_RARE = 0.03
 _LEAST_BUILDS = 10  # From which the profiler's own time can be told.
 # Networks whose equations are kept, of fits with and without many weights: leaving out one after
 # the other, each fit needs nearly all.
@@ -53,7 +58,7 @@ class Equations:
 
     All are shares of a build's time. ``rows``: shape (equations, WIDTH x keys); the first ones are
     the builds. ``weights``: of each. ``scatters``: how far off each is where it fits, as a multiple
-    of what whole builds are.
+    of what whole builds are. ``kinds``: of layers the first; None of builds and their ratios.
     """
 
     keys: tuple[CostKey, ...]
@@ -61,6 +66,7 @@ class Equations:
     values: np.ndarray
     weights: np.ndarray
     scatters: np.ndarray
+    kinds: tuple[CostKey | None, ...]
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class System:
             keys,
             coo_array((np.concatenate(data), where), shape=shape).tocsr(),
             np.concatenate([np.zeros(0), *(block.values for block in blocks)]),
-            np.concatenate([np.zeros(0), *(block.weights for block in blocks)]),
+            np.concatenate([np.zeros(0), *_weights(blocks, _rarities(networks, profiler))]),
             np.concatenate([np.zeros(0), *(block.scatters for block in blocks)]),
             tuple(slice(start, start + len(network.builds)) for network, start in both),
         )
@@ -112,6 +118,37 @@ class System:
         ones = (np.ones(len(to)), (np.arange(len(to)), to))
         columns: csr_array = self.columns @ csr_array(ones, shape=(len(to), WIDTH * len(kinds)))
         return columns
+
+
+def _rarities(networks: Sequence[Network], profiler: Profiler) -> dict[CostKey, float]:
+    """How many times as much as others the layers of each rare kind weigh."""
+    shares: dict[CostKey, float] = defaultdict(float)
+    for network in networks:
+        for kind, share in _shares(network).items():
+            shares[kind] += network.weight * share
+    whole = sum(shares.values())
+    most = 1 + profiler.added_us / _HALF_US
+    rarities = {kind: (_RARE * whole / share) ** 0.5 for kind, share in shares.items() if share}
+    return {kind: min(rarity, most) for kind, rarity in rarities.items() if rarity > 1}
+
+
+@lru_cache(maxsize=_KEPT_NETWORKS)
+def _shares(network: Network) -> dict[CostKey, float]:
+    """Of each kind the mean share of the builds that profiled layers take which begin with it."""
+    matrix = layer_matrix(network)
+    shares: dict[CostKey, float] = defaultdict(float)
+    for build, us in zip(matrix.profiled, matrix.us.tolist(), strict=True):
+        for row, own_us in zip(build.rows.tolist(), build.us.tolist(), strict=True):
+            shares[matrix.layers[row][0].key] += own_us / us / len(matrix.us)
+    return shares
+
+
+def _weights(
+    blocks: Iterable[Equations], rarities: Mapping[CostKey, float]
+) -> Iterator[np.ndarray]:
+    for block in blocks:
+        more = [1.0 if kind is None else rarities.get(kind, 1.0) for kind in block.kinds]
+        yield block.weights * more
 
 
 @lru_cache(maxsize=2 * _KEPT_NETWORKS)
@@ -136,6 +173,7 @@ def _of_network(network: Network, profiler: Profiler, many_weights_mb: float | N
             [np.full(count, _TOTAL * share), np.full(pairs, _RATIO * ratio_share), layers.weights]
         ),
         np.concatenate([np.ones(count + pairs), layers.scatters]),
+        (*(None,) * (count + pairs), *layers.kinds),
     )
 
 
@@ -146,6 +184,7 @@ class _Layers(NamedTuple):
     values: np.ndarray
     weights: np.ndarray
     scatters: np.ndarray
+    kinds: tuple[CostKey, ...]
 
 
 def _of_layers(
@@ -174,7 +213,9 @@ def _of_layers(
     rows = (matrix.amounts[layers] + excesses[:, None] * matrix.besides[layers]) / base_us
     scatters = (middle + _LEAST_SHARE + _LEAST_US / base_us) / _LAYER_SHARE
     count = weight * often / len(matrix.us)
-    return _Layers(rows, middle, profiler.weight / scatters * count**0.5, scatters)
+    weights = profiler.weight / scatters * count**0.5
+    kinds = tuple(matrix.layers[layer][0].key for layer in layers.tolist())
+    return _Layers(rows, middle, weights, scatters, kinds)
 
 
 def _profiled(build: ProfiledBuild, build_us: float, added_us: float) -> np.ndarray:
