@@ -1,12 +1,13 @@
 """The next proposal, prepared while a trial runs.
 
 Once the engine works on the candidate, a thread looks for placements as if the trial took what is
-predicted. If that is what it takes, the
-next proposal is chosen among them and what is near them, by predictions that know the outcome; the
-search for them is not repeated. Else only the predictions made on the way are of use, which the
-landscape keeps; so what is left of the trial's time goes into searches as if it took more, or
-less, than is predicted. Which of both it is, and what was planned, hangs on the trials alone:
-proposals are the same whatever the timing, and in a study that was killed and goes on.
+predicted. If that is what it takes, the next proposal is chosen among them and what is near them,
+by predictions that know the outcome; the search for them is not repeated. Else only the predictions
+made on the way are of use, which the landscape keeps. So what is left of the trial's time goes into
+a search site by site, in case groups promise nothing any more, and into searches as if the trial
+took more, or less, than is predicted. Which of these it is, and what was planned, hangs on the
+trials alone: proposals are the same whatever the timing, and in a study that was killed and goes
+on.
 """
 
 from __future__ import annotations
@@ -135,8 +136,9 @@ class _Rehearsal:
                 self._proposer.landscape.cancel.wait(HEAD_START_S)
                 choices = self._proposal.choices
                 self.expected.set_result(self._proposer.expected(self._trials, choices))
-                self.plan.set_result(self._proposer.rehearse(self._trials, self._proposal))
-                self._proposer.rehearse_surprises(self._trials, self._proposal)
+                plan = self._proposer.rehearse(self._trials, self._proposal)
+                self.plan.set_result(plan)
+                self._proposer.rehearse_surprises(self._trials, self._proposal, plan)
         except BaseException as error:  # Raised in the thread that asks for it.
             for asked in (self.expected, self.plan):
                 if not asked.done():

@@ -89,6 +89,12 @@ class Round:
             self._around.promising()
         return self._pools.found
 
+    def look_at_sites(self) -> None:
+        """Predict what it looks at once groups promise no gain any more: their sites."""
+        goes_near = self._explores and self._outlook.is_misfit  # Then it looks there first.
+        if self._splits and not goes_near:
+            self._look(per_site=True)
+
     def hoped(self) -> Proposal | None:
         """The change of the best of which most gain is expected, be it predicted to hold or not."""
         if not self._has_best:
@@ -173,11 +179,15 @@ class Round:
         latency.
         """
         candidate = self._look(per_site=False)
-        # Of thousands of sites one more or less teaches next to nothing.
-        per_site = self._knowledge.per_site and not (self._explores and self._land.is_vast)
-        if per_site and not self._is_gain(candidate):
+        if self._splits and not self._is_gain(candidate):
             return self._look(per_site=True) or candidate
         return candidate
+
+    @property
+    def _splits(self) -> bool:
+        """Whether it may look at sites one by one."""
+        # Of thousands of sites one more or less teaches next to nothing.
+        return self._knowledge.per_site and not (self._explores and self._land.is_vast)
 
     def _look(self, *, per_site: bool) -> tuple[State, float] | None:
         best = self._pools.best(self._tried.is_new, per_site=per_site)

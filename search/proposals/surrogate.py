@@ -178,12 +178,16 @@ class SurrogateProposer:
         return NO_PLAN
 
     @without_collection()
-    def rehearse_surprises(self, trials: Sequence[TrialRecord], running: Proposal) -> None:
-        """Predict what the next proposal will look at if ``running`` is no more as predicted.
+    def rehearse_surprises(
+        self, trials: Sequence[TrialRecord], running: Proposal, plan: Plan
+    ) -> None:
+        """Predict what the next proposal will look at besides what ``rehearse`` has looked at.
 
-        After ``rehearse``, whose plan is of no use then. What is found is dropped, as there.
-        Nothing is prepared for where nothing is planned, nor in a vast landscape, where it would
-        take longer than trials.
+        First sites one by one: once nothing that whole groups promise is a gain any more, a search
+        for these begins that ``plan`` may know nothing of. Then what it looks at if ``running`` is
+        no more as predicted and ``plan`` is of no use. What is found is dropped, as in
+        ``rehearse``. Nothing is prepared for where nothing is planned, nor in a vast landscape,
+        where it would take longer than trials.
         """
         with suppress(Cancelled):
             *before, last = self._as_expected(trials, [running])
@@ -193,6 +197,8 @@ class SurrogateProposer:
             errors = [_error(trial.measurement) for trial in before if trial.measurement]
             deviation = math.hypot(deviation, max(errors))
             rehearsing = self._guessing(trials)
+            if True not in plan:
+                rehearsing._round([*before, last], plan).look_at_sites()
             for surprise in SURPRISES:
                 ratio = max(mean + surprise * deviation, TOTAL_FLOOR)
                 rehearsing.propose([*before, replace(last, measurement=exactly(ratio))])
@@ -209,9 +215,15 @@ class SurrogateProposer:
         return self._plan(self._as_expected(trials[:-1], [proposal_of(trials[-1])]))
 
     def _plan(self, expected: Sequence[TrialRecord]) -> Plan:
+        return self._round(expected, NO_PLAN).plan()
+
+    def _round(self, expected: Sequence[TrialRecord], plan: Plan) -> Round:
+        """The next proposal after ``expected``, of which the last has not ended."""
         turn = len(expected)
         explores = turn % 2 == 1
-        return Round(self._known, expected, math.inf, turn, explores=explores, expected=1).plan()
+        return Round(
+            self._known, expected, math.inf, turn, explores=explores, plan=plan, expected=1
+        )
 
     def plans(self, trials: Sequence[TrialRecord]) -> bool:
         """Whether the proposal after ``trials`` may look where it was planned to by all but the

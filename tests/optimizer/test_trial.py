@@ -125,6 +125,21 @@ def test_the_float_model_has_no_noise_and_holds_every_gate(strict: Setting):
     assert gates_of(outcome) == {MISSED: True}
 
 
+def test_what_was_built_to_measure_its_noise_is_not_built_again_to_be_tried(
+    lenient: Setting, monkeypatch: pytest.MonkeyPatch
+):
+    candidates, built = lenient.bench.candidates, list[Placement]()
+    build = candidates.build
+    monkeypatch.setattr(candidates, "build", lambda own: built.append(own) or build(own))
+    lenient.run(EMPTY)  # The latest candidate is kept.
+    built.clear()
+    noise = lenient.bench.noise(lenient.task.space.defaults)
+    assert lenient.run(lenient.default).noise == pytest.approx(noise, rel=0.5)
+    assert built == [lenient.default]
+    lenient.run(EMPTY)
+    assert built == [lenient.default, EMPTY]
+
+
 def test_what_is_slower_than_the_best_is_not_judged_where_judging_takes_longer(lenient: Setting):
     fast = lenient.earlier(best=1e-4, judging_s=9, measuring_s=1)
     outcome = lenient.run(lenient.default, fast)

@@ -1,5 +1,6 @@
 """What is prepared while a trial runs: the same proposals however far that gets, made sooner."""
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,7 +11,9 @@ import pytest
 from placer.quantization import Placement
 from placer.search.ahead import EvaluateOnEngine, RehearsingSearch
 from placer.search.landscape.landscape import Cancelled, Landscape
+from placer.search.proposals.knowledge import Knowledge
 from placer.search.proposals.pools import NO_PLAN
+from placer.search.proposals.round import Round
 from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
@@ -163,7 +166,7 @@ def test_what_a_surprise_leads_to_is_prepared_for(limit: float | None):
             proposal = proposer.propose(records)
             assert proposal is not None
             if prepares and number == 3:
-                proposer.rehearse_surprises(records, proposal)
+                proposer.rehearse_surprises(records, proposal, NO_PLAN)
             records.append(engine.trial(number, proposal))
         measurement = records[-1].measurement
         assert measurement is not None
@@ -171,6 +174,28 @@ def test_what_a_surprise_leads_to_is_prepared_for(limit: float | None):
         records[-1] = replace(records[-1], measurement=replace(measurement, ratio=slower))
         land.cancel = StopsAfter(10_000)  # type: ignore[assignment]
         proposer.propose(records)
+        return 10_000 - land.cancel.left  # type: ignore[attr-defined]
+
+    assert left_to_predict(prepares=True) < 0.5 * left_to_predict(prepares=False)
+
+
+def test_sites_are_looked_at_though_groups_are_expected_to_gain():
+    def left_to_predict(*, prepares: bool) -> int:
+        land = landscape(*NET)
+        engine = Engine(land)
+        knowledge = Knowledge(land, 0, silent, {}, True, None, 0)
+        proposer = SurrogateProposer(land, 0, silent)
+        records: list[TrialRecord] = []
+        for number in range(5):
+            proposal = proposer.propose(records)
+            assert proposal is not None
+            if prepares and number == 4:
+                plan = proposer.rehearse(records, proposal)
+                assert plan.keys() == {False}
+                proposer.rehearse_surprises(records, proposal, plan)
+            records.append(engine.trial(number, proposal))
+        land.cancel = StopsAfter(10_000)  # type: ignore[assignment]
+        Round(knowledge, records, math.inf, 5, explores=True).look_at_sites()
         return 10_000 - land.cancel.left  # type: ignore[attr-defined]
 
     assert left_to_predict(prepares=True) < 0.5 * left_to_predict(prepares=False)

@@ -28,6 +28,9 @@ from placer.quantization import Placement, Ranges
 
 log = logging.getLogger(__name__)
 
+# Of a candidate of more bytes no second one is held in memory.
+KEPT_BYTES = 1 << 26
+
 
 class Candidates:
     """Builds candidates of one model with fixed ranges and compiles them on one engine.
@@ -52,6 +55,8 @@ class Candidates:
         self._ranges = ranges
         self._remainder = remainder
         self._judged = judged
+        # What was built last: a placement whose noise was measured is often tried next.
+        self._latest: tuple[Placement, onnx.ModelProto] | None = None
 
     @property
     def kept_float(self) -> Mapping[str, str]:
@@ -65,6 +70,17 @@ class Candidates:
         candidate = self._inserter.insert(placement, self._ranges)
         # The model may be an earlier result, which says what that one was computed in.
         name_base(candidate, placement.base)
+        return candidate
+
+    def _built(self, placement: Placement) -> onnx.ModelProto:
+        """What ``build`` returns, for those who leave it as it is."""
+        latest = self._latest
+        if latest is not None and latest[0] == placement:
+            return latest[1]
+        self._latest = None  # Its memory is freed first.
+        candidate = self.build(placement)
+        if candidate.ByteSize() <= KEPT_BYTES:
+            self._latest = placement, candidate
         return candidate
 
     def result(self, placement: Placement) -> onnx.ModelProto:
@@ -117,7 +133,7 @@ class Candidates:
     ) -> list[Compiled]:
         """As ``compile``, so many times; what runs is the model as it is written."""
         engine, base_dir = self.engine, self.model.base_dir
-        candidate = self.build(placement)
+        candidate = self._built(placement)
         if self._remainder is not None and isinstance(engine, CompilesWritten):
             written = self.result(placement)
             make = partial(engine.compile_written, candidate, written, base_dir)
@@ -170,7 +186,7 @@ class Candidates:
         return (self._on_cpu if on_cpu else self.compile)(placement).run
 
     def _on_cpu(self, placement: Placement) -> HalfPrecisionModel:
-        return HalfPrecisionModel(self.build(placement), self.model.base_dir, threads=1)
+        return HalfPrecisionModel(self._built(placement), self.model.base_dir, threads=1)
 
 
 def _with_further_outputs(candidate: Run, twin: Run) -> Run:
