@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placer.qdq.fields import Initializers, Nodes
-from placer.qdq.parts import PairName
+from placer.qdq.parts import PairName, naming
 from placer.qdq.weights import QuantizedConstant
-from placer.quantization import FLOAT8
-from placer.quantization.numerics import Quantization, quantized_dtype
+from placer.quantization import FLOAT8, Ranges, Scheme, union
+from placer.quantization.numerics import Quantization, activation_quantization, quantized_dtype
 
 
 class ScaleNames(NamedTuple):
     """A group of activations: its tensors, its scale by the initializer's name, and their values.
 
-    ``dtype``: of the scale. ``integer``: type of the quantized values.
+    ``dtype``: of the scale. ``integer``: type of the quantized values. ``scheme``: what follows
+    from the range.
     """
 
     tensors: tuple[str, ...]
@@ -25,6 +26,15 @@ class ScaleNames(NamedTuple):
     quantization: Quantization
     dtype: np.dtype[Any]
     integer: np.dtype[Any]
+    scheme: Scheme
+
+    def with_ranges(self, ranges: Ranges) -> ScaleNames:
+        """The group as it is with other ``ranges``; ScaleError if its type cannot hold the scale."""
+        whole = union(ranges[tensor] for tensor in self.tensors)
+        with naming(*self.tensors):
+            quantization = activation_quantization(whole, self.scheme, self.dtype)
+        integer = quantized_dtype(self.scheme.of(whole.low).activation)
+        return self._replace(quantization=quantization, integer=integer)
 
     @property
     def is_float8(self) -> bool:

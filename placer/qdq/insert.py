@@ -213,7 +213,8 @@ class Inserter:
             new_tensor(scale, np.array(quantization.scale, dtype)),
             new_tensor(zero_point, np.array(quantization.zero_point, integer)),
         ]
-        draft.groups.append(ScaleNames(tuple(by_tensor), scale, quantization, dtype, integer))
+        group = ScaleNames(tuple(by_tensor), scale, quantization, dtype, integer, scheme)
+        draft.groups.append(group)
         for name, on_tensor in zip(names, by_tensor.values(), strict=True):
             tensors += self._draft_pair(
                 name, on_tensor, (scale, zero_point), quantization, group_scheme, draft

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 import onnxruntime as ort
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from placer.accuracy.evaluation import Run
 from placer.common.ort_session import Session, create_session, run_once
@@ -19,8 +20,9 @@ from placer.quantization import Placement, Ranges
 from placer.recovery.walk import FLOAT_KERNELS
 
 _THREADS = 1
-# Steps over the range of a tensor that is not quantized: float32 has no more digits.
-_STEPS_WHEN_FLOAT = 2.0**23
+# What a group has in the vector of all parameters: its scale, and the least and the largest integer
+# before the zero point is added.
+_PARAMETERS = 3
 
 
 class Simulation:
@@ -40,6 +42,7 @@ class Simulation:
         self._placement = placement
         self._ranges = ranges
         self._scales = inserter.scales(placement, ranges)
+        self._inputs = _Inputs.of(self._scales)
 
     @cached_property
     def _session(self) -> Session:
@@ -53,7 +56,7 @@ class Simulation:
 
     def _serialized(self) -> bytes:
         candidate = self._inserter.insert(self._placement, self._ranges)
-        return _with_scales_as_inputs(candidate, self._scales).SerializeToString()
+        return _with_scales_as_inputs(candidate, self._inputs).SerializeToString()
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -65,29 +68,16 @@ class Simulation:
 
         ``only``: tensors of the groups to quantize, by default all; FP8 pairs always are.
         """
-        given: dict[str, np.ndarray] = {}
-        for names in self._inserter.scales(self._placement, ranges):
-            on = only is None or not set(only).isdisjoint(names.tensors)
-            given.update(self._values(names, on, ranges))
-        return partial(self._run, given)
-
-    def _values(
-        self, names: ScaleNames, on: bool, ranges: Ranges
-    ) -> Iterator[tuple[str, np.ndarray]]:
-        scale, zero_point = names.quantization
-        dtype = names.dtype
-        if names.is_float8:
-            yield names.scale, np.array(scale, dtype)
-            return
-        integers = np.iinfo(names.integer)
-        low, high = float(integers.min - zero_point), float(integers.max - zero_point)
-        if not on:
-            largest = max(max(map(abs, ranges[tensor])) for tensor in names.tensors)
-            scale = largest / _STEPS_WHEN_FLOAT if largest else 1.0
-            low, high = -np.inf, np.inf
-        yield names.scale, np.array(scale, dtype)
-        yield f"{names.scale}/low", np.array(low, dtype)
-        yield f"{names.scale}/high", np.array(high, dtype)
+        chosen = None if only is None else frozenset(only)
+        is_on = [
+            group.is_float8 or chosen is None or not chosen.isdisjoint(group.tensors)
+            for group in self._scales
+        ]
+        given = [
+            group.with_ranges(ranges) if on else None
+            for group, on in zip(self._scales, is_on, strict=True)
+        ]
+        return partial(self._run, self._inputs.values(given))
 
     def _run(
         self, scales: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]
@@ -98,52 +88,149 @@ class Simulation:
         return dict(zip(names, values, strict=True))
 
 
-def _with_scales_as_inputs(candidate: ModelProto, scales: Collection[ScaleNames]) -> ModelProto:
-    """``candidate`` with pairs of ``scales`` that read their parameters from inputs."""
-    by_name = {pair_scale.scale: pair_scale for pair_scale in scales}
-    model = without_initializers(candidate, by_name.keys())
-    for pair_scale in scales:
-        names = (
-            [pair_scale.scale]
-            if pair_scale.is_float8
-            else [pair_scale.scale, *_limits(pair_scale.scale)]
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """What a simulation reads besides the model's inputs: few vectors, as each input costs time.
+
+    ``groups`` and their positions by scale. ``on``: the input that says of each group whether it is
+    quantized. ``parameters``: by type, the input with ``_PARAMETERS`` values of each group.
+    """
+
+    groups: Sequence[ScaleNames]
+    position: Mapping[str, int]
+    on: str
+    parameters: Mapping[np.dtype, str]
+
+    @staticmethod
+    def of(groups: Sequence[ScaleNames]) -> _Inputs:
+        first = groups[0].scale if groups else ""
+        types = dict.fromkeys(group.dtype for group in groups)
+        return _Inputs(
+            groups,
+            {group.scale: index for index, group in enumerate(groups)},
+            f"{first}/on",
+            {dtype: f"{first}/{dtype.name}" for dtype in types},
         )
-        kind = helper.np_dtype_to_tensor_dtype(pair_scale.dtype)
-        model.graph.input.extend(helper.make_tensor_value_info(n, kind, ()) for n in names)
-    _simulate(model.graph, by_name)
+
+    def declare(self, graph: GraphProto) -> None:
+        """Add the inputs to ``graph``, and the nodes that take them apart before all others."""
+        count = len(self.groups)
+        if not count:
+            return
+        declared = [(self.on, TensorProto.BOOL, count)]
+        for dtype, name in self.parameters.items():
+            declared.append((name, helper.np_dtype_to_tensor_dtype(dtype), _PARAMETERS * count))
+        graph.input.extend(
+            helper.make_tensor_value_info(name, kind, (size,)) for name, kind, size in declared
+        )
+        sizes = f"{self.on}/sizes"
+        graph.initializer.append(numpy_helper.from_array(np.ones(count, np.int64), sizes))
+        graph.initializer.extend(
+            numpy_helper.from_array(np.array(index, np.int64), f"{self.on}/{index}")
+            for index in range(_PARAMETERS * count)
+        )
+        switches = [self.switch(group.scale) for group in self.groups]
+        split = helper.make_node("Split", [self.on, sizes], switches, f"{self.on}/Split", axis=0)
+        nodes = [split, *graph.node]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def switch(self, scale: str) -> str:
+        """The tensor that says whether the group of ``scale`` is quantized."""
+        return f"{scale}/on/split"
+
+    def parameter(self, scale: str, number: int, target: str) -> NodeProto:
+        """The node that writes a parameter of the group of ``scale`` as the scalar ``target``."""
+        position = self.position[scale]
+        vector = self.parameters[self.groups[position].dtype]
+        index = f"{self.on}/{_PARAMETERS * position + number}"
+        return helper.make_node("Gather", [vector, index], [target], f"{target}/Gather", axis=0)
+
+    def values(self, given: Sequence[ScaleNames | None]) -> dict[str, np.ndarray]:
+        """The inputs for the groups as they are ``given``; None is not quantized."""
+        if not given:
+            return {}
+        inputs = {self.on: np.array([group is not None for group in given])}
+        for dtype, name in self.parameters.items():
+            rows = np.ones((len(given), _PARAMETERS), dtype)
+            for row, group in zip(rows, given, strict=True):
+                if group is not None and group.dtype == dtype:
+                    row[:] = _row(group)
+            inputs[name] = rows.ravel()
+        return inputs
+
+
+def _row(group: ScaleNames) -> tuple[float, float, float]:
+    scale, zero_point = group.quantization
+    if group.is_float8:
+        return scale, 0.0, 0.0
+    integers = np.iinfo(group.integer)
+    return scale, float(integers.min - zero_point), float(integers.max - zero_point)
+
+
+def _with_scales_as_inputs(candidate: ModelProto, inputs: _Inputs) -> ModelProto:
+    """``candidate`` with pairs of ``inputs`` that read their parameters from there."""
+    model = without_initializers(candidate, inputs.position.keys())
+    _simulate(model.graph, inputs, frozenset())
+    kept = {scale for node in model.graph.node for scale in _scales_in(node, inputs)}
+    gathered = [inputs.parameter(scale, 0, scale) for scale in sorted(kept)]
+    nodes = [*gathered, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    inputs.declare(model.graph)
     return model
 
 
-def _simulate(graph: GraphProto, scales: Mapping[str, ScaleNames]) -> None:
-    """Let the pairs of ``graph`` and of its bodies read ``scales`` from inputs of the model."""
-    kept = [tensor for tensor in graph.initializer if tensor.name not in scales]
-    if len(kept) < len(graph.initializer):
-        kept = [TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
-    integers = {name: pair_scale for name, pair_scale in scales.items() if not pair_scale.is_float8}
-    if integers:
-        nodes = [new for node in graph.node for new in _simulated(node, integers)]
-        del graph.node[:]
-        graph.node.extend(nodes)
+def _scales_in(node: NodeProto, inputs: _Inputs) -> Iterator[str]:
+    """Scales of ``inputs`` that pairs read which stay pairs, those in bodies of ``node`` too."""
+    if node.op_type in PAIR_OPS and node.input[1] in inputs.position:
+        yield node.input[1]
+    for body in subgraphs(node):
+        for inner in body.node:
+            yield from _scales_in(inner, inputs)
+
+
+def _simulate(graph: GraphProto, inputs: _Inputs, outside: frozenset[str]) -> None:
+    """Replace pairs in ``graph`` and its bodies; ``outside``: what was written where it lies."""
+    ports = {value.name for value in graph.output}
+    written = outside | {
+        node.output[0]
+        for node in graph.node
+        if node.op_type == "QuantizeLinear"
+        and node.input[1] in inputs.position
+        and not inputs.groups[inputs.position[node.input[1]]].is_float8
+        and node.output[0] not in ports
+    }
+    nodes = [_simulated(node, inputs, written) for node in graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
     for body in (body for node in graph.node for body in subgraphs(node)):
-        _simulate(body, scales)
+        _simulate(body, inputs, written)
 
 
-def _limits(scale: str) -> tuple[str, str]:
-    return f"{scale}/low", f"{scale}/high"
-
-
-def _simulated(node: NodeProto, scales: Mapping[str, ScaleNames]) -> list[NodeProto]:
-    """``node``, or the float operators that do the same with integers in float tensors."""
-    if node.op_type not in PAIR_OPS or node.input[1] not in scales:
-        return [node]
+def _simulated(node: NodeProto, inputs: _Inputs, written: Collection[str]) -> NodeProto:
+    """``node``, or one that does in float what a pair does whose integers are ``written``."""
+    if node.op_type == "DequantizeLinear" and node.input[0] in written:
+        return helper.make_node("Identity", [node.input[0]], [node.output[0]], node.name)
+    if node.op_type != "QuantizeLinear" or node.output[0] not in written:
+        return node
     source, target, scale = node.input[0], node.output[0], node.input[1]
-    if node.op_type == "DequantizeLinear":
-        return [helper.make_node("Mul", [source, scale], [target], node.name)]
-    divided, rounded = f"{target}/divided", f"{target}/rounded"
-    return [
-        helper.make_node("Div", [source, scale], [divided], f"{node.name}/Div"),
+    names = [f"{target}/{part}" for part in ("step", "low", "high", "divided", "rounded", "cut")]
+    step, low, high, divided, rounded, cut = names
+    kind = helper.np_dtype_to_tensor_dtype(inputs.groups[inputs.position[scale]].dtype)
+    quantized, same = f"{target}/quantized", f"{target}/same"
+    on = [
+        *(inputs.parameter(scale, number, name) for number, name in enumerate((step, low, high))),
+        helper.make_node("Div", [source, step], [divided], f"{node.name}/Div"),
         helper.make_node("Round", [divided], [rounded], f"{node.name}/Round"),
-        helper.make_node("Clip", [rounded, *_limits(scale)], [target], node.name),
+        helper.make_node("Clip", [rounded, low, high], [cut], f"{node.name}/Clip"),
+        helper.make_node("Mul", [cut, step], [quantized], f"{node.name}/Mul"),
     ]
+    off = [helper.make_node("Identity", [source], [same], f"{node.name}/Identity")]
+    branches = {
+        name: helper.make_graph(
+            nodes, name, [], [helper.make_tensor_value_info(written_by, kind, None)]
+        )
+        for name, nodes, written_by in (("then_branch", on, quantized), ("else_branch", off, same))
+    }
+    return helper.make_node("If", [inputs.switch(scale)], [target], node.name, **branches)
