@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -32,17 +33,20 @@ class Simulation:
     nodes compute in float between them. That is what an engine's integer kernels compute, but for
     their rounding of sums. What no range changes is as it is first: constants, groups with a
     constant in them, int32 biases, whose scale is fine enough for any range, and FP8 pairs but for
-    their scale. ``ranges``: of all tensors that ``placement`` quantizes. The session, which holds
-    all weights as floats, is made for the first run, which raises RunError if ONNX Runtime refuses
-    the candidate.
+    their scale. ``ranges``: of all tensors that ``placement`` quantizes. ``switched``: single
+    groups can be left out, which then cost no time; the session takes twice as long to make. It
+    holds all weights as floats and is made for the first run, which raises RunError if ONNX Runtime
+    refuses the candidate.
     """
 
-    def __init__(self, inserter: Inserter, placement: Placement, ranges: Ranges) -> None:
+    def __init__(
+        self, inserter: Inserter, placement: Placement, ranges: Ranges, *, switched: bool = False
+    ) -> None:
         self._inserter = inserter
         self._placement = placement
         self._ranges = ranges
         self._scales = inserter.scales(placement, ranges)
-        self._inputs = _Inputs.of(self._scales)
+        self._inputs = _Inputs.of(self._scales, switched=switched)
 
     @cached_property
     def _session(self) -> Session:
@@ -66,8 +70,11 @@ class Simulation:
     def run(self, ranges: Ranges, only: Collection[str] | None = None) -> Run:
         """What runs the candidate with ``ranges``: outputs by name from inputs by name.
 
-        ``only``: tensors of the groups to quantize, by default all; FP8 pairs always are.
+        ``only``: tensors of the groups to quantize, by default all; FP8 pairs always are. Raises
+        ValueError if they are given and groups cannot be left out.
         """
+        if only is not None and not self._inputs.switched:
+            raise ValueError("a simulation without switches quantizes all groups")
         chosen = None if only is None else frozenset(only)
         is_on = [
             group.is_float8 or chosen is None or not chosen.isdisjoint(group.tensors)
@@ -93,16 +100,18 @@ class _Inputs:
     """What a simulation reads besides the model's inputs: few vectors, as each input costs time.
 
     ``groups`` and their positions by scale. ``on``: the input that says of each group whether it is
-    quantized. ``parameters``: by type, the input with ``_PARAMETERS`` values of each group.
+    quantized, unused unless ``switched``. ``parameters``: by type, the input with ``_PARAMETERS``
+    values of each group.
     """
 
     groups: Sequence[ScaleNames]
     position: Mapping[str, int]
     on: str
-    parameters: Mapping[np.dtype, str]
+    parameters: Mapping[np.dtype[Any], str]
+    switched: bool
 
     @staticmethod
-    def of(groups: Sequence[ScaleNames]) -> _Inputs:
+    def of(groups: Sequence[ScaleNames], *, switched: bool) -> _Inputs:
         first = groups[0].scale if groups else ""
         types = dict.fromkeys(group.dtype for group in groups)
         return _Inputs(
@@ -110,30 +119,31 @@ class _Inputs:
             {group.scale: index for index, group in enumerate(groups)},
             f"{first}/on",
             {dtype: f"{first}/{dtype.name}" for dtype in types},
+            switched,
         )
 
     def declare(self, graph: GraphProto) -> None:
-        """Add the inputs to ``graph``, and the nodes that take them apart before all others."""
+        """Add the inputs to ``graph``, and the node that takes ``on`` apart before all others."""
         count = len(self.groups)
-        if not count:
-            return
-        declared = [(self.on, TensorProto.BOOL, count)]
         for dtype, name in self.parameters.items():
-            declared.append((name, helper.np_dtype_to_tensor_dtype(dtype), _PARAMETERS * count))
-        graph.input.extend(
-            helper.make_tensor_value_info(name, kind, (size,)) for name, kind, size in declared
-        )
-        sizes = f"{self.on}/sizes"
-        graph.initializer.append(numpy_helper.from_array(np.ones(count, np.int64), sizes))
+            kind = helper.np_dtype_to_tensor_dtype(dtype)
+            graph.input.append(helper.make_tensor_value_info(name, kind, (_PARAMETERS * count,)))
         graph.initializer.extend(
             numpy_helper.from_array(np.array(index, np.int64), f"{self.on}/{index}")
             for index in range(_PARAMETERS * count)
         )
-        switches = [self.switch(group.scale) for group in self.groups]
-        split = helper.make_node("Split", [self.on, sizes], switches, f"{self.on}/Split", axis=0)
-        nodes = [split, *graph.node]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        if count and self.switched:
+            switches = [self.switch(group.scale) for group in self.groups]
+            sizes = numpy_helper.from_array(np.ones(count, np.int64), f"{self.on}/sizes")
+            graph.input.append(helper.make_tensor_value_info(self.on, TensorProto.BOOL, (count,)))
+            graph.initializer.append(sizes)
+            _put_first(
+                graph, [helper.make_node("Split", [self.on, sizes.name], switches, self.on, axis=0)]
+            )
+
+    def group(self, scale: str) -> ScaleNames:
+        """The group of ``scale``."""
+        return self.groups[self.position[scale]]
 
     def switch(self, scale: str) -> str:
         """The tensor that says whether the group of ``scale`` is quantized."""
@@ -141,16 +151,15 @@ class _Inputs:
 
     def parameter(self, scale: str, number: int, target: str) -> NodeProto:
         """The node that writes a parameter of the group of ``scale`` as the scalar ``target``."""
-        position = self.position[scale]
-        vector = self.parameters[self.groups[position].dtype]
-        index = f"{self.on}/{_PARAMETERS * position + number}"
+        vector = self.parameters[self.group(scale).dtype]
+        index = f"{self.on}/{_PARAMETERS * self.position[scale] + number}"
         return helper.make_node("Gather", [vector, index], [target], f"{target}/Gather", axis=0)
 
     def values(self, given: Sequence[ScaleNames | None]) -> dict[str, np.ndarray]:
         """The inputs for the groups as they are ``given``; None is not quantized."""
-        if not given:
-            return {}
-        inputs = {self.on: np.array([group is not None for group in given])}
+        inputs = dict[str, np.ndarray]()
+        if given and self.switched:
+            inputs[self.on] = np.array([group is not None for group in given])
         for dtype, name in self.parameters.items():
             rows = np.ones((len(given), _PARAMETERS), dtype)
             for row, group in zip(rows, given, strict=True):
@@ -173,12 +182,15 @@ def _with_scales_as_inputs(candidate: ModelProto, inputs: _Inputs) -> ModelProto
     model = without_initializers(candidate, inputs.position.keys())
     _simulate(model.graph, inputs, frozenset())
     kept = {scale for node in model.graph.node for scale in _scales_in(node, inputs)}
-    gathered = [inputs.parameter(scale, 0, scale) for scale in sorted(kept)]
-    nodes = [*gathered, *model.graph.node]
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    _put_first(model.graph, [inputs.parameter(scale, 0, scale) for scale in sorted(kept)])
     inputs.declare(model.graph)
     return model
+
+
+def _put_first(graph: GraphProto, nodes: Sequence[NodeProto]) -> None:
+    everything = [*nodes, *graph.node]
+    del graph.node[:]
+    graph.node.extend(everything)
 
 
 def _scales_in(node: NodeProto, inputs: _Inputs) -> Iterator[str]:
@@ -198,39 +210,49 @@ def _simulate(graph: GraphProto, inputs: _Inputs, outside: frozenset[str]) -> No
         for node in graph.node
         if node.op_type == "QuantizeLinear"
         and node.input[1] in inputs.position
-        and not inputs.groups[inputs.position[node.input[1]]].is_float8
+        and not inputs.group(node.input[1]).is_float8
         and node.output[0] not in ports
     }
-    nodes = [_simulated(node, inputs, written) for node in graph.node]
+    nodes = [new for node in graph.node for new in _simulated(node, inputs, written)]
     del graph.node[:]
     graph.node.extend(nodes)
     for body in (body for node in graph.node for body in subgraphs(node)):
         _simulate(body, inputs, written)
 
 
-def _simulated(node: NodeProto, inputs: _Inputs, written: Collection[str]) -> NodeProto:
-    """``node``, or one that does in float what a pair does whose integers are ``written``."""
+def _simulated(node: NodeProto, inputs: _Inputs, written: Collection[str]) -> list[NodeProto]:
+    """``node``, or what does in float what a pair does whose integers are ``written``."""
     if node.op_type == "DequantizeLinear" and node.input[0] in written:
-        return helper.make_node("Identity", [node.input[0]], [node.output[0]], node.name)
+        return [helper.make_node("Identity", [node.input[0]], [node.output[0]], node.name)]
     if node.op_type != "QuantizeLinear" or node.output[0] not in written:
-        return node
-    source, target, scale = node.input[0], node.output[0], node.input[1]
-    names = [f"{target}/{part}" for part in ("step", "low", "high", "divided", "rounded", "cut")]
-    step, low, high, divided, rounded, cut = names
-    kind = helper.np_dtype_to_tensor_dtype(inputs.groups[inputs.position[scale]].dtype)
-    quantized, same = f"{target}/quantized", f"{target}/same"
-    on = [
+        return [node]
+    if not inputs.switched:
+        return _rounding(node, inputs, node.output[0])
+    quantized, same = (f"{node.output[0]}/{name}" for name in ("quantized", "same"))
+    off = [helper.make_node("Identity", [node.input[0]], [same], f"{node.name}/Identity")]
+    kind = helper.np_dtype_to_tensor_dtype(inputs.group(node.input[1]).dtype)
+    branches = {
+        name: helper.make_graph(
+            nodes, name, [], [helper.make_tensor_value_info(output, kind, None)]
+        )
+        for name, nodes, output in (
+            ("then_branch", _rounding(node, inputs, quantized), quantized),
+            ("else_branch", off, same),
+        )
+    }
+    switch = inputs.switch(node.input[1])
+    return [helper.make_node("If", [switch], [node.output[0]], node.name, **branches)]
+
+
+def _rounding(node: NodeProto, inputs: _Inputs, target: str) -> list[NodeProto]:
+    """What writes to ``target`` the values that the pair of a QuantizeLinear ``node`` makes."""
+    source, scale, base = node.input[0], node.input[1], node.output[0]
+    step, low, high = (f"{base}/{name}" for name in ("step", "low", "high"))
+    divided, rounded, cut = (f"{base}/{name}" for name in ("divided", "rounded", "cut"))
+    return [
         *(inputs.parameter(scale, number, name) for number, name in enumerate((step, low, high))),
         helper.make_node("Div", [source, step], [divided], f"{node.name}/Div"),
         helper.make_node("Round", [divided], [rounded], f"{node.name}/Round"),
         helper.make_node("Clip", [rounded, low, high], [cut], f"{node.name}/Clip"),
-        helper.make_node("Mul", [cut, step], [quantized], f"{node.name}/Mul"),
+        helper.make_node("Mul", [cut, step], [target], f"{node.name}/Mul"),
     ]
-    off = [helper.make_node("Identity", [source], [same], f"{node.name}/Identity")]
-    branches = {
-        name: helper.make_graph(
-            nodes, name, [], [helper.make_tensor_value_info(written_by, kind, None)]
-        )
-        for name, nodes, written_by in (("then_branch", on, quantized), ("else_branch", off, same))
-    }
-    return helper.make_node("If", [inputs.switch(scale)], [target], node.name, **branches)

@@ -296,7 +296,9 @@ def _crossfit(choices: Choices, task: Task, inserter: Inserter, folds: list[Fold
     known = _known(folds)
     alone = placement.without({edge for edge in placement.edges if inserter.is_weight(edge)})
     return CrossFit(
-        Simulation(inserter, placement, known), Simulation(inserter, alone, known), folds
+        Simulation(inserter, placement, known),
+        Simulation(inserter, alone, known, switched=True),
+        folds,
     )
 
 
