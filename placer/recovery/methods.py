@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -187,17 +188,56 @@ def _noises_by_method(
 
     # One batch tells which groups matter; those are looked at more closely.
     alone: dict[Group, dict[str, dict[str, float]]] = {}
-    for done, group in enumerate(groups, 1):
-        alone[group] = {single[group[0]]: crossfit.noises_alone(single, batches[:1], group)}
-        tell(done)
-    by_share = _noisiest({group: noise_of[single[group[0]]] for group, noise_of in alone.items()})
-    for done, group in enumerate(by_share[:most], 1):
-        others = _others(crossfit, group, single[group[0]])
-        for method in [single[group[0]], *others] if others else ():
+
+    def noise_of(group: Group) -> Mapping[str, float]:
+        method = single[group[0]]
+        alone[group] = {method: crossfit.noises_alone(single, batches[:1], group)}
+        tell(min(len(alone), len(groups)))
+        return alone[group][method]
+
+    noisiest, others = noisiest_of(groups, most, noise_of)
+    for done, group in enumerate(noisiest, 1):
+        distinct = _others(crossfit, group, single[group[0]])
+        for method in [single[group[0]], *distinct] if distinct else ():
             tried = {**single, **dict.fromkeys(group, method)}
             alone[group][method] = crossfit.noises_alone(tried, batches, group)
         tell(len(groups) + done * closely)
-    return alone
+    order = {tensor: index for index, group in enumerate(groups) for tensor in group}
+    found = sorted((*noisiest, *others), key=lambda group: order[group[0]])
+    return {group: alone[group] for group in found}
+
+
+def noisiest_of(
+    groups: Sequence[Group], most: int, noise_of: Callable[[Group], Mapping[str, float]]
+) -> tuple[list[Group], list[Group]]:
+    """The ``most`` noisiest of ``groups``, the noisiest first, and all others.
+
+    ``noise_of``: measures the noise of a group, or of several together. Noises add up, so no group
+    has more than all of its neighbours together. Of many groups, runs of neighbours are measured
+    first and only those taken apart that may hold one of the noisiest; others stay together.
+    """
+    size = round(math.sqrt(len(groups) / most)) if len(groups) > 4 * most else 1
+    parts = [groups[start : start + size] for start in range(0, len(groups), size)]
+    joined = {tuple(t for group in part for t in group): part for part in parts}
+    noises = {run: noise_of(run) for run in joined}
+    total = total_noises(noises.values())
+    waiting = sorted(joined, key=lambda run: _share(noises[run], total), reverse=True)[::-1]
+    single: list[Group] = []
+    while waiting:
+        least = _share(noises[single[most - 1]], total) if len(single) >= most else -1.0
+        if _share(noises[waiting[-1]], total) < least:
+            break
+        part = joined[waiting.pop()]
+        if len(part) > 1:
+            noises.update((group, noise_of(group)) for group in part)
+        single.extend(part)
+        single.sort(key=lambda group: _share(noises[group], total), reverse=True)
+    return single[:most], [*single[most:], *waiting]
+
+
+def _share(noise: Mapping[str, float], total: Mapping[str, float]) -> float:
+    """The largest share of ``total`` that a group has in any part."""
+    return max((n / total[part] for part, n in noise.items() if n), default=0.0)
 
 
 def _best_sum(
@@ -220,16 +260,6 @@ def _best_sum(
         if chosen == before:
             break
     return chosen
-
-
-def _noisiest(alone: Mapping[Group, Mapping[str, float]]) -> list[Group]:
-    """Groups by their largest share of the noise of any part, the largest first."""
-    total = total_noises(alone.values())
-
-    def share(group: Group) -> float:
-        return max((n / total[part] for part, n in alone[group].items() if n), default=0.0)
-
-    return sorted(alone, key=share, reverse=True)
 
 
 def mean_noises(noises: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from placer.qdq import Inserter
 from placer.quantization import Placement, Range, Scheme
 from placer.recovery.crossfit import CrossFit, Fold, score
 from placer.recovery.halves import calibrate_halves
-from placer.recovery.methods import Effort, choose, rank
+from placer.recovery.methods import Effort, choose, noisiest_of, rank
 from placer.recovery.simulation import Simulation
 
 INT8 = Scheme(activation="int8", symmetric=True, bias="float")
@@ -190,3 +190,27 @@ def test_halves_merge_into_what_one_pass_finds(tmp_path: Path):
 
 def test_a_dead_part_stops_neither_the_score_nor_the_rest():
     assert score({"dead": math.inf, "alive": 0.01}) > score({"dead": math.inf, "alive": 0.1})
+
+
+def test_of_many_groups_runs_without_noise_are_not_taken_apart():
+    groups = [(f"t{index}",) for index in range(64)]
+    noise = {"t9": 5.0, "t40": 3.0, "t41": 4.0}
+    measured: list[tuple[str, ...]] = []
+
+    def noise_of(tensors: tuple[str, ...]) -> dict[str, float]:
+        measured.append(tensors)
+        return {"y": sum(noise.get(tensor, 0.001) for tensor in tensors)}
+
+    noisiest, others = noisiest_of(groups, 3, noise_of)
+    assert noisiest == [("t9",), ("t41",), ("t40",)]
+    assert sorted(t for group in others for t in group) == sorted(
+        f"t{index}" for index in range(64) if index not in (9, 40, 41)
+    )
+    assert len(measured) == 13 + 2 * 5  # 13 runs of 5 neighbours, two of them taken apart.
+
+
+def test_of_few_groups_each_is_measured_alone():
+    groups = [("a",), ("b", "c"), ("d",)]
+    noise = {("a",): 1.0, ("b", "c"): 3.0, ("d",): 1.0}
+    found = noisiest_of(groups, 2, lambda tensors: {"y": noise[tensors]})
+    assert found == ([("b", "c"), ("a",)], [("d",)])
