@@ -109,7 +109,9 @@ def choose(
         return Choice(single, ranking)
     used = _used(crossfit, effort)
     batches = _noisiest_batches(ranking, used, effort)
+    crossfit.simulation.release()  # Two sessions at a time would hold all weights twice.
     mixed = _mixture(crossfit, single, batches, effort.groups, progress)
+    crossfit.activations.release()
     kept = range(used, crossfit.batches)
     before = [ranking.noises[ranking.best][batch] for batch in kept]
     after = [crossfit.noises(mixed, [batch]) for batch in kept]

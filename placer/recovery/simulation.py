@@ -62,6 +62,10 @@ class Simulation:
         candidate = self._inserter.insert(self._placement, self._ranges)
         return _with_scales_as_inputs(candidate, self._inputs).SerializeToString()
 
+    def release(self) -> None:
+        """Let go of the session, which holds all weights; the next run makes another one."""
+        vars(self).pop("_session", None)
+
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """The tensors of each group whose range can be changed."""

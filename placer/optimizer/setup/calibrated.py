@@ -232,7 +232,7 @@ def _choice(
     ranking = rank(crossfit, progress)
     if max(ranking.sqnr.values()) <= decibels(DESTROYED_NOISE):
         observer.stage("the default placement destroys an output; trying its groups one by one")
-        del crossfit  # Its sessions hold the weights twice, and others are made.
+        del crossfit  # Its session holds the weights, and others are made.
         intact = _intact(task, inserter, folds, ranking.best, progress)
         crossfit = _crossfit(intact, task, inserter, folds)
         observer.stage("comparing calibration methods on the groups that destroy no output")
