@@ -24,7 +24,7 @@ from placer.prediction.kernels.folded_pads import folded_pads
 from placer.prediction.kernels.full_precision import float32_tensors
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.layers import KernelLayers
-from placer.prediction.kernels.order import depth_first_from_inputs
+from placer.prediction.kernels.order import branches_last_first, depth_first_from_inputs
 from placer.prediction.kernels.parts import POOLS, PRODUCTS
 from placer.prediction.kernels.same_values import sources
 from placer.prediction.kernels.units import Units
@@ -96,6 +96,7 @@ class KernelPredictor:
         self._attentions = attentions(self._graph, self._float32)
         self._apart = kept_apart(self._graph, self._float32)
         self._sources = sources(self._graph)
+        self._branches = branches_last_first(given)  # As they are listed, not as they run.
 
     def _known(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
         """``passages``, where FP8 does not move past pools, which have it not, and Concats.
@@ -147,6 +148,7 @@ class KernelPredictor:
             self._stored,
             left.per_tensor,
             self._integer,
+            self._branches,
         )
         kernels = Kernels(units)
         layers = KernelLayers(units, kernels, self._base, self._integer).layers()

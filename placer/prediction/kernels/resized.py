@@ -21,7 +21,6 @@ from itertools import pairwise
 
 from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.order import branches_last_first
 from placer.prediction.kernels.parts import Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import is_map
 
@@ -32,7 +31,7 @@ class Resized:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         self._graph, self._form = groups.made.graph, groups.made.form
-        self._order = branches_last_first(self._graph)
+        self._order = groups.made.branches
         self._passed_on: set[tuple[Unit, Unit]] = set()  # Writers in other kernels than a reader.
 
     def pairs(self) -> Iterator[tuple[Unit, Unit]]:
@@ -48,6 +47,8 @@ class Resized:
             elif unit.role == "pointwise":
                 yield from pairwise(self._chain(unit))
             yield from self._first_rounded(unit, resized)
+        for unit in self._groups.units:
+            yield from self._first_sum(unit)
 
     def _last(self, writer: Unit) -> Iterator[Unit]:
         """Of several Resizes of a map, all of which are rounded behind, the last one."""
@@ -57,6 +58,23 @@ class Resized:
         rounded = [r for r in maps if all(self._is_rounded(e, r) for e, _ in r.readers)]
         if len(rounded) == len(maps) > 1 and all(map(self._resizes_map, rounded)):
             yield min(rounded, key=lambda resize: self._order[resize.node.name])
+
+    def _first_sum(self, joined: Unit) -> Iterator[tuple[Unit, Unit]]:
+        """Of several sums of resized maps that a Concat joins in float the one computed first.
+
+        Of maps that are joined as they are resized its kernel takes the first that it reads, before
+        any sum (60 small graphs).
+        """
+        if not is_concat(joined) or any(edge in self._form.scales for edge, _ in joined.reads):
+            return
+        parts = [part for _, part in joined.reads if part is not None]
+        sums = [p for p in parts if p.role == "pointwise" and len(p.reads) > 1 and self._chain(p)]
+        resized = [part for part in parts if resizes(part)]
+        if sums and len(sums) + len(resized) > 1:
+            for part in sums:
+                yield from pairwise(self._chain(part))
+            first = min(sums, key=lambda part: self._order[part.node.name])
+            yield joined, resized[0] if resized else first
 
     def _first_rounded(self, unit: Unit, done: Container[Unit]) -> Iterator[tuple[Unit, Unit]]:
         """Of several maps of Convs, all of which are rounded, the one that is computed first.

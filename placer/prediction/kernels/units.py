@@ -49,7 +49,7 @@ class Units(UnitGraph):
     may be one kernel, by name of their first node; ``apart``: products that are
     almost of one. ``float32``: tensors that have not its type;
     ``flat``: names of products of rows that were flattened. ``stored``: types of graph inputs and
-    outputs that are integers outside, by tensor.
+    outputs that are integers outside, by tensor. ``branches``: see ``branches_last_first``.
     """
 
     def __init__(
@@ -64,8 +64,10 @@ class Units(UnitGraph):
         stored: Mapping[str, str],
         per_tensor: Container[Edge],
         integer: str,
+        branches: Mapping[str, int],
     ) -> None:
         super().__init__(graph, form, per_tensor, integer)
+        self.branches = branches
         self._base, self.float32, self.flat, self.stored = base, float32, flat, stored
         self._free = free_nodes(graph, form.scales)
         fans = {
