@@ -115,3 +115,15 @@ def test_a_resize_in_fp16_is_reformatted_before_and_behind_int8_convs():
         "conv1+add: int8, float16 -> float16",
         "reformat y: float16 -> float",
     ]
+
+
+def test_rows_are_made_of_the_pixels_of_an_fp16_map_as_a_conv_wrote_it():
+    """All four maps of the pyramid in FP16; a Reshape that cuts the channels needs a reformat."""
+    body = """[conv] c = Conv(x, w) [reshape] r = Reshape(c, rows)
+        [turn] t = Transpose<perm = [0, 2, 1]>(r) [relu] y = Relu(t)"""
+    found = []
+    for rows, shape in (("1, 64, 64", "1,64,64"), ("16, 4, 64", "16,64,4")):
+        graph = graph_of_text(f"""{HEAD} g (float[1,64,8,8] x) => (float[{shape}] y)
+            <float[64,64,1,1] w = {{1}}, int64[3] rows = {{{rows}}}> {{ {body} }}""")
+        found.append([line for line in lines(graph) if line.startswith("reformat c")])
+    assert found == [[], ["reformat c: float16 -> float16"]]

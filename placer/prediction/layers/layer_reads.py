@@ -184,9 +184,7 @@ class LayerReads:
         tensor = edge.tensor, port.dtype, available.layout
         engine = self.target.base, self.target.target
         with_integers = reads_integers(self.paired.candidate.claim)
-        if can_read(
-            self.target.graph, (op, node), tensor, engine, with_integers=with_integers
-        ):
+        if can_read(self.target.graph, (op, node), tensor, engine, with_integers=with_integers):
             return port
         chain = self.tensors.chains[edge]
         known = self.tensors.serve(edge, port.dtype, chain)

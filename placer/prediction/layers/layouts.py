@@ -6,6 +6,9 @@ They are the same under strong typing in TensorRT 10 (10.0, NVIDIA's page on bes
 quantized ResNet50's Convs read and write NC/32HW32), of which no list with reformats is known.
 What each of these rules rests on (published TensorRT 8 and 10 engines, weakly typed):
 
+- a Reshape and a Transpose that make rows of a map's pixels are one layer, which reads the grouped
+  channels that a Conv wrote in FP16, if these fill groups (the four maps of a SparseDrive on Orin,
+  8.6.1; the embedding of a Swin-T on T4, 8.2.1), but not in NC/32HW32 (three of the same four);
 - graph outputs are row-major (BEVFusion camera: Softmax; NvInfer.h: the default of bindings);
 - Transpose, Reshape and their like read row-major tensors, unless one pixel and whole groups
   (camera: Transpose; CIFAR's ResNet18 in INT8: Flatten; the three heads of a YOLOv8m and the one of
@@ -160,7 +163,11 @@ def can_read(
     row_major = row_major or _is_one_half(graph, name, dtype, layout)
     if node.op in _MOVES:
         moves_any = op == NO_OP or (node.op == "Transpose" and layout == "grouped")
-        return row_major or (moves_any and _is_converted_output(graph, node, dtype))
+        return (
+            row_major
+            or (moves_any and _is_converted_output(graph, node, dtype))
+            or (layout == "grouped" and dtype in _HALF and makes_rows(graph, node))
+        )
     if node.op in _UNGROUPED and op != _IMAGE_AND_POOL:
         return layout != "interleaved"
     if node.op == "Add" and op == _CONVOLUTION and dtype in _HALF:
@@ -194,6 +201,32 @@ def _is_converted_output(graph: Graph, node: Node, dtype: str) -> bool:
     if is_quantized(dtype) or declared is None or not all(e.is_graph_output for e in outputs):
         return False
     return str(TensorProto.DataType.Name(declared)).lower() != dtype
+
+
+def makes_rows(graph: Graph, node: Node) -> bool:
+    """Whether ``node`` is a Reshape that joins the pixels of a map for Transposes to rows of them.
+
+    Only where the channels fill groups of FP16, and nothing else reads what it writes.
+    """
+    if node.op != "Reshape":
+        return False
+    before, after = (graph.type_of(t).shape for t in (node.inputs[0], node.outputs[0]))
+    if before is None or after is None or len(before) < 4 or len(after) < 3:
+        return False
+    whole = before[1], math.prod(before[2:])
+    if after[-2:] != whole or before[1] % _GROUP["float16"]:
+        return False
+    readers = [graph.by_name.get(edge.node) for edge in graph.edges_of(node.outputs[0])]
+    last = [*range(len(after) - 2), len(after) - 1, len(after) - 2]
+    return all(
+        reader is not None and reader.op == "Transpose" and list(_permutation(reader)) == last
+        for reader in readers
+    )
+
+
+def _permutation(transpose: Node) -> Sequence[int]:
+    perm = transpose.attributes.get("perm")
+    return perm if isinstance(perm, list | tuple) else ()
 
 
 def fills_groups(graph: Graph, join: Node, tensor: str, dtype: str) -> bool:

@@ -197,9 +197,13 @@ def _feeds_float_conv(target: BuildTarget, candidate: LayerCandidate, form: Norm
     """
     nodes = target.graph.by_name
     is_up = target.target.meets(_WRITE_FP32)
-    return is_up and target.target.typing == "weak" and any(
-        edge not in form.scales and edge.node in nodes and nodes[edge.node].op in CONVS
-        for edge in candidate.readers
+    return (
+        is_up
+        and target.target.typing == "weak"
+        and any(
+            edge not in form.scales and edge.node in nodes and nodes[edge.node].op in CONVS
+            for edge in candidate.readers
+        )
     )
 
 

@@ -28,6 +28,7 @@ from placer.graph import Graph
 from placer.graph.weights import weight_input
 from placer.plan import Port
 from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.layouts import makes_rows
 from placer.prediction.times.estimator import Estimator
 from placer.prediction.times.gpus import Gpu
 from placer.prediction.times.layer_classes import LayerClasses, Rate
@@ -67,6 +68,10 @@ EXPONENTIALS = 8.0
 # Channels that INT8 tensors are grouped by ("Thirty-two wide channel vectorized row major Int8
 # format": 138 of 147 INT8 outputs of a MobileNetV2, a ResNet18 and BEVFusion's ResNet50).
 INT8_GROUP = 32
+# How many times the bytes of its tensors a Transpose moves that reads channels which lie together:
+# as much as a reformat and a Transpose of what that wrote (four maps of a SparseDrive on an Orin,
+# TensorRT 8.6.1: 1.0 to 1.2 times what the two are estimated to take).
+TURNED = 2.0
 IMAGE_AXES = 4
 _OF_MAPS = frozenset({"Conv", "ConvTranspose", *POOLING})
 # Channels of an image that INT8 tensor cores compute, as many as they take at once. A ResNet18's
@@ -145,10 +150,20 @@ def gpu_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
         share = 1 / predicted.copies
         read, written = (share * _empty_bytes(p, graph) for p in (layer.inputs, layer.outputs))
     work = replace(work, bytes=work.bytes + read + written, written=work.written + written)
+    if _turns_grouped(predicted, graph):
+        work = replace(work, bytes=TURNED * work.bytes, written=TURNED * work.written)
     if work.dtype == "float":
         return work
     ops = work.ops * _image_share(predicted, work, graph)
     return replace(work, ops=ops, bytes=work.bytes - _skipped_bytes(predicted, graph))
+
+
+def _turns_grouped(predicted: PredictedLayer, graph: Graph) -> bool:
+    """Whether a Transpose makes rows in FP16 of pixels whose channels lie together."""
+    turn = next((node for node in predicted.nodes[:1] if node.op == "Transpose"), None)
+    reshape = None if turn is None else graph.producer.get(turn.inputs[0])
+    is_half = predicted.layer.output_types[0] in ("float16", "bfloat16")
+    return reshape is not None and is_half and makes_rows(graph, reshape)
 
 
 def _is_grouped(predicted: PredictedLayer, graph: Graph) -> bool:
