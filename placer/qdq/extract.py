@@ -14,6 +14,8 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from placer.graph import UNKNOWN_TYPE, Edge, Graph, Node, index_nodes, tensor_type
 from placer.graph.external_data import is_external
 from placer.graph.operators import PAIR_OPS
+from placer.graph.qoperator import has_integers, with_integers
+from placer.model.check_operators import is_plugin
 from placer.model.custom_types import infer_all_values
 from placer.model.normalize import infer_values
 from placer.model.open_tensors import open_tensors
@@ -65,11 +67,20 @@ class ExtractedModel:
         # A quantized constant has the type of what its DequantizeLinear gives.
         for dequantized, constant in self.dequantized.items():
             types[constant] = types.get(dequantized, UNKNOWN_TYPE)
+        for integers, dequantized in self._written_as_integers():
+            types[integers] = types.get(dequantized, UNKNOWN_TYPE)
         inputs = tuple(v.name for v in self.proto.graph.input if v.name not in self.constants)
         left_open = open_tensors(self.proto, types, partial(infer_values, self.proto, {}, path))
         return index_nodes(
             self.nodes, self.constants, inputs, self.outputs, types, open_tensors=left_open
         )
+
+    def _written_as_integers(self) -> Iterator[tuple[str, str]]:
+        """What plugins write and a DequantizeLinear reads, and what that writes."""
+        plugins = {tensor for n in self.nodes if has_integers(n.proto) for tensor in n.outputs}
+        for node in self.proto.graph.node:
+            if node.op_type == PAIR_OPS[1] and node.input[0] in plugins:
+                yield node.input[0], node.output[0]
 
 
 def extract_placement(proto: ModelProto, scheme: Scheme | None = None) -> ExtractedModel:
@@ -113,7 +124,14 @@ def _float_nodes(proto: ModelProto, marks: _Marks) -> Iterator[Node]:
         outputs = tuple(map(marks.source, node.output))
         for i, tensor in enumerate(node.input):
             marks.add(Edge(inputs[i], name, i), tensor)
-        yield Node(name, node.op_type, node.domain, inputs, outputs, index, node)
+        found = with_integers(node) if _reads_integers(node, marks) else node
+        yield Node(name, node.op_type, node.domain, inputs, outputs, index, found)
+
+
+def _reads_integers(node: NodeProto, marks: _Marks) -> bool:
+    """Whether a Q stands right before ``node``, which only a plugin may compute."""
+    pairs = [marks.pairs[tensor] for tensor in node.input if tensor in marks.pairs]
+    return any(pair.op_type == PAIR_OPS[0] for pair in pairs) and is_plugin(node)
 
 
 @dataclass(frozen=True, eq=False)

@@ -279,3 +279,22 @@ def test_pairs_in_tensorrts_own_operators_are_predicted(tmp_path: Path, kind: st
     found = explain(tmp_path / "model.onnx", gpu="h100-sxm")
     (product,) = [layer for layer in found.explanation.plan.layers if "fc" in layer.nodes]
     assert (found.source, product.input_types) == ("the model's own pairs", (dtype,))
+
+
+def test_a_plugin_between_the_halves_of_a_pair_reads_integers(tmp_path: Path):
+    """TensorRT issue 1616: so one that computes on int8 is written, as no pair moves past it."""
+    text = f"""
+    <ir_version: 9, opset_import: ["": 17, "my": 1]>
+    g (float[1,128,64] x) => (float[1,128,64] y)
+    <float[64,64] w = {{{", ".join(["0.1"] * 4096)}}}, float s = {{0.01}}, int8 z = {{0}},
+     int8[1,128,64] n> {{
+      xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z)
+      wq = QuantizeLinear(w, s, z) wd = DequantizeLinear(wq, s, z) [fc1] a = MatMul(xd, wd)
+      aq = QuantizeLinear(a, s, z) [norm] n = my.Norm(aq) nd = DequantizeLinear(n, s, z)
+      [fc2] y = MatMul(nd, wd)
+    }}"""
+    onnx.save(parse_model(text), tmp_path / "model.onnx")
+    layers_built = explain(tmp_path / "model.onnx", gpu="a100").explanation.plan.layers
+    types = {layer.name: (layer.input_types[0], layer.output_types[0]) for layer in layers_built}
+    assert types["fc1"] == types["norm"] == ("int8", "int8")
+    assert types["fc2"][0] == "int8"
