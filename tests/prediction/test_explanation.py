@@ -637,6 +637,29 @@ def test_pairs_on_the_weights_of_convs_alone_gain_nothing(save: Callable[..., Pa
     )
 
 
+def test_what_is_moved_between_two_scales_is_told_to_get_one(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    """A shifted window (roll): slices of what a product wrote are joined before the next one."""
+    path = save("""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,64,64] x) => (float[1,64,64] y)
+    <float[64,64] w = {0.1}, float[64,64] v = {0.1}, float s = {0.5}, float t = {0.25},
+     int8 z = {0}, int64[1] zero = {0}, int64[1] half = {32}, int64[1] end = {64},
+     int64[1] axis = {1}> {
+      xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z)
+      wq = QuantizeLinear(w, s, z) wd = DequantizeLinear(wq, s, z) m = MatMul(xd, wd)
+      mq = QuantizeLinear(m, s, z) md = DequantizeLinear(mq, s, z)
+      a = Slice(md, half, end, axis) b = Slice(md, zero, half, axis)
+      [roll] c = Concat<axis = 1>(a, b)
+      cq = QuantizeLinear(c, t, z) cd = DequantizeLinear(cq, t, z)
+      vq = QuantizeLinear(v, s, z) vd = DequantizeLinear(vq, s, z) y = MatMul(cd, vd)
+    }""")
+    said = flat(placer("explain", path).out)
+    assert "'a' is read in another scale by 'roll'" in said
+    assert "remove it: give 'c', 'm', 'x' one scale; saves est. " in said
+
+
 def test_weights_of_4_bits_are_of_no_use_to_a_conv(tmp_path: Path):
     """TensorRT issue 4833: FP4 and INT4 weights of a Conv are taken, and it computes in float."""
     path = tmp_path / "model.onnx"

@@ -132,7 +132,7 @@ class Remedies:
         """The change around the tensor that removes the conversion and saves most."""
         name = conversion.layer.name
         best: Remedy | None = None
-        for change in self._changes(conversion.layer.inputs[0].tensor):
+        for change in self._changes(conversion.layer.inputs[0].tensor, conversion.layer.kind):
             changed = self._predictor.vary(self._prediction, change)
             new = [step for step in changed.values() if step is not None]
             steps = self._prediction.steps
@@ -160,12 +160,17 @@ class Remedies:
         times = [us for step in old for us in self._estimator.step_us(step)]
         return fsum((*times, *(-us for step in new for us in self._estimator.step_us(step))))
 
-    def _changes(self, tensor: str) -> Iterator[Change]:
-        """Changes that treat the tensor alike everywhere, or switch a layout next to it."""
+    def _changes(self, tensor: str, kind: str) -> Iterator[Change]:
+        """Changes that treat the tensor alike everywhere, spare it a second scale, or switch a
+        layout next to it; ``kind``: of the conversion.
+        """
         edges = [e for e in self._graph.edges_of(tensor) if self._graph.type_of(tensor).is_float]
         around = self.around((tensor,))
         yield around.change_to(with_edges(around, edges, (tensor,)))
         yield around.change_to(without_edges(around, edges))
+        for tied in self._requantized(edges) if kind == "requantize" else ():
+            around = self.around(tied)
+            yield around.change_to(with_edges(around, (), tied))
         near = {edge.node for edge in edges}
         if tensor in self._graph.producer:
             near.add(self._graph.producer[tensor].name)
@@ -174,6 +179,26 @@ class Remedies:
             around = self.around({t for lay in site.layouts.values() for t in lay.tensors})
             for layout in site.layouts.values():
                 yield around.change_to(with_layout(around, site, layout))
+
+    def _requantized(self, edges: Iterable[Edge]) -> list[tuple[str, ...]]:
+        """The tensors of the scales between which a requantize layer before ``edges`` converts.
+
+        These are the two of an edge, or that of what the node before moves and that of its reader,
+        as where a Concat joins slices of what a norm wrote (a shifted window). In one scale
+        nothing is left to convert.
+        """
+        form, found = self._prediction.form, dict[tuple[str, ...], None]()
+        for edge in edges:
+            producer = self._graph.producer.get(edge.tensor)
+            given = () if producer is None else self._graph.edges_into(producer)
+            before = form.scales.get(edge), *(form.last(other) for other in given)
+            after = form.last(edge)
+            for scale in before:
+                if scale is None or after is None or scale == after:
+                    continue
+                if scale.format == after.format and not (scale.variant or after.variant):
+                    found[tuple(sorted(scale.tensors | after.tensors))] = None
+        return list(found)
 
     def around(self, tensors: Iterable[str]) -> Placement:
         """What the placement says of ``tensors`` and of those that share a scale with them."""
