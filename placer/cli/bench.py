@@ -24,6 +24,7 @@ from placer.cli.options import (
     json_option,
     option,
     shape_ranges_of,
+    with_flags,
 )
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
@@ -73,7 +74,7 @@ def bench_command(
     reason = f": {escape(result.why)}" if result.why else ""
     console.print(f"{result.engine} {result.version}{reason}", highlight=False, soft_wrap=True)
     for note in result.notes:
-        console.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)
+        console.print(f"note: {escape(with_flags(note))}", highlight=False, soft_wrap=True)
     console.print(_table(result.models, result.estimated))
     console.print(f"latency is {result.clock} on {escape(result.device)}", highlight=False)
 

@@ -94,7 +94,8 @@ def print_actual(
 ) -> None:
     """Sites that came out otherwise (all with --all), then what pairs that did not fuse cost."""
     right = sum(outcome.agrees for outcome in outcomes)
-    table = Table(title=f"{built.source}: {right} of {len(outcomes)} sites as predicted")
+    title = f"{built.source}: {right} of {len(outcomes)} sites as predicted"
+    table = Table(title=title)
     estimated = built.estimated or built.estimated_times
     time_of_built = "est. us of built" if estimated else "measured us"
     for column in ("site", "predicted", "est. us", "built", time_of_built):
@@ -108,7 +109,7 @@ def print_actual(
                 _described(outcome.actual),
                 _total(outcome.actual),
             )
-    console.print(table)
+    console.print(table if table.row_count else f"{title}; show them with --all")
     word = "estimated" if estimated else "measured"
     for layer in built.of_kind("quantize", "dequantize", "requantize", "reformat"):
         time = "" if layer.time_us is None else f": {layer.time_us:.1f} us {word}"

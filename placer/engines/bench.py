@@ -15,7 +15,7 @@ from placer.calibration.data_shapes import shapes_of_data
 from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.common.counts import MOST_ROUNDS, MOST_THREADS, check_count
 from placer.common.files import paths_of
-from placer.common.names import unknown
+from placer.common.names import engine_title, unknown
 from placer.common.shapes import GivenShape, ShapeRange, given_ranges, optima
 from placer.common.statistics import paired_ratio
 from placer.engines.abilities import LoadsEngines, abilities_of, converts_inputs, range_note
@@ -28,7 +28,9 @@ from placer.graph import index_graph, tensor_type
 from placer.graph.shapes import InputType, check_ranges
 from placer.model import Model, load_as_is
 from placer.model.named_dimensions import with_named_dimensions
-from placer.model.same_inputs import check_same_inputs
+from placer.model.same_inputs import cast_inputs, check_same_inputs
+from placer.qdq.origin import named_pack
+from placer.rules.packaging.load import is_builtin, load_pack
 
 LEAST_ROUNDS = 3
 
@@ -116,8 +118,13 @@ def bench(
         weight_range="full",  # Files are measured as they are.
     )
     check_base(chosen, base)
+    notes = [note for note in (range_note(chosen, ranges),) if note]
     for model in networks[1:]:
-        check_same_inputs(networks[0], model, converted=converts_inputs(chosen))
+        check_same_inputs(networks[0], model, converted=True)
+        if not converts_inputs(chosen):
+            notes += cast_inputs(networks[0], model)
+    if engine == "auto":
+        notes += _placed_for_others(networks, chosen)
     compiled = [_compile(chosen, model, ranges) for model in loaded]
     inputs = _inputs(compiled[0][1], source)
     seconds = chosen.measure([model for model, _ in compiled], inputs, rounds)
@@ -129,7 +136,7 @@ def bench(
         device=chosen.device,
         clock=chosen.clock,
         estimated=chosen.estimated,
-        notes=tuple(note for note in (range_note(chosen, ranges),) if note),
+        notes=tuple(notes),
         why=why,
         models=tuple(
             # A model takes as long as itself, whatever the error of estimates.
@@ -161,6 +168,19 @@ def _read(path: Path, ranges: Mapping[str, ShapeRange]) -> Model | Path:
     if not path.is_file():
         raise InputError(f"{path} does not exist; give the path of a saved engine")
     return path
+
+
+def _placed_for_others(models: Sequence[Model], engine: Engine) -> list[str]:
+    """A sentence for each file that was placed by a built-in pack of another engine."""
+    notes = []
+    for model in models:
+        pack = (named_pack(model.proto) or "").partition(" ")[0]
+        if is_builtin(pack) and (placed_for := load_pack(pack).manifest.engine) != engine.rules:
+            notes.append(
+                f"{model.path} was placed for {engine_title(placed_for)} and is measured on "
+                f"{engine_title(engine.name)}; name the engine with `engine`"
+            )
+    return notes
 
 
 def _compile(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from placer.errors import InputError
+from placer.graph.edit import rename_tensors
+from placer.graph.names import UnusedNames, tensor_names
 from placer.model.fixed_inputs import fixed_values
 from placer.model.load import Model
 from placer.model.quantized.scales import type_name
@@ -37,3 +39,35 @@ def check_same_inputs(first: Model, other: Model, *, converted: bool) -> None:
                 f"{other.path} reads '{name}' as {type_name(dtype)}, {first.path} as "
                 f"{type_name(mine[name])}; {same}"
             )
+
+
+def cast_inputs(first: Model, other: Model) -> list[str]:
+    """Let the file ``other`` take the float types of ``first``, by a Cast behind each other input.
+
+    For engines that convert no inputs. Changes ``other.proto``; returns what changed, a sentence
+    for each input.
+    """
+    graph = other.proto.graph
+    names = UnusedNames(tensor_names(graph) | {node.name for node in graph.node})
+    renamed: dict[str, str] = {}
+    casts, notes = [], list[str]()
+    for value in graph.input:
+        mine, theirs = first.graph.type_of(value.name).dtype, value.type.tensor_type.elem_type
+        if mine is None or mine == theirs or not {mine, theirs} <= _FLOATS:
+            continue
+        value.type.tensor_type.elem_type = mine
+        renamed[value.name] = names.unused(f"{value.name}/{type_name(theirs)}")
+        target = renamed[value.name]
+        casts.append(
+            helper.make_node("Cast", [value.name], [target], names.unused("Cast"), to=theirs)
+        )
+        notes.append(
+            f"{other.path} reads '{value.name}' as {type_name(theirs)}: it is measured with a Cast "
+            f"from the {type_name(mine)} of {first.path}"
+        )
+    for node in graph.node:
+        rename_tensors(node, lambda tensor: renamed.get(tensor, tensor))
+    nodes = [*casts, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return notes

@@ -29,7 +29,7 @@ class ScaleNames(NamedTuple):
     scheme: Scheme
 
     def with_ranges(self, ranges: Ranges) -> ScaleNames:
-        """The group as it is with other ``ranges``; ScaleError if its type cannot hold the scale."""
+        """The group with other ``ranges``; ScaleError if its type cannot hold the scale."""
         whole = union(ranges[tensor] for tensor in self.tensors)
         with naming(*self.tensors):
             quantization = activation_quantization(whole, self.scheme, self.dtype)
