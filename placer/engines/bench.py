@@ -119,12 +119,8 @@ def bench(
     )
     check_base(chosen, base)
     notes = [note for note in (range_note(chosen, ranges),) if note]
-    for model in networks[1:]:
-        check_same_inputs(networks[0], model, converted=True)
-        if not converts_inputs(chosen):
-            notes += cast_inputs(networks[0], model)
-    if engine == "auto":
-        notes += _placed_for_others(networks, chosen)
+    notes += _given_the_same(networks, chosen)
+    notes += _placed_for_others(networks, chosen) if engine == "auto" else []
     compiled = [_compile(chosen, model, ranges) for model in loaded]
     inputs = _inputs(compiled[0][1], source)
     seconds = chosen.measure([model for model, _ in compiled], inputs, rounds)
@@ -168,6 +164,16 @@ def _read(path: Path, ranges: Mapping[str, ShapeRange]) -> Model | Path:
     if not path.is_file():
         raise InputError(f"{path} does not exist; give the path of a saved engine")
     return path
+
+
+def _given_the_same(models: Sequence[Model], engine: Engine) -> list[str]:
+    """Let all ``models`` take what the first one does; returns what changed in sentences."""
+    notes = list[str]()
+    for model in models[1:]:
+        check_same_inputs(models[0], model, converted=True)
+        if not converts_inputs(engine):
+            notes += cast_inputs(models[0], model)
+    return notes
 
 
 def _placed_for_others(models: Sequence[Model], engine: Engine) -> list[str]:
