@@ -101,6 +101,8 @@ class KernelNames:
         if writer.node.op == "Gemm" and not writer.generated and len(writer.node.inputs) > 2:
             return self._multiplies_column(unit) and not writer.leaves_sums
         scales = unit.node.op in ("HardSigmoid", "Div", "Mul") and len(unit.reads) == 1
+        if scales and unit.reads[0][0] in self._units.form.scales:  # It is rounded between.
+            return False
         return apart and scales and len(writer.readers) == 1 and not writer.leaves_sums
 
     def _multiplies_column(self, unit: Unit) -> bool:

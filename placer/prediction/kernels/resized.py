@@ -6,8 +6,8 @@ if the first map is added to floats of another kernel, be that a prepared one or
 the other map depends on: then all else is computed where the first map is resized.
 
 A map that a pair rounds behind its Resize, as behind a linear one, is written by that if the kernel
-that reads it resizes another one. Of several such maps, that Convs write or tokens become, the one
-that is computed first is resized where they are read.
+that reads it resizes another one. Of several such maps that Convs write the one that is computed
+first is resized where they are read.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 59 small graphs of sums,
 gates and Concats of two to four maps, as in FPNs, HRNets and DDRNets, each in FP16, with the
@@ -88,8 +88,7 @@ class Resized:
             pairs = ((e, w) for e, w in maps if e in self._form.scales)
             again = [w for _, w in pairs if self._is_resized_before(w)]
             yield from ((unit, resize) for resize in again[:1])
-        known = (self._resizes_map(r) or self._resizes_tokens(r) for r in rounded)
-        if len(rounded) == len(maps) > 1 and all(known):
+        if len(rounded) == len(maps) > 1 and all(map(self._resizes_map, rounded)):
             left = [resize for resize in rounded if resize not in done] or rounded
             yield unit, min(left, key=lambda resize: self._order[resize.node.name])
 
@@ -102,12 +101,6 @@ class Resized:
 
     def _resizes_map(self, resize: Unit) -> bool:
         return is_map(self._graph, resize.node.inputs[0])
-
-    def _resizes_tokens(self, resize: Unit) -> bool:
-        """Whether the map is made of tokens, as SegFormer's are (its two forms, three layouts)."""
-        view = self._graph.producer.get(resize.node.inputs[0])
-        turn = None if view is None else self._graph.producer.get(view.inputs[0])
-        return turn is not None and turn.op == "Transpose"
 
     def _is_of_other_floats(self, unit: Unit) -> bool:
         """Whether it adds a resized map to floats that another kernel writes.
