@@ -37,23 +37,6 @@ def test_models_are_measured_against_the_first(placer: Callable[..., Finished], 
     assert first["per_second"] * first["median_ms"] == pytest.approx(1000)
 
 
-def test_a_file_that_reads_float16_is_measured_with_a_cast(
-    placer: Callable[..., Finished], tmp_path: Path
-):
-    for name in ("float", "float16"):
-        text = f"""
-        <ir_version: 9, opset_import: ["": 17]>
-        g ({name}[1,64] x) => ({name}[1,64] y) {{ y = Relu(x) }}
-        """
-        onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
-    both = (tmp_path / "float.onnx", tmp_path / "float16.onnx")
-    finished = placer("bench", *both, "--engine", "onnxruntime", "--rounds", 3, "--json")
-    assert finished.code == 0, finished.err
-    (note,) = json.loads(finished.out)["notes"]
-    cast = f"it is measured with a Cast from the float32 of {both[0]}"
-    assert note == f"{both[1]} reads 'x' as float16: {cast}"
-
-
 def test_estimates_are_labelled(placer: Callable[..., Finished]):
     finished = placer("bench", MODEL, "--engine", "fusion-model", "--gpu", "t4", "--rounds", 3)
     assert finished.code == 0, finished.err
