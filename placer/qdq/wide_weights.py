@@ -72,7 +72,7 @@ def _type_of_data(node: NodeProto, constants: Mapping[str, TensorProto]) -> int:
 
 
 def _takes_much(node: NodeProto, weight: TensorProto, base_dir: Path) -> bool:
-    if weight.data_type != TensorProto.INT8 or len(weight.dims) < _MATRIX:
+    if weight.data_type != TensorProto.INT8 or len(weight.dims) < _MATRIX or 0 in weight.dims:
         return False
     is_conv = node.op_type == "QLinearConv"
     if is_conv and is_depthwise(weight.dims, integer(node, "group", 1)):
@@ -87,7 +87,7 @@ def _takes_much(node: NodeProto, weight: TensorProto, base_dir: Path) -> bool:
         is_turned = bool(integer(node, "transB", 0))
         rows = values if is_turned else np.moveaxis(values, -2, -1)
         kernel = rows.shape[-1:]
-    return bool(rows.size and magnitudes(rows, kernel).max() > LARGEST_SUM)
+    return bool(magnitudes(rows, kernel).max() > LARGEST_SUM)
 
 
 def _is_wide(model: ExtractedModel, graph: Graph, node: Node, base_dir: Path) -> bool:

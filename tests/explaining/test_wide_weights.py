@@ -181,3 +181,15 @@ def test_operators_that_read_integers_count_too(save: Save, of_data: str, is_sai
     }}""")
     notes = explain(path, pack="onnxruntime", processor="avx2").notes
     assert any("'fc'" in note and "no VNNI" in note for note in notes) == is_said
+
+
+def test_a_product_without_outputs_saturates_nowhere(save: Save):
+    path = save("""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,8,8] x) => (float[1,0,8,8] y)
+    <int8[0,4,1,1] w = {}, float s = {0.01}, uint8 z = {0}, int8 n = {0}> {
+      xq = QuantizeLinear(x, s, z)
+      c = QLinearConv(xq, s, z, w, s, n, s, z) y = DequantizeLinear(c, s, z)
+    }""")
+    notes = explain(path, pack="onnxruntime", processor="avx2").notes
+    assert not any("VNNI" in note for note in notes)

@@ -312,7 +312,7 @@ def test_the_axis_that_fits_is_named(save: Save):
     )
 
 
-@pytest.mark.parametrize(("axis", "is_said"), [(1, True), (0, False)])
+@pytest.mark.parametrize(("axis", "is_said"), [(1, True), (-3, True), (0, False)])
 def test_tensorrt_8_wants_scales_of_a_transposed_conv_elsewhere(
     save: Save, axis: int, is_said: bool
 ):
@@ -324,6 +324,12 @@ def test_tensorrt_8_wants_scales_of_a_transposed_conv_elsewhere(
     )
     said = placer.check(save(text_of(body)), static=True).older
     assert ("TensorRT 8" in said and "'up'" in said) == is_said
+
+
+def test_weights_that_a_plugin_makes_of_nothing_have_scales_along_an_axis_too(save: Save):
+    body = "i = aimet.customop.cpu.Stored() v = DequantizeLinear(i, ws, wz)"
+    said = placer.check(save(text_of(f"{body} [up] y = ConvTranspose(x, v)")), static=True).older
+    assert "TensorRT 8" in said and "'up'" in said
 
 
 def test_scales_of_half_precision_are_of_opset_19(save: Save):

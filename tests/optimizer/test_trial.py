@@ -9,6 +9,7 @@ import pytest
 
 from placer.accuracy.gates import GateResult
 from placer.common.statistics import Ratio
+from placer.errors import RunError
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
 from placer.optimizer.setup.prepare import prepare
@@ -138,6 +139,24 @@ def test_what_was_built_to_measure_its_noise_is_not_built_again_to_be_tried(
     assert built == [lenient.default]
     lenient.run(EMPTY)
     assert built == [lenient.default, EMPTY]
+
+
+def test_of_a_large_candidate_no_second_one_is_held(
+    lenient: Setting, monkeypatch: pytest.MonkeyPatch
+):
+    """Of 3 GB, which protobuf does not write out as one message."""
+    large = onnx.TensorProto(data_type=onnx.TensorProto.INT8, dims=[3 * 10**9])
+    candidates, built = lenient.bench.candidates, list[Placement]()
+
+    def build(placement: Placement) -> onnx.ModelProto:
+        built.append(placement)
+        return onnx.ModelProto(graph=onnx.GraphProto(initializer=[large]))
+
+    monkeypatch.setattr(candidates, "build", build)
+    for _ in range(2):
+        with pytest.raises(RunError):
+            candidates.compile(lenient.default)
+    assert built == [lenient.default] * 2
 
 
 def test_what_is_slower_than_the_best_is_not_judged_where_judging_takes_longer(lenient: Setting):

@@ -9,7 +9,7 @@ from onnx import ModelProto
 from placer.common.listed import in_quotes
 from placer.graph.edit import every_node
 from placer.graph.weights import channel_axis, is_depthwise
-from placer.model.quantized.operators import DEQUANTIZE, integer
+from placer.model.quantized.operators import DEQUANTIZE, input_at, integer
 
 _OP = "ConvTranspose"
 
@@ -31,8 +31,10 @@ def refused_by_tensorrt_8(proto: ModelProto) -> str:
         if pair is None or pair.op_type not in DEQUANTIZE:
             continue
         writer = producer.get(pair.input[0])
-        weight = dims.get(pair.input[0] if writer is None else writer.input[0], [])
-        is_along = integer(pair, "axis", 1) == channel_axis(_OP, len(weight))
+        source = pair.input[0] if writer is None else input_at(writer, 0)
+        weight = dims.get(source, [])
+        axis = integer(pair, "axis", 1)
+        is_along = axis + len(weight) * (axis < 0) == channel_axis(_OP, len(weight))
         is_single = is_depthwise(weight, integer(node, "group", 1))
         if is_along and not is_single and sizes.get(pair.input[1], 1) > 1:
             found.append(str(node.name))

@@ -17,6 +17,7 @@ from placer.engines.execution_paths import each_path
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import RunError
 from placer.graph.edit import standard_opset
+from placer.graph.external_data import is_external, tensor_bytes
 from placer.model import Model
 from placer.model.judged import Judged
 from placer.optimizer.setup.reference_choices import ReferenceChoices
@@ -28,7 +29,7 @@ from placer.quantization import Placement, Ranges
 
 log = logging.getLogger(__name__)
 
-# Of a candidate of more bytes no second one is held in memory.
+# Of a candidate whose constants in memory take more bytes no second one is held there.
 KEPT_BYTES = 1 << 26
 
 
@@ -79,7 +80,9 @@ class Candidates:
             return latest[1]
         self._latest = None  # Its memory is freed first.
         candidate = self.build(placement)
-        if candidate.ByteSize() <= KEPT_BYTES:
+        # Not ByteSize, which writes all of a message out and fails beyond 2 GiB.
+        held = sum(tensor_bytes(t) for t in candidate.graph.initializer if not is_external(t))
+        if held <= KEPT_BYTES:
             self._latest = placement, candidate
         return candidate
 
