@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +13,7 @@ from placer.accuracy.channel_groups import ChannelGroup
 from placer.calibration.sample import Sample
 from placer.evaluation.layers import AT_ONCE, tensor_values
 from placer.graph import Graph, Node, index_graph
+from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import is_external, read_tensor
 from placer.model import Model
 
@@ -20,6 +23,8 @@ _CUT_OFF_DB, _ROUNDED_DB = 20.0, 10.0
 # they alone read a tensor, what they make of it counts.
 _ABSORBED = frozenset({"Relu", "Clip", "Softmax"})
 _BOUNDS = {"min": -np.inf, "max": np.inf}
+_SOFTMAX_OF_AN_AXIS = 13  # In older opsets it normalises all values of its axis and those behind.
+_MASKED = float(np.finfo(np.float32).min)  # What a Softmax makes nothing of, as of -inf.
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,14 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Reader:
-    """A node that alone reads a tensor, as sentences call it, and what it computes."""
+    """The first node of those that read a tensor, as sentences call it, and what each computes.
+
+    ``by_element``: whether each value that they make is made of one that they read.
+    """
 
     name: str
-    compute: Callable[[np.ndarray], np.ndarray]
+    by_element: bool
+    computations: tuple[Callable[[np.ndarray], np.ndarray], ...]
 
 
 @dataclass
@@ -70,15 +79,19 @@ class _Seen:
             self.power += float((finite**2).sum())
             self.cut_off += float(((finite - finite.clip(pair.low, pair.high)) ** 2).sum())
         else:
-            self._add_read(np.nan_to_num(values.astype(np.float64)), pair, self.reader)
+            # Masks may be infinite; one other value that is would outweigh all else.
+            masked = values.astype(np.float64)
+            whole = np.nan_to_num(masked, copy=False, posinf=0.0, neginf=_MASKED)
+            self._add_read(finite if self.reader.by_element else whole, pair, self.reader)
 
     def _add_read(self, values: np.ndarray, pair: _Pair, reader: _Reader) -> None:
         left = values.clip(pair.low, pair.high)
-        made, cut = reader.compute(values), reader.compute(left)
-        rounded = reader.compute(np.rint(left / pair.step) * pair.step)
-        self.power += float((made**2).sum())
-        self.cut_off += float(((made - cut) ** 2).sum())
-        self.rounded += float(((made - rounded) ** 2).sum())
+        steps = np.rint(left / pair.step) * pair.step if pair.step else left
+        for compute in reader.computations:
+            made = compute(values)
+            self.power += float((made**2).sum())
+            self.cut_off += float(((made - compute(left)) ** 2).sum())
+            self.rounded += float(((made - compute(steps)) ** 2).sum())
 
 
 def unsuited_pairs(
@@ -96,7 +109,8 @@ def unsuited_pairs(
         if node.op == "QuantizeLinear" and _is_known(node.inputs[0], reference.graph)
         if (pair := _pair_of(node, other, candidate)) is not None
     }
-    seen = {tensor: _Seen(_only_reader(tensor, reference)) for tensor in pairs}
+    readers = _readers(reference)
+    seen = {tensor: _Seen(_only_reader(readers.get(tensor, ()), reference)) for tensor in pairs}
     names = list(pairs)
     for start in range(0, len(names), AT_ONCE):
         of_pass = names[start : start + AT_ONCE]
@@ -145,20 +159,37 @@ def _is_known(tensor: str, graph: Graph) -> bool:
     return tensor in graph.producer or tensor in graph.inputs
 
 
-def _only_reader(tensor: str, model: Model) -> _Reader | None:
-    """The first node that reads ``tensor`` if all that do are of one kind of ``_ABSORBED``."""
-    graph = model.graph
-    readers = [graph.by_name[edge.node] for edge in graph.edges_of(tensor) if edge.node]
-    if not readers or len({node.op for node in readers}) > 1 or readers[0].op not in _ABSORBED:
+def _readers(model: Model) -> dict[str, list[Node]]:
+    """The nodes that read each tensor; in files as they are nodes may have no names."""
+    readers = defaultdict[str, list[Node]](list)
+    for node in model.graph.nodes:
+        for tensor in reads(node.proto):
+            readers[tensor].append(node)
+    return readers
+
+
+def _only_reader(readers: Sequence[Node], model: Model) -> _Reader | None:
+    """Those ``readers`` of a tensor if all are in ``_ABSORBED``."""
+    ops = {node.op for node in readers}
+    if not readers or not _ABSORBED.issuperset(ops):
         return None
-    node = readers[0]
-    return _Reader(f"'{node.name}' ({node.op})", _computation(node, model))
+    computations = tuple(_computation(node, model) for node in readers)
+    return _Reader(_called(readers[0]), "Softmax" not in ops, computations)
+
+
+def _called(node: Node) -> str:
+    return f"'{node.name}' ({node.op})" if node.name else _by_output(node)
+
+
+def _by_output(node: Node) -> str:
+    return f"the {node.op} before '{node.outputs[0]}'"
 
 
 def _computation(node: Node, model: Model) -> Callable[[np.ndarray], np.ndarray]:
     if node.op == "Softmax":
-        axis = int(node.attributes.get("axis", -1))
-        return lambda values: _softmax(values, axis)
+        of_rows = standard_opset(model.proto) >= _SOFTMAX_OF_AN_AXIS
+        axis = int(node.attributes.get("axis", -1 if of_rows else 1))
+        return lambda values: _softmax(values if of_rows else _matrix(values, axis), axis)
     low, high = (0.0, np.inf) if node.op == "Relu" else _bounds(node, model)
     return lambda values: values.clip(low, high)
 
@@ -171,6 +202,10 @@ def _bounds(node: Node, model: Model) -> tuple[float, float]:
         if tensor is not None and not is_external(tensor):
             given[index] = float(read_tensor(tensor, model.base_dir).item())
     return given[0], given[1]
+
+
+def _matrix(values: np.ndarray, axis: int) -> np.ndarray:
+    return values.reshape(math.prod(values.shape[:axis]), -1)
 
 
 def _softmax(values: np.ndarray, axis: int) -> np.ndarray:
@@ -194,7 +229,7 @@ def _pair_of(node: Node, graph: Graph, model: Model) -> _Pair | None:
     if zero_point.dtype not in (np.int8, np.uint8):
         return None
     step, zero, limits = float(scale.item()), int(zero_point.item()), np.iinfo(zero_point.dtype)
-    name = f"'{node.name}'" if node.name else f"the {node.op} before '{node.outputs[0]}'"
+    name = f"'{node.name}'" if node.name else _by_output(node)
     return _Pair(name, step, (limits.min - zero) * step, (limits.max - zero) * step)
 
 

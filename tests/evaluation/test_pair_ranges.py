@@ -101,6 +101,41 @@ def test_what_an_activation_alone_reads_is_judged_by_what_it_makes(
     assert [note.startswith(told) for note in notes] == [True] * bool(told)
 
 
+@pytest.mark.parametrize(("opset", "is_told"), [(11, False), (13, True)])
+def test_a_softmax_of_opset_11_is_one_of_all_axes(tmp_path: Path, opset: int, is_told: bool):
+    """Beside a 9 the other row counts for nothing then."""
+    row = np.array([[[9, 0, 0], [0, 0, 2]]], np.float32)
+    np.savez(tmp_path / "data.npz", x=np.repeat(row, 4, axis=0))
+    floats = f"""<ir_version: 6, opset_import: ["" : {opset}]> g
+    (float[1,2,3] x) => (float[1,2,3] y) {{ a = Abs(x) [act] y = Softmax(a) }}"""
+    pair = "[q] i = QuantizeLinear(a, s, z) d = DequantizeLinear(i, s, z) [act] y = Softmax(d)"
+    quantized = floats.replace("y) {", "y) <float s = {4.5}, uint8 z = {0}> {")
+    notes = notes_of(
+        tmp_path / "data.npz", floats, quantized.replace("[act] y = Softmax(a)", pair)
+    )
+    assert bool(notes) == is_told
+
+
+def test_what_every_reader_would_cut_off_is_no_fault(data: Path):
+    floats = f"""{HEAD} (float[1,4] x) => (float[1,4] y, float[1,4] z) <float l = {{0}}> {{
+        a = Neg(x) y = Relu(a) z = Clip(a, l)
+    }}"""
+    pair = "i = QuantizeLinear(a, s, u) d = DequantizeLinear(i, s, u)"
+    quantized = floats.replace("l = {0}", "l = {0}, float s = {0.02}, uint8 u = {0}")
+    quantized = quantized.replace("y = Relu(a) z = Clip(a, l)", f"{pair} y = Relu(d) z = Clip(d, l)")
+    assert not notes_of(data, floats, quantized)
+
+
+def test_infinite_values_do_not_hide_what_a_pair_does_to_others(data: Path):
+    """A Reciprocal of 0."""
+    values = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    np.savez(data, x=np.where(np.arange(4) == 0, 0, values))
+    floats = FLOAT.replace("Abs(x)", "Reciprocal(x)").replace("[neg] y = Neg(a)", "[act] y = Relu(a)")
+    quantized = PAIR.replace("Abs(x)", "Reciprocal(x)").replace("[neg] y = Neg(d)", "y = Relu(d)")
+    (note,) = notes_of(data, floats, quantized.replace("SCALE", "0.0005").replace("ZERO", "0"))
+    assert note.startswith("'q' cuts 'a' off at 0 to 0.128")
+
+
 def test_parts_of_an_output_that_its_one_pair_rounds_away(
     data: Path, placer: Callable[..., Finished]
 ):
