@@ -110,9 +110,7 @@ def test_a_softmax_of_opset_11_is_one_of_all_axes(tmp_path: Path, opset: int, is
     (float[1,2,3] x) => (float[1,2,3] y) {{ a = Abs(x) [act] y = Softmax(a) }}"""
     pair = "[q] i = QuantizeLinear(a, s, z) d = DequantizeLinear(i, s, z) [act] y = Softmax(d)"
     quantized = floats.replace("y) {", "y) <float s = {4.5}, uint8 z = {0}> {")
-    notes = notes_of(
-        tmp_path / "data.npz", floats, quantized.replace("[act] y = Softmax(a)", pair)
-    )
+    notes = notes_of(tmp_path / "data.npz", floats, quantized.replace("[act] y = Softmax(a)", pair))
     assert bool(notes) == is_told
 
 
@@ -122,7 +120,9 @@ def test_what_every_reader_would_cut_off_is_no_fault(data: Path):
     }}"""
     pair = "i = QuantizeLinear(a, s, u) d = DequantizeLinear(i, s, u)"
     quantized = floats.replace("l = {0}", "l = {0}, float s = {0.02}, uint8 u = {0}")
-    quantized = quantized.replace("y = Relu(a) z = Clip(a, l)", f"{pair} y = Relu(d) z = Clip(d, l)")
+    quantized = quantized.replace(
+        "y = Relu(a) z = Clip(a, l)", f"{pair} y = Relu(d) z = Clip(d, l)"
+    )
     assert not notes_of(data, floats, quantized)
 
 
@@ -130,7 +130,9 @@ def test_infinite_values_do_not_hide_what_a_pair_does_to_others(data: Path):
     """A Reciprocal of 0."""
     values = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
     np.savez(data, x=np.where(np.arange(4) == 0, 0, values))
-    floats = FLOAT.replace("Abs(x)", "Reciprocal(x)").replace("[neg] y = Neg(a)", "[act] y = Relu(a)")
+    floats = FLOAT.replace("Abs(x)", "Reciprocal(x)").replace(
+        "[neg] y = Neg(a)", "[act] y = Relu(a)"
+    )
     quantized = PAIR.replace("Abs(x)", "Reciprocal(x)").replace("[neg] y = Neg(d)", "y = Relu(d)")
     (note,) = notes_of(data, floats, quantized.replace("SCALE", "0.0005").replace("ZERO", "0"))
     assert note.startswith("'q' cuts 'a' off at 0 to 0.128")
