@@ -66,9 +66,7 @@ def _mask2former() -> nn.Module:
         dim_feedforward=128, num_queries=20, num_labels=5,
     )  # fmt: skip
     whole = transformers.Mask2FormerForUniversalSegmentation(config)
-    return Outputs(
-        whole, lambda found: (found.class_queries_logits, found.masks_queries_logits)
-    )
+    return Outputs(whole, lambda found: (found.class_queries_logits, found.masks_queries_logits))
 
 
 READ: Mapping[str, Network] = {

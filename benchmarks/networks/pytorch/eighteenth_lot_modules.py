@@ -110,7 +110,8 @@ class Modnet(nn.Module):
         low8 = self.low8(_enlarged(self.low16(_enlarged(last * gates, maps[3])), maps[2]))
         half, quarter = _enlarged(image, maps[0]), _enlarged(image, maps[1])
         map2 = self.to2(maps[0])
-        high4 = self.first4(torch.cat((self.first2(torch.cat((half, map2), 1)), self.to4(maps[1])), 1))
+        fine = self.first2(torch.cat((half, map2), 1))
+        high4 = self.first4(torch.cat((fine, self.to4(maps[1])), 1))
         low4 = _enlarged(low8, maps[1])
         high4 = self.high(torch.cat((high4, low4, quarter), 1))
         high2 = self.high2(torch.cat((_enlarged(high4, half), map2), 1))
@@ -149,9 +150,13 @@ class Pidnet(nn.Module):
         self.integral = nn.ModuleList(_Basic(a, b, 2) for a, b in ((32, 64), (64, 128)))
         self.last = _Bottleneck(128, 64, 128, 2)
         self.detail = nn.ModuleList((_Basic(32, 32), _Basic(32, 32), _Bottleneck(32, 32, 64)))
-        self.border = nn.ModuleList((_Basic(32, 16), _Bottleneck(16, 16, 32), _Bottleneck(32, 32, 64)))
+        self.border = nn.ModuleList(
+            (_Basic(32, 16), _Bottleneck(16, 16, 32), _Bottleneck(32, 32, 64))
+        )
         self.compress = nn.ModuleList((_conv(64, 32, 1, act=False), _conv(128, 32, 1, act=False)))
-        self.differences = nn.ModuleList((_conv(64, 16, 3, act=False), _conv(128, 32, 3, act=False)))
+        self.differences = nn.ModuleList(
+            (_conv(64, 16, 3, act=False), _conv(128, 32, 3, act=False))
+        )
         self.gates = nn.ModuleList((_Gate(32, 16), _Gate(32, 16)))
         self.pyramid = _Pyramid(128, 24, 64)
         self.bag = nn.ModuleList((_conv(64, 64, 1, act=False), _conv(64, 64, 1, act=False)))
@@ -189,7 +194,9 @@ class _Bottleneck(nn.Module):
     def __init__(self, inputs: int, width: int, outputs: int, stride: int = 1) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            _conv(inputs, width, 1), _conv(width, width, 3, stride), _conv(width, outputs, 1, act=False)
+            _conv(inputs, width, 1),
+            _conv(width, width, 3, stride),
+            _conv(width, outputs, 1, act=False),
         )
         self.skip = _conv(inputs, outputs, 1, stride, act=False)
 

@@ -68,9 +68,9 @@ def _reads_rows(graph: Graph, turn: Node, scales: Mapping[Edge, Scale]) -> bool:
 
     Of a norm in float, and Convs of any rows that products read as well.
     """
-    if _norm_before(graph, turn) is not None:
-        if not any(edge in scales for edge in graph.edges_of(turn.outputs[0])):
-            return True
+    floats = not any(edge in scales for edge in graph.edges_of(turn.outputs[0]))
+    if floats and _norm_before(graph, turn) is not None:
+        return True
     others = [r for r in readers_of(graph, turn.inputs[0]) if r is not turn]
     multiplied = bool(others) and not any(r.op in _MOVES_ROWS for r in others)
     return multiplied and _are_convs(graph, turn) and _reads_alike(graph, turn, turn, scales)
