@@ -209,14 +209,27 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
             if edge.tensor not in extracted.constants
         },
         by_channel=tuple(
-            dict.fromkeys(
-                edge.tensor for edge in extracted.axes if edge.tensor not in extracted.constants
-            )
+            dict.fromkeys(e.tensor for e in extracted.axes if not _is_constant(e.tensor, graph))
         ),
         open="" if left_open is None else f"{left_open[0]}, taken as 1 here; {left_open[1]}",
         has_float4=any(t.data_type == TensorProto.FLOAT4E2M1 for t in all_tensors(quantized.graph)),
         shared=shared,
     )
+
+
+def _is_constant(tensor: str, graph: Graph) -> bool:
+    """Whether nothing but constants goes into ``tensor``, as into a weight behind a Clip."""
+    left, seen = [tensor], set[str]()
+    while left:
+        tensor = left.pop()
+        producer = graph.producer.get(tensor)
+        if tensor in graph.initializers or tensor in seen:
+            continue
+        if producer is None or not producer.inputs:
+            return False
+        seen.add(tensor)
+        left += filter(None, producer.inputs)
+    return True
 
 
 def _of_one_scale(extracted: ExtractedModel) -> frozenset[Edge]:
