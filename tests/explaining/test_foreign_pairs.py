@@ -298,3 +298,18 @@ def test_a_plugin_between_the_halves_of_a_pair_reads_integers(tmp_path: Path):
     types = {layer.name: (layer.input_types[0], layer.output_types[0]) for layer in layers_built}
     assert types["fc1"] == types["norm"] == ("int8", "int8")
     assert types["fc2"][0] == "int8"
+
+
+def test_quantizers_of_training_tools_are_no_plugins(tmp_path: Path):
+    """RyzenAI-SW issue 339: Quark's blocks of floats with one exponent."""
+    text = """
+    <ir_version: 9, opset_import: ["": 17, "com.amd.quark": 1]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y) {
+      q = com.amd.quark.BFPQuantizeDequantize(x) y = Relu(q)
+    }"""
+    onnx.save(parse_model(text), tmp_path / "model.onnx")
+    (told,) = explain(tmp_path / "model.onnx", pack="tensorrt").unpredicted
+    assert told.startswith(
+        "com.amd.quark.BFPQuantizeDequantize quantize by operators of a training"
+    )
+    assert told.endswith("have the tool export Q/DQ pairs")
