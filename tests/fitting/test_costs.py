@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from placer.errors import RunError
-from placer.fitting.builds import Build, Network, ProfiledLayer
+from placer.fitting.builds import WIDTH, Build, Network, ProfiledLayer
 from placer.fitting.costs import fit_costs
 from placer.fitting.equations import System
 from placer.fitting.leave_out import (
@@ -202,6 +202,26 @@ def test_layers_weigh_a_sixth_where_the_profiler_adds_five_microseconds_to_each(
         return system.weights[system.scatters != 1]
 
     assert weights(5.0) == pytest.approx(weights(0.0) / 6)
+
+
+@pytest.mark.parametrize(("times", "share"), [(1, 1.0), (400, 1 / 6)])
+def test_layers_of_a_rare_kind_weigh_as_much_as_where_the_profiler_adds_nothing(
+    times: int, share: float
+):
+    """Else its cost would be what the few builds that have it are off by."""
+    softmax = part(CostKey("Softmax", "float"), 0.1, 0)
+
+    def weight(added_us: float) -> float:
+        """Of the kind's layers, all in one of 16 networks: 0.01% of all time, or 5%."""
+        layer = ProfiledLayer((softmax,), 2.0 * times + added_us)
+        first, *others = (profiled(found, added_us) for found in NETWORKS)
+        builds = (replace(b, layers=(*b.layers, layer)) for b in first.builds)
+        system = System.of([replace(first, builds=tuple(builds)), *others], None)
+        start = WIDTH * system.keys.index(softmax.key)
+        (row,) = set(system.columns[:, start : start + WIDTH].nonzero()[0])
+        return float(system.weights[row] * system.scatters[row])
+
+    assert weight(5.0) == pytest.approx(share * weight(0.0), rel=0.05)
 
 
 def test_long_layers_scatter_in_proportion_and_short_ones_by_a_share_and_fifty_microseconds():
