@@ -103,7 +103,9 @@ def _run_rival(sampler: str, task: Task, bench: TrialSetup, study: Study) -> tup
 
 def show(record: TrialRecord) -> None:
     """A line for a trial, so that a run that is cut off has told what it found."""
-    ratio = "refused" if record.ratio is None else f"{record.ratio:.3f}"
+    ratio = "not measured" if record.ratio is None else f"{record.ratio:.3f}"
+    if record.error is not None:
+        ratio = f"refused ({record.error})"
     holds = "holds the gate" if record.feasible else "does not hold the gate"
     print(f"{record.number} {record.kind}: {ratio}, {holds}, {record.seconds:.0f} s", flush=True)
 

@@ -10,6 +10,7 @@ candidate has. Latencies and costs are in units of the float model's latency.
 
 from __future__ import annotations
 
+import copy
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -72,6 +73,7 @@ class LatencyModel:
         """
         self._landscape = landscape
         self._remembered = remembered
+        self._extras: np.ndarray | None = None
         floats = landscape.state(landscape.space.floats)
         states = [floats, *(observation.state for observation in observations)]
         self._rows = _Rows(landscape, states, float_latency)
@@ -99,11 +101,18 @@ class LatencyModel:
         self.misfit = learn_misfit(exact, Likeness(landscape, states))
         self._third = replace(exact, errors=exact.errors + self.misfit.among())
 
+    def with_extras(self, extras: np.ndarray) -> LatencyModel:
+        """The same where layouts cost ``extras`` besides, shape (sites, most layouts of any)."""
+        model = copy.copy(self)
+        model._extras = extras
+        return model
+
     def objective(self, draw: Sequence[int] | None = None) -> Objective:
         """Expected costs, or with ``draw``, a seed, costs drawn from what is possible."""
         unknowns = self._third.mean if draw is None else self._sample(draw)
         costs = _Costs(self._rows, unknowns, self._remembered, draw)
-        return Objective(costs, self._rows.corrections.extras(unknowns))
+        extras = self._rows.corrections.extras(unknowns)
+        return Objective(costs, extras if self._extras is None else extras + self._extras)
 
     def _sample(self, seed: Sequence[int]) -> np.ndarray:
         """Draw all unknowns: from before the observations, corrected by what they say.
@@ -144,6 +153,8 @@ class LatencyModel:
         row = self._rows.row(layouts, layers)
         likeness = self.misfit.with_(layouts)
         mean = row.constant + float(row.counts @ self._third.mean) + self._third.error(likeness)
+        if self._extras is not None:
+            mean += float(self._extras[np.arange(len(layouts)), layouts].sum())
         deviation = self._third.deviation(row.counts, likeness, self.misfit.level**2)
         return mean, float(np.hypot(deviation, row.deviation))
 

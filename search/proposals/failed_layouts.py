@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.search.landscape.landscape import Objective, State
+import numpy as np
+
+from placer.search.landscape.landscape import State
 from placer.search.records import TrialRecord
 
 # What a layout costs that only failed trials had, shared by the suspects of a trial.
 FAILED = 0.5
 
 
-def with_failures(
-    objective: Objective, states: Sequence[State], trials: Sequence[TrialRecord]
-) -> Objective:
-    """Add a cost to layouts that only failed trials have."""
+def costs_of_failures(
+    states: Sequence[State], trials: Sequence[TrialRecord], shape: tuple[int, int]
+) -> np.ndarray:
+    """The cost of layouts that only failed trials have, ``shape`` (sites, layouts)."""
     worked: set[tuple[int, int]] = set()
     for state, trial in zip(states, trials, strict=True):
         if trial.error is None:
             worked.update(enumerate(state))
-    extras = objective.extras.copy()
+    costs = np.zeros(shape)
     for state, trial in zip(states, trials, strict=True):
         suspects = set(enumerate(state)) - worked if trial.error is not None else set()
         for site, layout in suspects:
-            extras[site, layout] += FAILED / len(suspects)
-    return Objective(objective.costs, extras)
+            costs[site, layout] += FAILED / len(suspects)
+    return costs

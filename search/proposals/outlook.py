@@ -7,7 +7,7 @@ from functools import cached_property
 
 from placer.search.landscape.landscape import Objective, State
 from placer.search.models.latency_model import LatencyModel
-from placer.search.proposals.failed_layouts import with_failures
+from placer.search.proposals.failed_layouts import costs_of_failures
 from placer.search.proposals.knowledge import Knowledge
 from placer.search.proposals.progress import Progress
 from placer.search.proposals.starts import starts
@@ -34,15 +34,17 @@ class Outlook:
 
     @cached_property
     def latency(self) -> LatencyModel:
-        """The model of latency."""
-        return self._knowledge.latency(self._tried.trials)
+        """The model of latency, in which layouts that only failed trials have cost more."""
+        model = self._knowledge.latency(self._tried.trials)
+        shape = self.landscape.edge_shares.shape
+        costs = costs_of_failures(self._tried.states, self._tried.trials, shape)
+        return model.with_extras(costs) if costs.any() else model
 
     @cached_property
     def objective(self) -> Objective:
         """What descents lower."""
         draw = seed_for(self._knowledge, self.turn, DRAW) if self.explores else None
-        costs = self.latency.objective(draw)
-        return with_failures(costs, self._tried.states, self._tried.trials)
+        return self.latency.objective(draw)
 
     @cached_property
     def starts(self) -> list[State]:

@@ -163,6 +163,22 @@ def test_a_layout_that_the_engine_refuses_is_left():
     assert len(failed) <= len(records) / 2
 
 
+class OffEngine(EdgeEngine):
+    """Latencies are up to 10% off any sum of layers."""
+
+    def _latency(self, state: State) -> float:
+        return super()._latency(state) * (
+            0.9 + 0.2 * crc32(repr([*map(int, state)]).encode()) / 2**32
+        )
+
+
+@pytest.mark.parametrize("refused", [(3, 1), (7, 1)])
+def test_a_layout_that_the_engine_refuses_is_left_near_the_best_too(refused: tuple[int, int]):
+    records = search(OffEngine(landscape(*NETS["branches"]), refuses=refused), 20)
+    assert sum(record.kind == "near the best" for record in records) > 3
+    assert sum(record.error is not None for record in records) == 1
+
+
 @pytest.mark.parametrize("known", [3, 4, 5, 6])
 def test_what_is_proposed_follows_from_the_trials_alone(known: int):
     """Another process, which predicted nothing before, proposes the same: a study resumes."""
