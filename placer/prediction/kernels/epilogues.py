@@ -106,16 +106,17 @@ class Epilogues:
         if chain and self._writes_beside(product, chain[-1]):
             return prepared
         adds = any(adds_padded(self._graph, unit, region) for unit in chain[-1:])
+        line = writes_line(self._graph, product)  # All else reads a view of it (24 graphs).
         pulled = bool(chain) and (
             self._is_pulled(
                 chain[-1], bool(count) or adds or self._flat.are_of(product), stays=count > 0
             )
             or is_shuffled(self._graph, product, chain[-1])
-            or (writes_line(self._graph, product) and is_shared(chain[-1]))
+            or (line and is_shared(chain[-1]))
         )
         if len(prepared) == len(chain) or pulled or product.integers:
             return prepared
-        beside = [] if adds else self._beside(product, chain)
+        beside = [] if adds or line else self._beside(product, chain)
         return prepared if beside is None else [*chain, *beside]
 
     def _may_follow(self, unit: Unit, region: Sequence[Unit], others: Sequence[Unit]) -> bool:

@@ -48,7 +48,22 @@ CHANNELS = """
       [scale] y = Mul(c, t)
       [conv3] out = Conv(y, w3)
     }"""
+GROUPS = """
+    (float[1,32,24] x) => (float out)
+    <float[32,32,1] w1 = {{1}}, float[32,8,1] w2 = {{1}}, float[32] b = {{1}},
+     float[32,32,1] w3 = {{1}}> {{
+      heads = Constant<value = int64[4] {{1, 4, 8, 24}}>()
+      [conv1] c = Conv<kernel_shape = [1]>(x, w1)
+      [conv2] d = Conv<group = 4, kernel_shape = [1]>(c, w2, b)
+      {behind}
+    }}"""
+SILU = "[gate] s = Sigmoid(d) [silu] e = Mul(d, s) [conv3] out = Conv<kernel_shape = [1]>(e, w3)"
+HEADS = "[apart] h = Reshape(d, heads) [turn] t = Transpose<perm = [0, 1, 3, 2]>(h)"
 GRAPHS = {
+    "another kernel than that of a Conv of groups computes a SiLU": GROUPS.format(behind=SILU),
+    "a Conv of groups adds the bias of heads": GROUPS.format(
+        behind=f"{HEADS} [shares] out = Softmax<axis = -1>(t)"
+    ),
     "lines are joined by a kernel": JOINED,
     "an activation stays with its Conv where the line is resized": RESIZED,
 }
