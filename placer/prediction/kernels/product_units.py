@@ -210,7 +210,7 @@ class ProductUnits:
         return given in self._form.scales and not self._made.is_float8(given)
 
     def _dequantizes_weight(self, node: Node) -> bool:
-        """Whether only the weight has a pair, and nothing else reads it (24 small graphs)."""
+        """Whether only the weight has a pair, and nothing else reads it (27 small graphs)."""
         given, weight = (Edge(node.inputs[index], node.name, index) for index in (0, 1))
         if weight not in self._form.scales or given in self._form.scales:
             return False

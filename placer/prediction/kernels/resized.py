@@ -63,7 +63,7 @@ class Resized:
         """Of several sums of resized maps that a Concat joins in float the one computed first.
 
         Of maps that are joined as they are resized its kernel takes the first that it reads, before
-        any sum (60 small graphs).
+        any sum (56 small graphs).
         """
         if not is_concat(joined) or any(edge in self._form.scales for edge, _ in joined.reads):
             return

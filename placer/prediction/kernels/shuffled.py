@@ -10,8 +10,8 @@ from placer.prediction.kernels.parts import VIEWS, Unit
 def is_shuffled(graph: Graph, product: Unit, unit: Unit) -> bool:
     """Whether the channels of a Conv of groups are shuffled next, or get a dimension more.
 
-    What is generated then is computed of what the Conv's kernel leaves as it is (15 graphs). That of
-    a one-dimensional Conv adds its bias, for heads too (eight graphs).
+    What is generated then is computed of what the Conv's kernel leaves as it is (15 graphs). That
+    of a one-dimensional Conv adds its bias, for heads too (eight graphs).
     """
     views = [reader for _, reader in unit.readers if reader.node.op in VIEWS]
     if not product.grouped or not views or writes_line(graph, product):
