@@ -75,7 +75,9 @@ def _full(
         check_writable(output)
 
     def tell(step: Step) -> None:
-        progress.print(f"· {step.name}: {step.verdict}", highlight=False, markup=False)
+        progress.print(
+            f"· {step.name}: {step.verdict}", highlight=False, markup=False, soft_wrap=True
+        )
 
     checkup = placer.check_up(
         engine,

@@ -55,7 +55,7 @@ def fit_command(
     progress = Console(stderr=True)
 
     def tell(sentence: str) -> None:
-        progress.print(f"· {sentence}", highlight=False, markup=False)
+        progress.print(f"· {sentence}", highlight=False, markup=False, soft_wrap=True)
 
     fit = placer.fit(
         engine,

@@ -211,13 +211,13 @@ class _Run:
         generated = network_names(self._options.networks)
         models = model_paths(self._options.models) if self._options.models else []
         progress = Progress(len(generated) + len(models), self._tell)
+        # Given ones first: what is wrong with one is told at once, not behind all others.
+        given = [n for p in models for n in self._network(f"{GIVEN}{p.stem}", p, progress)]
         networks = []
         for name in generated:
             networks += self._network(name, write_network(name, folder), progress)
-        for path in models:
-            networks += self._network(f"{GIVEN}{path.stem}", path, progress)
         self._tell("all is measured; fitting, each kind of network estimated without it")
-        return self._fit(in_steadier_times(self._distinct(networks)))
+        return self._fit(in_steadier_times(self._distinct([*networks, *given])))
 
     def _distinct(self, networks: list[PredictedNetwork]) -> list[PredictedNetwork]:
         """Without copies of one model: left out, it would still be among those fitted to."""

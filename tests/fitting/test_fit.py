@@ -210,6 +210,32 @@ def test_moves_between_memory_layouts_are_those_of_onnx_runtime_on_a_cpu(
     assert counts_moves(load_pack(pack), options) == moves
 
 
+def test_given_models_are_measured_before_the_networks_that_a_fit_makes(
+    fitted: Path, models: Path, tmp_path: Path
+):
+    shutil.copytree(fitted, tmp_path / "run")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "broken.onnx").write_bytes(b"no model")
+    shutil.copy(models / "secret-8.onnx", tmp_path / "models")
+
+    class Stopped(Exception):
+        pass
+
+    sentences: list[str] = []
+
+    def tell(sentence: str) -> None:
+        sentences.append(sentence)
+        if len(sentences) == 2:
+            raise Stopped
+
+    options = {**FEW, "networks": 5}
+    output = tmp_path / "run" / "fit.json"
+    with pytest.raises(Stopped):
+        placer.fit("onnxruntime", output, models=tmp_path / "models", on_network=tell, **options)
+    assert "broken.onnx is not an ONNX file" in sentences[0]
+    assert sentences[1] == "2 of 7, model secret-8: 3 builds were measured before"
+
+
 NOT_TAKEN = {
     "open": """<ir_version: 9, opset_import: ["": 17]>
         g (float[1,8,h,8] x) => (float[1,8,h,8] y) { y = Relu(x) }""",

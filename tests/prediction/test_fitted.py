@@ -435,6 +435,12 @@ def test_another_pack_or_base_than_was_measured_is_refused(fit_file: Path, model
         placer.explain(model_file, gpu=str(fit_file), base="float16")
 
 
+@pytest.mark.parametrize("name", ["fit.json", "gpu.yaml"])
+def test_a_missing_file_is_no_unknown_gpu(tmp_path: Path, name: str):
+    with pytest.raises(InputError, match=f"{name} does not exist; give a GPU or fit file"):
+        load_device(str(tmp_path / name))
+
+
 def test_an_edited_file_is_refused(fit_file: Path):
     document = json.loads(fit_file.read_text())
     document["errors"]["ratio"] = 0.01

@@ -24,12 +24,16 @@ Device = Gpu | Fit
 # The engine whose layers the estimates for GPUs are of.
 _ESTIMATED = "tensorrt"
 _DEFAULT = "a100"
+_SUFFIXES = (".json", ".yaml", ".yml")  # Of files that describe a device; no GPU's name has one.
 
 
 def load_device(name_or_path: str) -> Device:
-    """A fit file, or what ``load_gpu`` takes, with its errors; InputError for a damaged file."""
+    """A fit file, or what ``load_gpu`` takes, with its errors.
+
+    Raises InputError for a file that is missing or damaged.
+    """
     path = Path(name_or_path)
-    if path.is_file():
+    if path.is_file() or path.suffix in _SUFFIXES:  # Else a missing file would be an unknown GPU.
         text = read_text(path, "a GPU or fit file", "json_bytes")
         if text.lstrip().startswith("{"):
             return parse_fit(text, name_or_path)
