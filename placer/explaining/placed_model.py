@@ -189,8 +189,8 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         refused = refused_pairs(load_quantized(path), path)
     if behaviour.signed == "converted":
         placement, pairs = signed_apart(extracted, pairs, graph)
-    types = ("uint8",) if is_of_ort else ("int8", "uint8")  # It multiplies int8 exactly.
-    wide = wide_weights(extracted, graph, folder, types) if saturates else ()
+    # Of int8 too: ONNX Runtime converts pairs to uint8, operators as QLinearConv it leaves.
+    wide = wide_weights(extracted, graph, folder) if saturates else ()
     return PlacedModel(
         graph,
         placement,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,31 +27,24 @@ _AT_RUN_TIME = frozenset({"MatMulInteger", "MatMulIntegerToFloat", "DynamicQuant
 # Operators that store integers and quantize what they write, by the index of the weight.
 _WEIGHTS = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3, **dict.fromkeys(_AT_RUN_TIME, 1)}
 _MATRIX = 2  # Dimensions.
-_TYPES = frozenset({"int8", "uint8"})
 
 
-def wide_weights(
-    model: ExtractedModel, graph: Graph, base_dir: Path, data: Collection[str] = _TYPES
-) -> tuple[str, ...]:
-    """Nodes of ``graph``, the float graph of ``model``, with such weights and quantized ``data``.
+def wide_weights(model: ExtractedModel, graph: Graph, base_dir: Path) -> tuple[str, ...]:
+    """Nodes of ``graph``, the float graph of ``model``, with such weights and quantized data.
 
     Their sums of products saturate on processors that add in pairs, if what they read is large
     enough: see ``placer.quantization.neighbours``. ``base_dir`` is where external data lies;
     weights of which it is missing are left out.
     """
-    return tuple(
-        node.name
-        for node in graph.nodes
-        if _is_wide(model, graph, node, base_dir)
-        and model.dtypes.get(graph.edges_into(node)[0]) in data
-    )
+    return tuple(node.name for node in graph.nodes if _is_wide(model, graph, node, base_dir))
 
 
 def wide_in_operators(proto: ModelProto, base_dir: Path) -> tuple[str, ...]:
     """Nodes of ``proto`` that multiply by such weights of int8 without a pair of their own.
 
     So do operators that read integers (QLinearConv) and those that quantize what they read
-    (DynamicQuantizeMatMul). ONNX Runtime 1.32 multiplies int8 by int8 exactly.
+    (DynamicQuantizeMatMul). What is stored as int8 ONNX Runtime 1.32 multiplies by int8 exactly;
+    only pairs of int8 it converts to uint8.
     """
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     found = []
