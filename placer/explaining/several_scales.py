@@ -14,15 +14,15 @@ from placer.rules.pack import Pack
 def scales_by_channel(tensors: Collection[str], pack: Pack) -> str:
     """A sentence on ``tensors``, activations whose pairs have a scale for each channel.
 
-    No QLinear operator takes them, but ONNX Runtime 1.32 makes one of a Conv before such a pair
-    (issue 24518), and the graph then fails when it runs.
+    No QLinear operator takes them, but ONNX Runtime 1.32 makes one of a Conv before (issue 24518)
+    or behind such a pair, and MatMulIntegerToFloat of a MatMul behind one; they fail when they run.
     """
     if not tensors or pack.manifest.behaviour.signed != "converted":
         return ""
     return (
         f"pairs on {in_quotes(tuple(tensors))} have a scale for each channel, which no integer "
-        "kernel takes; behind a Conv ONNX Runtime refuses to run the file: give each activation "
-        "one scale"
+        "kernel takes; beside a Conv or before a MatMul ONNX Runtime may refuse to run the file: "
+        "give each activation one scale"
     )
 
 
