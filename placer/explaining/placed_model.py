@@ -115,11 +115,11 @@ def placed_model(
     ).as_written()
     graph, scopes = model.graph, model.graph.scopes
     bodies = bodies_of(model.flat(), scopes)
-    is_of_tensorrt = pack.manifest.behaviour.pairs == "symmetric" and has_tensorrt_pairs(path)
-    if placement is None and model.imported is not None and is_of_tensorrt:
-        source = "the model's own pairs"
-        own = model.imported.placement
-        if model.imported.is_float8:  # Where all are, it is the scheme's own format there.
+    symmetric = pack.manifest.behaviour.pairs == "symmetric"
+    imported = model.imported if placement is None and symmetric else None
+    if imported is not None and has_tensorrt_pairs(path):
+        source, own = "the model's own pairs", imported.placement
+        if imported.is_float8:  # Where all are, it is the scheme's own format there.
             own = own.in_format(FLOAT8)
         return PlacedModel(graph, own, source, model.fingerprint, bodies, scopes=scopes)
     if placement is None:
