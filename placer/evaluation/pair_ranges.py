@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from onnx import TensorProto
 
 from placer.accuracy.channel_groups import ChannelGroup
 from placer.calibration.sample import Sample
@@ -16,6 +17,7 @@ from placer.graph import Graph, Node, index_graph
 from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import is_external, read_tensor
 from placer.model import Model
+from placer.model.constant_nodes import constant_of
 
 # Below these the values that a pair leaves are of little use.
 _CUT_OFF_DB, _ROUNDED_DB = 20.0, 10.0
@@ -190,18 +192,28 @@ def _computation(node: Node, model: Model) -> Callable[[np.ndarray], np.ndarray]
         of_rows = standard_opset(model.proto) >= _SOFTMAX_OF_AN_AXIS
         axis = int(node.attributes.get("axis", -1 if of_rows else 1))
         return lambda values: _softmax(values if of_rows else _matrix(values, axis), axis)
-    low, high = (0.0, np.inf) if node.op == "Relu" else _bounds(node, model)
-    return lambda values: values.clip(low, high)
+    bounds = (0.0, np.inf) if node.op == "Relu" else _bounds(node, model)
+    if bounds is None:
+        return np.zeros_like  # Which tells nothing.
+    return lambda values: values.clip(*bounds)
 
 
-def _bounds(node: Node, model: Model) -> tuple[float, float]:
-    """Of a Clip; what the network computes is taken for none."""
+def _bounds(node: Node, model: Model) -> tuple[float, float] | None:
+    """Of a Clip; None where the network computes one."""
     given = [float(node.attributes.get(name, bound)) for name, bound in _BOUNDS.items()]
     for index, name in enumerate(node.inputs[1:3]):
-        tensor = model.graph.initializers.get(name)
+        tensor = _constant(name, model.graph)
         if tensor is not None and not is_external(tensor):
             given[index] = float(read_tensor(tensor, model.base_dir).item())
+        elif name:
+            return None
     return given[0], given[1]
+
+
+def _constant(name: str, graph: Graph) -> TensorProto | None:
+    """An initializer or, as exporters write the bounds of a ReLU6, the value of a Constant."""
+    made = graph.producer.get(name)
+    return graph.initializers.get(name) if made is None else constant_of(made.proto)
 
 
 def _matrix(values: np.ndarray, axis: int) -> np.ndarray:

@@ -126,6 +126,16 @@ def test_what_every_reader_would_cut_off_is_no_fault(data: Path):
     assert not notes_of(data, floats, quantized)
 
 
+@pytest.mark.parametrize("high", ["Constant<value_float = 1.0>()", "ReduceMax<keepdims = 0>(x)"])
+def test_what_a_clip_with_bounds_of_other_nodes_would_cut_off_is_no_fault(data: Path, high: str):
+    """PyTorch exports the bounds of a ReLU6 as Constants."""
+    bounds = f"l = Constant<value = float {{0}}>() h = {high}"
+    floats = f"{HEAD} (float[1,4] x) => (float[1,4] y) {{ {bounds} a = Neg(x) y = Clip(a, l, h) }}"
+    pair = "i = QuantizeLinear(a, s, u) d = DequantizeLinear(i, s, u)"
+    quantized = floats.replace("y) {", "y) <float s = {0.004}, uint8 u = {0}> {", 1)
+    assert not notes_of(data, floats, quantized.replace("y = Clip(a", f"{pair} y = Clip(d"))
+
+
 def test_infinite_values_do_not_hide_what_a_pair_does_to_others(data: Path):
     """A Reciprocal of 0."""
     values = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
