@@ -124,6 +124,22 @@ FLOATS = {
         }""",
     ),
 }
+GATE = {
+    "a gate behind a rounded sum is not called after its Conv": (
+        "x->conv1 w1->conv1 c->mean m->conv2 w2->conv2 e->gate",
+        """
+        (float[1,32,16,16] x) => (float[1,32,16,16] out)
+        <float[32,32,3,3] w1 = {1}, float[32] b1 = {1}, float[32,32,1,1] w2 = {1},
+         float[32] b2 = {1}> {
+          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1, b1)
+          [mean] m = GlobalAveragePool(c)
+          [conv2] e = Conv(m, w2, b2)
+          [gate] s = HardSigmoid(e)
+          [scale] out = Mul(c, s)
+        }""",
+    ),
+}
+test_gates_of_one_scale = builder_test(GATE, 17, one_scale=True)
 test_layers_of_one_scale = builder_test(GRAPHS, 20, one_scale=True)
 test_concats_of_one_scale = builder_test(CONCATS, 20, one_scale=True)
 test_sums_with_what_is_rounded = builder_test(FLOATS, 20)

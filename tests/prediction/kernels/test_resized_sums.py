@@ -50,6 +50,23 @@ PYRAMID = """
     }}"""
 JOINED = "[join] j = Concat<axis = 1>(u, v) [conv6] out = Conv(j, wj)"
 
+SUMS = "[add1] r = Add(a, u) [add2] s = Add(a, v)"
+JOINED_SUMS = "[join] j = Concat<axis = 1>(r, s) [relu1] q = Relu(j) [conv6] out = Conv(q, wj)"
+SUM_AND_MAP = "[join] j = Concat<axis = 1>(r, v) [relu1] q = Relu(j) [conv6] out = Conv(q, wj)"
+TOKENS = """
+    (float[1,1024,32] x, float[1,256,32] y) => (float out)
+    <float[32,32] w1 = {1}, float[32] b1 = {1}, float[32,32] w2 = {1}, float[32] b2 = {1},
+     float[32,64,1,1] wj = {1}> {
+      twice = Constant<value = float[4] {1.0, 1.0, 2.0, 2.0}>()
+      large = Constant<value = int64[4] {1, 32, 32, 32}>()
+      small = Constant<value = int64[4] {1, 32, 16, 16}>()
+      [product1] p = MatMul(x, w1) [bias1] a = Add(p, b1)
+      [turn1] t = Transpose<perm = [0, 2, 1]>(a) [map1] m = Reshape(t, large)
+      [product2] q = MatMul(y, w2) [bias2] b = Add(q, b2)
+      [turn2] u = Transpose<perm = [0, 2, 1]>(b) [map2] n = Reshape(u, small)
+      [up] v = Resize<mode = "linear">(n, , twice)
+      [join] j = Concat<axis = 1>(v, m) [conv] c = Conv(j, wj) [relu1] out = Relu(c)
+    }"""
 NECK = """
     (float[1,32,16,16] x) => (float out) {constants} {{
       twice = Constant<value = float[4] {{1.0, 1.0, 2.0, 2.0}}>()
@@ -109,7 +126,17 @@ GRAPHS = {
         maps(LINEAR, JOINED),
     ),
 }
+FLOATS = {
+    "of two sums that are joined that of the last reader is resized there": maps(
+        LINEAR, f"{SUMS} {JOINED_SUMS}"
+    ),
+    "and a map that is joined as it is resized before a sum": maps(
+        LINEAR, f"[add1] r = Add(a, u) {SUM_AND_MAP}"
+    ),
+    "a large map of tokens is turned by a kernel of its own": TOKENS,
+}
 test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)
+test_float_layers_are_those_that_the_builder_makes = builder_test(FLOATS, opset=17)
 
 
 def test_the_last_reader_of_a_tensor_is_visited_first(tmp_path):
