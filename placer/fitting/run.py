@@ -18,9 +18,15 @@ from placer.engines.doctor import diagnose
 from placer.engines.isolation import IsolatedEngine
 from placer.engines.rounds import TIMING
 from placer.engines.select import select_engine
-from placer.errors import InputError, PlacerError
+from placer.errors import InputError, PlacerError, RunError
 from placer.fitting.evidence import GIVEN, evidence
-from placer.fitting.leave_out import LEAST_NETWORKS, conformal_quantile, leave_out
+from placer.fitting.leave_out import (
+    LEAST_BUILDS,
+    LEAST_NETWORKS,
+    LeftOut,
+    conformal_quantile,
+    leave_out,
+)
 from placer.fitting.measure import Measurer, model_paths
 from placer.fitting.networks import ARCHITECTURE, network_names, write_network
 from placer.fitting.predicted import PredictedNetwork, counts_moves, in_steadier_times, predict
@@ -43,6 +49,8 @@ GIVEN_WEIGHT = 4.0
 _ARCHITECTURE_WEIGHT = 4.0
 # Copies of one model that differ by more make a machine too noisy to tell placements apart.
 TOO_NOISY = 0.05
+# Networks of which the engine builds none, or in float alone, after which it will not build others.
+_HOPELESS = 20
 
 
 @dataclass(frozen=True)
@@ -199,6 +207,7 @@ class _Run:
             },
         )
         self._remarks: list[str] = []
+        self._failed: list[str] = []  # What the engine refused, and models that are no such.
         self._moves = counts_moves(measurer.pack, options.engine_options)
 
     def fitted(self, folder: Path) -> Fit:
@@ -214,8 +223,10 @@ class _Run:
         # Given ones first: what is wrong with one is told at once, not behind all others.
         given = [n for p in models for n in self._network(f"{GIVEN}{p.stem}", p, progress)]
         networks = []
-        for name in generated:
+        for number, name in enumerate(generated, start=1):
             networks += self._network(name, write_network(name, folder), progress)
+            if number == _HOPELESS:
+                self._check_any([*networks, *given])
         self._tell("all is measured; fitting, each kind of network estimated without it")
         return self._fit(in_steadier_times(self._distinct([*networks, *given])))
 
@@ -237,9 +248,9 @@ class _Run:
         try:
             model = load_model(path)
         except InputError as error:
-            self._remark(
-                "a given model cannot be read and is left out", sentence=_without_advice(error)
-            )
+            sentence = _without_advice(error)
+            self._remark("a given model cannot be read and is left out", sentence=sentence)
+            self._failed.append(sentence)
             return []
         record = self._records.load(name, model.fingerprint)
         if record is not None:
@@ -250,18 +261,34 @@ class _Run:
             except PlacerError as error:
                 sentence = f"{name}: {_without_advice(error)}"
                 self._remark("a network that cannot be built is left out", sentence=sentence)
+                self._failed.append(sentence)
                 return []
             self._records.keep(record)
             progress.tell_measured(f"{name}: {len(record.builds)} builds measured")
         if record.refused:
-            self._remark(
-                "some builds that the engine refused are left out",
-                sentence=f"{name}: the engine refused {len(record.refused)}: {record.refused[0]}",
-            )
+            sentence = f"{name}: the engine refused {len(record.refused)}: {record.refused[0]}"
+            self._remark("some builds that the engine refused are left out", sentence=sentence)
+            self._failed.append(sentence)
         predictor = make_predictor(
             model.graph, measurer.pack, target_of(measurer.engine), measurer.base
         )
         return [predict(record, model.graph, predictor, self._moves, network_weight(name))]
+
+    def _check_any(self, networks: list[PredictedNetwork]) -> None:
+        """Raise RunError if no network has builds to compare; all others would take hours."""
+        if self._failed and not any(len(n.costs.builds) >= LEAST_BUILDS for n in networks):
+            raise RunError(
+                f"of the first {_HOPELESS} networks none could be measured both in float and "
+                f"quantized; {self._failed[0]}"
+            )
+
+    def _left_out(self, networks: list[PredictedNetwork]) -> LeftOut:
+        try:
+            return leave_out(networks, self._tell)
+        except RunError as error:
+            if not self._failed:
+                raise
+            raise RunError(f"{error}. What failed first: {self._failed[0]}") from error
 
     def _remark(self, remark: str, sentence: str = "") -> None:
         """Keep ``remark`` for the file, once, and tell the user, who may know names and paths."""
@@ -270,7 +297,7 @@ class _Run:
             self._remarks.append(remark)
 
     def _fit(self, networks: list[PredictedNetwork]) -> Fit:
-        left = leave_out(networks, self._tell)
+        left = self._left_out(networks)
         noise = conformal_quantile([network.noise for network in networks], COVERAGE)
         if noise > TOO_NOISY:
             self._remark(

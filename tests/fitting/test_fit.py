@@ -15,6 +15,7 @@ import placer
 from placer.cli.app import app
 from placer.errors import InputError, RunError
 from placer.fitting.architectures import ARCHIVE, architecture, architecture_names, is_bare
+from placer.fitting.measure import Measurer
 from placer.fitting.networks import network_names, write_network
 from placer.fitting.predicted import counts_moves
 from placer.fitting.records import Records
@@ -171,7 +172,8 @@ def test_a_model_that_cannot_be_read_is_left_out_and_too_few_are_refused(
     (tmp_path / "models" / "secret-8.onnx").write_bytes(b"no model")
     output = tmp_path / "few" / "fit.json"
     written = output.read_text()
-    with pytest.raises(RunError, match="4 networks were measured"):
+    failed = r"4 networks were measured .* What failed first: .*secret-8.onnx is not an ONNX file"
+    with pytest.raises(RunError, match=failed):
         told("onnxruntime", output, tmp_path / "models")
     assert output.read_text() == written
 
@@ -234,6 +236,21 @@ def test_given_models_are_measured_before_the_networks_that_a_fit_makes(
         placer.fit("onnxruntime", output, models=tmp_path / "models", on_network=tell, **options)
     assert "broken.onnx is not an ONNX file" in sentences[0]
     assert sentences[1] == "2 of 7, model secret-8: 3 builds were measured before"
+
+
+def test_an_engine_that_builds_nothing_is_not_asked_280_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object) -> None:
+        raise RunError("no kernel")
+
+    monkeypatch.setattr(Measurer, "measure", refuse)
+    sentences: list[str] = []
+    with pytest.raises(
+        RunError, match=r"of the first 20 networks none .*convolutional-0: no kernel"
+    ):
+        placer.fit("onnxruntime", tmp_path / "fit.json", on_network=sentences.append)
+    assert len(sentences) == 20
 
 
 NOT_TAKEN = {
