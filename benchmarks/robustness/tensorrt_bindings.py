@@ -63,7 +63,7 @@ UNREACHED = {
 # Run where the bindings can be imported: names by class, those of the module under "".
 DUMP = """
 import inspect, json, sys
-from benchmarks.robustness import tensorrt_bindings as trt
+import tensorrt_bindings as trt
 found = {"": sorted(dir(trt))}
 def visit(prefix, owner):
     for name, member in vars(owner).items():
