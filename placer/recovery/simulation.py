@@ -235,17 +235,20 @@ def _simulated(node: NodeProto, inputs: _Inputs, written: Collection[str]) -> li
     quantized, same = (f"{node.output[0]}/{name}" for name in ("quantized", "same"))
     off = [helper.make_node("Identity", [node.input[0]], [same], f"{node.name}/Identity")]
     kind = helper.np_dtype_to_tensor_dtype(inputs.group(node.input[1]).dtype)
-    branches = {
-        name: helper.make_graph(
+
+    def branch(name: str, nodes: Sequence[NodeProto], output: str) -> GraphProto:
+        return helper.make_graph(
             nodes, name, [], [helper.make_tensor_value_info(output, kind, None)]
         )
-        for name, nodes, output in (
-            ("then_branch", _rounding(node, inputs, quantized), quantized),
-            ("else_branch", off, same),
-        )
-    }
-    switch = inputs.switch(node.input[1])
-    return [helper.make_node("If", [switch], [node.output[0]], node.name, **branches)]
+
+    then = branch("then_branch", _rounding(node, inputs, quantized), quantized)
+    other = branch("else_branch", off, same)
+    made = helper.make_node("If", [inputs.switch(node.input[1])], [node.output[0]], node.name)
+    made.attribute.extend(
+        helper.make_attribute(name, graph)
+        for name, graph in (("then_branch", then), ("else_branch", other))
+    )
+    return [made]
 
 
 def _rounding(node: NodeProto, inputs: _Inputs, target: str) -> list[NodeProto]:
