@@ -19,6 +19,7 @@ from placer.graph.exposed import Wanted, expose
 from placer.graph.flat import body_inputs, nest
 from placer.graph.scopes import Scope
 from placer.model import Model
+from placer.model.save import serialized
 
 BUDGET_BYTES = 256 << 20
 _THREADS = 2
@@ -138,11 +139,13 @@ class _Observer:
                 extra.graph.output.append(_value_info(model, name))
         # Serialized messages that are concatenated merge, and repeated fields append
         # (protobuf.dev, "Encoding"): outputs are added without copying initializers as messages.
-        serialized = b"".join((proto.SerializeToString(), extra.SerializeToString()))
+        more = extra.SerializeToString()
         # Fusions depend on which tensors are outputs and round differently. Without them a tensor
         # has the same values whatever else is observed, and chunks and caches change no result.
         level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        self._session = create_session(serialized, model.base_dir, threads=_THREADS, level=level)
+        with serialized(proto, model.base_dir) as (source, folder):
+            observed = b"".join((source, more))
+            self._session = create_session(observed, folder, threads=_THREADS, level=level)
         self._names = {name: names.get(name, name) for name in tensors}
 
     def run(self, sample: Sample, synthetic: bool) -> dict[str, np.ndarray]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from onnx import ModelProto, TensorProto
@@ -29,6 +32,30 @@ def save_model(proto: ModelProto, base_dir: Path, path: Path) -> None:
         _save(proto, base_dir, path)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+@contextmanager
+def serialized(proto: ModelProto, base_dir: Path) -> Iterator[tuple[bytes, Path]]:
+    """``proto`` as bytes, and the folder of its external data, which is there as long as needed.
+
+    No message holds 2 GiB: of a model with larger values in it, as one that was recovered from a
+    quantized file, they are in a temporary folder.
+    """
+    if sum(map(tensor_bytes, _inline(proto))) <= MAX_INLINE_BYTES:
+        source = proto.SerializeToString()
+        del proto  # Where nobody else needs it, its memory is free while the bytes are used.
+        yield source, base_dir
+        return
+    # A session may still have the file open, which some systems then do not remove.
+    with tempfile.TemporaryDirectory(prefix="placer-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "model.onnx"
+        save_model(proto, base_dir, path)
+        del proto
+        yield path.read_bytes(), path.parent
+
+
+def _inline(proto: ModelProto) -> Iterator[TensorProto]:
+    return (tensor for tensor in proto.graph.initializer if not is_external(tensor))
 
 
 def _save(proto: ModelProto, base_dir: Path, path: Path) -> None:

@@ -15,6 +15,7 @@ from placer.accuracy.evaluation import Run
 from placer.common.ort_session import Session, create_session, run_once
 from placer.graph.edit import subgraphs, without_initializers
 from placer.graph.operators import PAIR_OPS
+from placer.model.save import serialized
 from placer.qdq import Inserter
 from placer.qdq.draft import ScaleNames
 from placer.quantization import Placement, Ranges
@@ -50,17 +51,18 @@ class Simulation:
 
     @cached_property
     def _session(self) -> Session:
-        return create_session(
-            self._serialized(),  # Of a large model there is no other copy while it loads.
-            self._inserter.model.base_dir,
-            threads=_THREADS,
-            level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL,  # Weights are dequantized once.
-            entries=FLOAT_KERNELS,
-        )
+        with serialized(self._candidate(), self._inserter.model.base_dir) as (source, folder):
+            return create_session(
+                source,  # Of a large model there is no other copy while it loads.
+                folder,
+                threads=_THREADS,
+                level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL,  # Weights are dequantized once.
+                entries=FLOAT_KERNELS,
+            )
 
-    def _serialized(self) -> bytes:
+    def _candidate(self) -> ModelProto:
         candidate = self._inserter.insert(self._placement, self._ranges)
-        return _with_scales_as_inputs(candidate, self._inputs).SerializeToString()
+        return _with_scales_as_inputs(candidate, self._inputs)
 
     def release(self) -> None:
         """Let go of the session, which holds all weights; the next run makes another one."""

@@ -28,6 +28,7 @@ from placer.graph.edit import every_node
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.model.body_types import BodyTypes
+from placer.model.save import serialized
 from placer.plan import Plan
 from placer.rules.target import Target
 
@@ -179,16 +180,17 @@ def _session(
     *,
     exact: bool = False,
 ) -> Session:
-    return create_session(
-        model.SerializeToString(),
-        base_dir,
-        threads=threads,
-        level=level,
-        optimized_path=optimized_path,
-        profile_prefix=profile_prefix,
-        entries=entries,
-        exact=exact,
-    )
+    with serialized(model, base_dir) as (source, folder):
+        return create_session(
+            source,
+            folder,
+            threads=threads,
+            level=level,
+            optimized_path=optimized_path,
+            profile_prefix=profile_prefix,
+            entries=entries,
+            exact=exact,
+        )
 
 
 def _has_half(model: onnx.ModelProto) -> bool:
