@@ -1,4 +1,4 @@
-"""Activations in parts and constants with several readers behind a kernel, as OpenVINO fuses them."""
+"""Activations in parts, and constants that several nodes read, behind a kernel of OpenVINO."""
 
 import pytest
 
@@ -16,8 +16,8 @@ HALVES = {
 }
 GELU = """
 g (float[1,16,8,8] x) => (float[1,16,8,8] out)
-<float[16,16,1,1] w = {1}, float[16,16,1,1] w2 = {1}, float three = {3}, float[1,1,1,1] k = {0.044715},
- float root = {0.7978846}, float[1,1,1,1] one = {1}, float half = {0.5}> {
+<float[16,16,1,1] w = {1}, float[16,16,1,1] w2 = {1}, float three = {3}, float root = {0.7978846},
+ float[1,1,1,1] k = {0.044715}, float[1,1,1,1] one = {1}, float half = {0.5}> {
   [conv] a = Conv(x, w)
   CUBE
   [part] r = Mul(p, k)
