@@ -79,14 +79,9 @@ def _reads_rows(graph: Graph, turn: Node, scales: Mapping[Edge, Scale]) -> bool:
 def _reads_alike(graph: Graph, turn: Node, last: Node, scales: Mapping[Edge, Scale]) -> bool:
     """Whether all that reads the map that ``last`` makes reads what others read of the tokens.
 
-    In float, or integers of one scale: otherwise the tokens are turned as they are written, and so
-    they are for Convs of groups that compute in integers.
+    In float, or integers of one scale: otherwise the tokens are turned as they are written.
     """
     read = {scales.get(edge) for edge in graph.edges_of(last.outputs[0])}
-    if read != {None} and any(
-        r.attributes.get("group", 1) != 1 for r in readers_of(graph, last.outputs[0])
-    ):
-        return False
     others = [e for e in graph.edges_of(turn.inputs[0]) if e.node != turn.name]
     return len(read) == 1 and ({scales.get(edge) for edge in others} or {None}) >= read
 

@@ -35,9 +35,13 @@ KEYS_AND_VALUES = f"""
       [turn3] k = Transpose<perm = [0, 1, 3, 2]>(k3)
       [scores] a = MatMul(q, k) [shares] p = Softmax<axis = -1>(a) [mix] out = MatMul(p, v)
     }}"""
+GROUPS = TOKENS.replace("wc = {1}", "wc = {1}, float[32,8,3,3] wg = {1}").replace(
+    "pads = [1, 1, 1, 1]>(m, wc)", "group = 4, pads = [1, 1, 1, 1]>(m, wg)"
+)
 MAP, PRODUCT = "m->conv wc->conv", "n->product wq->product"
 GRAPHS = {
     "a Conv reads the integers of tokens that a product reads": (f"{MAP} {PRODUCT}", TOKENS),
+    "so does a Conv of groups": (f"m->conv wg->conv {PRODUCT}", GROUPS),
     "tokens are turned for a Conv that alone reads integers": (MAP, TOKENS),
     "tokens are turned for a Conv that alone reads floats": (PRODUCT, TOKENS),
     "a Conv reads the integers of a map's rows that a product reads": (f"{MAP} {PRODUCT}", ROWS),
