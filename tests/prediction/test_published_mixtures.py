@@ -8,6 +8,8 @@ from placer.graph.text import graph_of_text
 from placer.model import load_model
 from placer.prediction.layers.predictor import Predictor
 from placer.prediction.rule_tests import layer_line
+from placer.prediction.times.devices import make_estimator
+from placer.prediction.times.gpus import load_gpu
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import Target
@@ -127,3 +129,26 @@ def test_rows_are_made_of_the_pixels_of_an_fp16_map_as_a_conv_wrote_it():
             <float[64,64,1,1] w = {{1}}, int64[3] rows = {{{rows}}}> {{ {body} }}""")
         found.append([line for line in lines(graph) if line.startswith("reformat c")])
     assert found == [[], ["reformat c: float16 -> float16"]]
+
+
+def test_a_transpose_behind_a_reformat_moves_its_tensors_once():
+    """One that reads the channels as an FP16 Conv wrote them moves twice as much, and no layer
+    goes before it; an INT8 Conv's NC/32HW32 is reformatted first.
+    """
+    graph = graph_of_text(f"""{HEAD} g (float[1,256,64,64] x) => (float[1,4096,256] y)
+        <float[256,256,1,1] w = {{1}}, int64[3] rows = {{1, 256, 4096}}> {{
+        [conv] c = Conv(x, w) [reshape] r = Reshape(c, rows)
+        [turn] t = Transpose<perm = [0, 2, 1]>(r) [relu] y = Relu(t)
+    }}""")
+    pairs = [Edge("x", "conv", 0), Edge("w", "conv", 1)]
+    estimator = make_estimator(graph, load_gpu("a100"))
+    rules = load_pack("tensorrt").rules
+    predictor = Predictor(graph, rules, ENGINE, "float16", "int8")
+    taken = {}
+    for kind, edges in ("float16", []), ("int8", pairs):
+        layers = estimator.estimate(predictor.predict(Placement.of(edges))).layers
+        before = [x for x in layers if x.kind == "reformat" and x.inputs[0].tensor == "c"]
+        assert len(before) == (kind == "int8")
+        (turn,) = (layer for layer in layers if layer.nodes == ("turn",))
+        taken[kind] = turn.time_us
+    assert taken["int8"] < taken["float16"]

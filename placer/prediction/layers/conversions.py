@@ -28,7 +28,8 @@ class PredictedLayer:
 
     ``claim`` is None for a node that no rule covers and for conversions. ``edges``: for a
     conversion, the edges that it serves; else all data edges that the layer reads. ``ordinal``:
-    for a conversion, how many of its kind and tensor come before it.
+    for a conversion, how many of its kind and tensor come before it. ``grouped``: the channels of
+    all that the layer reads lie together, as far as the engine's layouts are known.
     """
 
     layer: Layer
@@ -36,6 +37,7 @@ class PredictedLayer:
     claim: Claim | None
     edges: tuple[Edge, ...]
     ordinal: int = 0
+    grouped: bool = True
 
     @property
     def is_conversion(self) -> bool:

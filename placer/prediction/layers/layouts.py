@@ -105,6 +105,8 @@ def written_layout(
         return "linear"
     if _is_transposed_for_conv(graph, nodes[-1], types[1]):
         return "grouped"
+    if layouts == {"grouped"} and types[1] in _HALF and makes_rows(graph, nodes[-1]):
+        return "grouped"  # For the Transpose, which is one layer with it.
     if any(node.op in (*_MOVES, "Gemm", "MatMul") for node in nodes) or layouts <= {"linear"}:
         return "linear"
     if layouts <= _ROW_MAJOR:
@@ -163,10 +165,11 @@ def can_read(
     row_major = row_major or _is_one_half(graph, name, dtype, layout)
     if node.op in _MOVES:
         moves_any = op == NO_OP or (node.op == "Transpose" and layout == "grouped")
+        reshape = graph.producer.get(name) if node.op == "Transpose" else node
         return (
             row_major
             or (moves_any and _is_converted_output(graph, node, dtype))
-            or (layout == "grouped" and dtype in _HALF and makes_rows(graph, node))
+            or (layout == "grouped" and dtype in _HALF and makes_rows(graph, reshape))
         )
     if node.op in _UNGROUPED and op != _IMAGE_AND_POOL:
         return layout != "interleaved"
@@ -203,12 +206,12 @@ def _is_converted_output(graph: Graph, node: Node, dtype: str) -> bool:
     return str(TensorProto.DataType.Name(declared)).lower() != dtype
 
 
-def makes_rows(graph: Graph, node: Node) -> bool:
+def makes_rows(graph: Graph, node: Node | None) -> bool:
     """Whether ``node`` is a Reshape that joins the pixels of a map for Transposes to rows of them.
 
     Only where the channels fill groups of FP16, and nothing else reads what it writes.
     """
-    if node.op != "Reshape":
+    if node is None or node.op != "Reshape":
         return False
     before, after = (graph.type_of(t).shape for t in (node.inputs[0], node.outputs[0]))
     if before is None or after is None or len(before) < 4 or len(after) < 3:

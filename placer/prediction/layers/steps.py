@@ -102,8 +102,16 @@ class StepDraft:
             outputs=tuple(outputs),
             kind="no-op" if op in (NO_OP, IN_PLACE_CONCAT) else "compute",
         )
-        predicted = PredictedLayer(layer, nodes, claim, self.candidate.reads)
+        predicted = PredictedLayer(
+            layer, nodes, claim, self.candidate.reads, grouped=self._reads_groups()
+        )
         self.tensors.layers += [predicted, *[self._repeated(predicted)] * (predicted.copies - 1)]
+
+    def _reads_groups(self) -> bool:
+        """Whether it may read channels that lie together: no tensor is known to be row-major."""
+        formats = self.tensors.formats
+        read = (formats[e.tensor].layout for e in self.candidate.reads if e.tensor in formats)
+        return not tells_layouts(self.target.target) or "linear" not in read
 
     def _is_read(self, tensor: str) -> bool:
         """Whether something reads ``tensor`` that does not compute it by itself."""

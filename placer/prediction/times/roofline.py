@@ -163,7 +163,7 @@ def _turns_grouped(predicted: PredictedLayer, graph: Graph) -> bool:
     turn = next((node for node in predicted.nodes[:1] if node.op == "Transpose"), None)
     reshape = None if turn is None else graph.producer.get(turn.inputs[0])
     is_half = predicted.layer.output_types[0] in ("float16", "bfloat16")
-    return reshape is not None and is_half and makes_rows(graph, reshape)
+    return predicted.grouped and is_half and makes_rows(graph, reshape)
 
 
 def _is_grouped(predicted: PredictedLayer, graph: Graph) -> bool:
