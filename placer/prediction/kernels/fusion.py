@@ -100,7 +100,8 @@ class Kernels:
             scale = self._form.scales.get(edge) if row or unit.integers else None
             read = edge.tensor, unit.integers and not row, scale
             powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
-            alike = depth, row, powered, unit.unpacks_weight
+            ends = self._relu_of(unit) is not None  # As all of a kernel do, or none.
+            alike = depth, row, powered, unit.unpacks_weight, ends
             first = known.setdefault((*read, *alike), unit)
             if first is not unit:
                 self._groups.merge(first.group, unit.group)
@@ -121,7 +122,10 @@ class Kernels:
                     self._groups.merge(unit.group, other.group)
                 continue
             alone = len(self.groups[unit.group]) == 1
-            if (
+            relu = self._relu_of(unit)
+            if relu is not None:
+                self._groups.merge(unit.group, relu.group)
+            elif (
                 unit.role == "product"
                 and not (unit.leaves_sums or unit.dequantizes)
                 and alone
@@ -129,6 +133,12 @@ class Kernels:
             ):
                 for other in epilogues.of_product(unit):
                     self._groups.merge(unit.group, other.group)
+
+    def _relu_of(self, product: Unit) -> Unit | None:
+        """The Relu that a kernel which dequantizes its weight computes of what it sums."""
+        behind = [reader for edge, reader in product.readers if edge not in self._form.scales]
+        alone = product.dequantizes and len(behind) == len(product.readers) == 1
+        return behind[0] if alone and behind[0].node.op == "Relu" else None
 
     def _turn_maps(self) -> None:
         """Store maps of prepared kernels otherwise, once, for what sums over their places.

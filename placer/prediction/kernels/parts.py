@@ -53,7 +53,8 @@ class Unit:
     channel by itself; ``unpacks_weight``: a joint product whose
     INT8 weight another kernel dequantizes and sorts by the parts that are taken of it; ``casts``: a
     norm's cast to FP32; ``scales``: a product of integers whose own kernel scales what it sums;
-    ``dequantizes``: a product of floats whose own kernel dequantizes its weight, and does no more.
+    ``dequantizes``: a product of floats whose own kernel dequantizes its weight, and does no more
+    than a Relu.
     """
 
     index: int

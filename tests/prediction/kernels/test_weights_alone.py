@@ -1,4 +1,4 @@
-"""Products of floats whose weights alone have pairs: their kernels dequantize, and do no more."""
+"""Products of floats whose weights alone have pairs: at most a Relu is in their kernels."""
 
 from tests.prediction.kernels.building import builder_test
 
@@ -17,11 +17,26 @@ ROWS = f"""
     (float[8,32] x) => (float out) {WEIGHTS} {{
       [product1] h = Gemm(x, w, b) [relu1] r = Relu(h) [product2] out = Gemm(r, v)
     }}"""
+T5 = f"""
+    (float[1,16,32] x) => (float out) {WEIGHTS} {{
+      [product1] h = MatMul(x, w) [relu1] r = Relu(h)
+      [product2] q = MatMul(r, v) [add1] out = Add(q, x)
+    }}"""
+BESIDE = f"""
+    (float[1,16,32] x) => (float out)
+    {WEIGHTS[:-1]}, float[32,64] w2 = {{1}}, float[32,64] w3 = {{1}}> {{
+      [norm] n = LayerNormalization(x, c, c)
+      [queries] q = MatMul(n, w) [relu1] r = Relu(q) [keys] k = MatMul(n, w2) [relu2] s = Relu(k)
+      [values] u = MatMul(n, w3) [shares] p = Softmax(u) [sub] d = Sub(r, s) [add] out = Add(d, p)
+    }}"""
 ALONE = "w->product1 v->product2"
 GRAPHS = {
     "another kernel adds the bias and the residual": (ALONE, MLP),
     "another kernel computes a SiLU": (ALONE, GATED),
+    "a Relu of the sums is part of the kernel": (ALONE, T5),
+    "so is one whose result another kernel quantizes": ("w->product1 r->product2 v->product2", T5),
     "another kernel computes what is behind a Gemm, and casts": (ALONE, ROWS),
+    "of several products those with a Relu are one": ("w->queries w2->keys w3->values", BESIDE),
     "a product of integers beside": ("w->product1 r->product2 v->product2", MLP),
 }
 
