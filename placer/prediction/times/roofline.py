@@ -162,7 +162,7 @@ def _turns_grouped(predicted: PredictedLayer, graph: Graph) -> bool:
     """Whether a Transpose makes rows in FP16 of pixels whose channels lie together."""
     turn = next((node for node in predicted.nodes[:1] if node.op == "Transpose"), None)
     reshape = None if turn is None else graph.producer.get(turn.inputs[0])
-    is_half = predicted.layer.output_types[0] in ("float16", "bfloat16")
+    is_half = not {"float16", "bfloat16"}.isdisjoint(predicted.layer.output_types[:1])
     return predicted.grouped and is_half and makes_rows(graph, reshape)
 
 
