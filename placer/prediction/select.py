@@ -74,7 +74,9 @@ def make_predictor(
     if types:
         integers = partial(_own, types, integers or (lambda _: scheme.integer))
     if behaviour.kernels == "generated":
-        return KernelPredictor(graph, pack.rules, target, base, integer, matches, stored)
+        return KernelPredictor(
+            graph, pack.rules, target, base, integer, matches, stored, ranges=known
+        )
     requantizes = None
     if behaviour.repeats == "requantized" and not scheme.symmetric:
         requantizes = partial(_has_zero_point, graph, known, types or {})

@@ -44,7 +44,7 @@ from placer.prediction.layers.passages import find_links, find_passages, linked_
 from placer.prediction.layers.prediction import Prediction
 from placer.prediction.layers.shape_constants import with_shapes_folded
 from placer.prediction.layers.steps import Step
-from placer.quantization import Placement
+from placer.quantization import Placement, Range
 from placer.quantization.placement import Change
 from placer.quantization.scheme import FLOAT8
 from placer.rules.matcher import Matches
@@ -59,7 +59,8 @@ class KernelPredictor:
     """Predicts plans of one model; the counterpart of ``Predictor`` for generated kernels.
 
     ``base``: ONNX name of the type of float tensors inside the engine. ``matches``: of the graph,
-    where they are known. ``stored``: see ``BuildTarget``.
+    where they are known. ``stored``: see ``BuildTarget``. ``ranges``: what activations are
+    quantized with, where that is known.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class KernelPredictor:
         integer: str,
         matches: Matches | None = None,
         stored: Mapping[str, str] | None = None,
+        ranges: Mapping[str, Range] | None = None,
     ) -> None:
         self._model = with_shapes_folded(graph)
         repeated = equal_nodes(self._model, _APART)
@@ -95,7 +97,7 @@ class KernelPredictor:
         self._passages = self._known(find_passages(matches, rules))
         self._attentions = attentions(self._graph, self._float32)
         self._apart = kept_apart(self._graph, self._float32)
-        self._sources = sources(self._graph)
+        self._sources = sources(self._graph, ranges or {})
         self._branches = branches_last_first(given)  # As they are listed, not as they run.
 
     def _known(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
@@ -158,7 +160,7 @@ class KernelPredictor:
         return Prediction(placement, given, form_of_model, steps, {}, tuple(range(count)))
 
     def _scales(self, placement: Placement) -> dict[Edge, Scale]:
-        """Of each edge with a pair; those of tensors with the same values are one."""
+        """Of each edge with a pair; those of tensors with the same values and range are one."""
         scales: dict[Edge, Scale] = {}
         for group in placement.groups:
             scale = scale_of(group)

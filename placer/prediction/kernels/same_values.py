@@ -1,5 +1,7 @@
 """Tensors that hold the same values: calibrated alike, they have equal scales.
 
+A file with pairs of its own may have others, as of trained scales, which their ranges tell.
+
 A pair before a node that only rearranges values, and one behind it, make the same integers, which
 the builder computes once. Nearest upsampling by whole factors repeats each value as often as any
 other, so no method of calibration tells the two apart.
@@ -14,16 +16,28 @@ from collections.abc import Mapping
 
 from placer.graph import Graph, Node
 from placer.prediction.kernels.parts import VIEWS
+from placer.quantization import Range
 
 _REARRANGE = VIEWS | {"Transpose", "DepthToSpace", "SpaceToDepth"}
 
 
-def sources(graph: Graph) -> Mapping[str, str]:
-    """The tensor whose values one holds in another shape, order or number, where it is another."""
+def sources(graph: Graph, ranges: Mapping[str, Range]) -> Mapping[str, str]:
+    """The tensor whose values one holds in another shape, order or number, where it is another.
+
+    Those with other ``ranges`` than it, as far as they are known, are of the first with theirs.
+    """
+    roots: dict[str, str] = {}
+    first: dict[tuple[str, Range | None], str] = {}
     found: dict[str, str] = {}
     for node in graph.nodes:
-        if node.op in _REARRANGE or _repeats(graph, node):
-            found[node.outputs[0]] = found.get(node.inputs[0], node.inputs[0])
+        if node.op not in _REARRANGE and not _repeats(graph, node):
+            continue
+        given, made = node.inputs[0], node.outputs[0]
+        root = roots[made] = roots.get(given, given)
+        first.setdefault((root, ranges.get(root)), root)
+        kept = first.setdefault((root, ranges.get(made, ranges.get(root))), made)
+        if kept != made:
+            found[made] = kept
     return found
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from placer.prediction.kernels.same_values import sources
+from placer.quantization import Range
 from tests.prediction.kernels.building import builder_test, model_of, text_of
 
 CONSTANTS = """
@@ -64,7 +65,9 @@ def test_what_rearranges_or_repeats_all_values_keeps_them(tmp_path: Path):
       [add] out = Add(v, w)
     }"""
     model = model_of(text_of(graph, 17), tmp_path)
-    assert sources(model.graph) == {"t": "x", "u": "x", "v": "x"}
+    assert sources(model.graph, {}) == {"t": "x", "u": "x", "v": "x"}
+    trained = dict.fromkeys(("x", "t"), Range(-1, 1)) | dict.fromkeys(("u", "v"), Range(-2, 2))
+    assert sources(model.graph, trained) == {"t": "x", "v": "u"}
 
 
 test_of_the_same_values = builder_test(GRAPHS, 17)
