@@ -191,7 +191,9 @@ def _computation(node: Node, model: Model) -> Callable[[np.ndarray], np.ndarray]
     if node.op == "Softmax":
         of_rows = standard_opset(model.proto) >= _SOFTMAX_OF_AN_AXIS
         axis = int(node.attributes.get("axis", -1 if of_rows else 1))
-        return lambda values: _softmax(values if of_rows else _matrix(values, axis), axis)
+        if not of_rows:
+            return lambda values: _softmax(_matrix(values, axis), axis=1)
+        return lambda values: _softmax(values, axis)
     bounds = (0.0, np.inf) if node.op == "Relu" else _bounds(node, model)
     if bounds is None:
         return np.zeros_like  # Which tells nothing.

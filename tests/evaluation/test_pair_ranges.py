@@ -101,16 +101,21 @@ def test_what_an_activation_alone_reads_is_judged_by_what_it_makes(
     assert [note.startswith(told) for note in notes] == [True] * bool(told)
 
 
-@pytest.mark.parametrize(("opset", "is_told"), [(11, False), (13, True)])
-def test_a_softmax_of_opset_11_is_one_of_all_axes(tmp_path: Path, opset: int, is_told: bool):
+@pytest.mark.parametrize(
+    ("opset", "axis", "is_told"), [(11, "", False), (11, "<axis = 2>", True), (13, "", True)]
+)
+def test_a_softmax_of_opset_11_is_one_of_its_axis_and_those_behind(
+    tmp_path: Path, opset: int, axis: str, is_told: bool
+):
     """Beside a 9 the other row counts for nothing then."""
     row = np.array([[[9, 0, 0], [0, 0, 2]]], np.float32)
     np.savez(tmp_path / "data.npz", x=np.repeat(row, 4, axis=0))
     floats = f"""<ir_version: 6, opset_import: ["" : {opset}]> g
-    (float[1,2,3] x) => (float[1,2,3] y) {{ a = Abs(x) [act] y = Softmax(a) }}"""
-    pair = "[q] i = QuantizeLinear(a, s, z) d = DequantizeLinear(i, s, z) [act] y = Softmax(d)"
+    (float[1,2,3] x) => (float[1,2,3] y) {{ a = Abs(x) [act] y = Softmax {axis} (a) }}"""
+    pair = "[q] i = QuantizeLinear(a, s, z) d = DequantizeLinear(i, s, z) [act] y ="
     quantized = floats.replace("y) {", "y) <float s = {4.5}, uint8 z = {0}> {")
-    notes = notes_of(tmp_path / "data.npz", floats, quantized.replace("[act] y = Softmax(a)", pair))
+    quantized = quantized.replace("[act] y =", pair).replace("(a) }", "(d) }")
+    notes = notes_of(tmp_path / "data.npz", floats, quantized)
     assert bool(notes) == is_told
 
 
