@@ -220,7 +220,7 @@ def is_executed(promised: Layer, plan: Plan) -> bool:
 def test_a_chain_runs_on_integers_from_end_to_end(save: Save):
     model = load_model(save(CHAIN))
     plan = plan_of(model, place(find_sites(model.graph, PACK.rules), {}))
-    assert [(layer.kind, layer.nodes) for layer in plan.layers if layer.kind != "reformat"] == [
+    assert layers_of(plan) == [
         ("quantize", ()),
         ("compute", ("conv1", "relu1")),
         ("compute", ("pool1",)),
@@ -231,6 +231,58 @@ def test_a_chain_runs_on_integers_from_end_to_end(save: Save):
     assert {t for layer in computing for t in layer.input_types} == {"uint8"}
     assert [layer.output_types for layer in computing] == [("uint8",), ("uint8",), ("float",)]
     assert not plan.estimated
+
+
+RESIDUAL = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,8,8] image) => (float[1,16,8,8] y)
+<float[16,16,3,3] w = {0.01}> {
+  [conv0] x = Conv<pads = [1, 1, 1, 1]>(image, w)
+  [relu1] p = Relu(x)
+  [conv1] c = Conv<pads = [1, 1, 1, 1]>(p, w)
+  [add1] r = Add(c, x)
+  [relu2] q = Relu(r)
+  [conv2] d = Conv<pads = [1, 1, 1, 1]>(q, w)
+  [add2] s = Add(d, r)
+  [relu3] y = Relu(s)
+}
+"""
+
+
+def test_residual_sums_that_activations_read_go_into_their_layers(save: Save):
+    """Pairs on such sums are quantized in layers of their own, and converted back to float."""
+    model = load_model(save(RESIDUAL))
+    graph = model.graph
+    default = place(find_sites(graph, PACK.rules), {})
+    assert {edge.node for edge in default.edges} == {"conv0", "conv1", "conv2"}
+    adds = [node for node in graph.nodes if node.op == "Add"]
+    paired = default.edges | {edge for node in adds for edge in graph.edges_into(node)}
+    assert layers_of(plan_of(model, default)) == [
+        ("quantize", ()),
+        ("compute", ("conv0",)),
+        ("compute", ("relu1",)),
+        ("compute", ("conv1",)),
+        ("compute", ("add1", "relu2")),
+        ("compute", ("conv2",)),
+        ("compute", ("add2", "relu3")),
+    ]
+    assert layers_of(plan_of(model, Placement.of(paired))) == [
+        ("quantize", ()),
+        ("compute", ("conv0",)),
+        ("compute", ("relu1",)),
+        ("quantize", ()),
+        ("dequantize", ()),
+        ("compute", ("conv1", "add1")),
+        ("compute", ("relu2",)),
+        ("quantize", ()),
+        ("dequantize", ()),
+        ("compute", ("conv2", "add2", "relu3")),
+    ]
+
+
+def layers_of(plan: Plan) -> list[tuple[str, tuple[str, ...]]]:
+    """Kind and nodes of each layer but those that only change the order in memory."""
+    return [(layer.kind, layer.nodes) for layer in plan.layers if layer.kind != "reformat"]
 
 
 def test_each_node_is_in_one_layer_and_times_are_told():
