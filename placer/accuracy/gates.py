@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from dataclasses import dataclass
@@ -12,8 +11,6 @@ from placer.accuracy.metrics import finite
 from placer.common.names import unknown
 from placer.common.statistics import Ratio
 from placer.errors import InputError
-
-log = logging.getLogger(__name__)
 
 # Direction in which each metric is good.
 METRICS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -116,11 +115,3 @@ def _cosine(sums: np.ndarray) -> np.ndarray:
 
 def _share(part: int, whole: int) -> Callable[[np.ndarray], np.ndarray]:
     return lambda sums: np.asarray(sums[..., part] / sums[..., whole])
-
-
-def worst(measured: Sequence[Measure], metric: str) -> Measure | None:
-    """The measure of ``metric`` with the lowest value; None if there is none."""
-    of_metric = [one for one in measured if one.metric == metric]
-    return min(
-        of_metric, key=lambda one: -math.inf if math.isnan(one.value) else one.value, default=None
-    )

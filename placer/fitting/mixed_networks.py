@@ -51,12 +51,12 @@ def _stem(net: Net, x: str, act: Act) -> str:
     return act(net, y)
 
 
-def _slice(net: Net, x: str, start: int, end: int, axis: int, step: int = 1) -> str:
+def _slice(net: Net, x: str, start: int, end: int, axis: int) -> str:
     """``x`` from ``start`` to ``end`` along ``axis``; the shape of ``net`` follows."""
     shape = list(net.shape)
-    shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
+    shape[axis] = len(range(*slice(start, end).indices(shape[axis])))
     net.shape = tuple(shape)
-    values = (net.constant(np.array([v], np.int64)) for v in (start, end, axis, step))
+    values = (net.constant(np.array([v], np.int64)) for v in (start, end, axis, 1))
     return net.add("Slice", x, *values)
 
 

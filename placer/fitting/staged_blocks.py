@@ -27,11 +27,11 @@ _MOST_MACS = 130e6  # Of one convolution, as a 3x3 one of 64 channels on 56x56.
 _MOST_TOKENS = 256
 
 
-def _dense_conv(net: Net, x: str, outputs: int, kernel: int = 3) -> str:
-    """A convolution, of fewer outputs where it took too long."""
+def _dense_conv(net: Net, x: str, outputs: int) -> str:
+    """A 3x3 convolution, of fewer outputs where it took too long."""
     _, channels, size, _ = net.shape
-    most = int(_MOST_MACS / (channels * (kernel * size) ** 2))
-    return sized_conv(net, x, min(outputs, max(16, most // 8 * 8)), (kernel, kernel))
+    most = int(_MOST_MACS / (channels * (3 * size) ** 2))
+    return sized_conv(net, x, min(outputs, max(16, most // 8 * 8)), (3, 3))
 
 
 def point_conv(net: Net, x: str, outputs: int) -> str:

@@ -51,19 +51,19 @@ class Lesson:
     kind: str = ""
 
 
-def learn(case: Case, plans: BuilderPlans, evidence: str, builds: int = MOST_BUILDS) -> Lesson:
+def learn(case: Case, plans: BuilderPlans, evidence: str) -> Lesson:
     """Compare the plans of ``case`` and draft a rule that one of their differences asks for.
 
     The first difference that counts is one of pairs, which move or are of no use, then one of which
     nodes are a layer, then any. ``evidence``: engine, version
-    and candidate, the draft's ``source``. ``builds``: the most for finding differences in parts.
+    and candidate, the draft's ``source``.
     """
     whole = judge(plans, case)
     if whole.diff is None or whole.diff.agrees:
         return Lesson(whole)
     best: Lesson | None = None
     tried: set[Operators] = set()
-    for operators, part in islice(parts_around(whole), builds):
+    for operators, part in islice(parts_around(whole), MOST_BUILDS):
         if operators in tried or operators not in differing_operators(judge(plans, part)):
             continue
         tried.add(operators)

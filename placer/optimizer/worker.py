@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -41,7 +40,6 @@ from placer.search.study.storage import (
 )
 from placer.search.study.study import Study
 
-log = logging.getLogger(__name__)
 # What a study keeps for its workers, by the names of its attributes.
 _REQUEST, _CALIBRATION = "request", "calibration"
 # Between two looks for a study that has not begun.

@@ -6,7 +6,6 @@ How several workers share its trials: ``placer.search.study.trial_store``.
 from __future__ import annotations
 
 import json
-import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +14,7 @@ from functools import cache
 from threading import Event, Lock
 from typing import Any, Literal, Protocol, TypeVar
 
-from optuna.exceptions import (
-    StorageInternalError,
-)
+from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage
 from pydantic import FiniteFloat, TypeAdapter
 from sqlalchemy.exc import SQLAlchemyError
@@ -38,8 +35,6 @@ from placer.search.study.shared_trials import SharedTrials
 from placer.search.study.storage import FULL, is_full, open_study, reading
 from placer.search.study.trial_attributes import FIX
 from placer.search.study.trial_store import Claim, TrialStore
-
-log = logging.getLogger(__name__)
 
 STUDY_NAME = "placer"
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """Which conversions remain: pairs that share a layer, move over others, and meet in a Concat."""
 
 from placer.graph import Edge
-from placer.prediction.layers.motion import normal_form
+from placer.prediction.layers.motion import move_pairs, scales_of
 from placer.quantization import Placement
 from placer.quantization.placement import ScaleGroup
 from tests.prediction.small_rules import (
@@ -41,7 +41,7 @@ def test_scales_of_one_tensor_stay_two_when_one_loses_another_tensor():
     placement = Placement.of_scales(groups).without({X})
     assert placement != Placement.of_groups([[TO_2], [TO_3]])
     assert placement.id != Placement.of_groups([[TO_2], [TO_3]]).id
-    form = normal_form(placement, ())
+    form = move_pairs(scales_of(placement), ())
     assert form.scales[TO_2] != form.scales[TO_3]
 
 

@@ -1,6 +1,7 @@
 """Where pairs move before layers fuse: Q backward, DQ forward, and what stops them."""
 
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import assume, given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from placer.common.yaml_file import parse_text
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
-from placer.prediction.layers.motion import NormalForm, Scale, normal_form
+from placer.prediction.layers.motion import NormalForm, Passage, Scale, move_pairs, scales_of
 from placer.prediction.layers.passages import find_passages
 from placer.quantization import EMPTY, Placement
 from placer.rules.matcher import Matches
@@ -39,6 +40,10 @@ layouts: {follow: {default: true}}
 """,
     )
 )
+
+
+def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm:
+    return move_pairs(scales_of(placement), passages)
 
 
 def form(graph: Graph, *groups: list[Edge]) -> NormalForm:

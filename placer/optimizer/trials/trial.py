@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +20,6 @@ from placer.optimizer.trials.result_parts import conditions_part, latency
 from placer.quantization import FLOAT_IDS, Placement
 from placer.rules.sites import Site
 from placer.search.records import Judgement, Measurement, Outcome, TrialRecord, by_latency
-
-log = logging.getLogger(__name__)
 
 
 class LayerTimes(Protocol):

@@ -32,7 +32,14 @@ from placer.prediction.kernels.wiring import is_volume
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer, type_name
 from placer.prediction.layers.layer_candidate import LayerCandidate
-from placer.prediction.layers.motion import NormalForm, Passage, Scale, move_pairs, scale_of
+from placer.prediction.layers.motion import (
+    NormalForm,
+    Passage,
+    Scale,
+    move_pairs,
+    scale_of,
+    scales_of,
+)
 from placer.prediction.layers.no_ops import (
     dissolved_for_kernels,
     equal_nodes,
@@ -136,7 +143,7 @@ class KernelPredictor:
 
         ``near``: a prediction of this predictor, which the new one's ``changed`` refers to.
         """
-        given = {edge: scale_of(group) for group in placement.groups for edge in group.edges}
+        given = scales_of(placement)
         left = moved_placement(self._left.placed(placement), self._graph)
         form = move_pairs(self._scales(left), self._passages)
         units = Units(

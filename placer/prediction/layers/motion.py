@@ -130,13 +130,12 @@ class FormDraft:
         return NormalForm(self.scales, self.second, self.back)
 
 
-def normal_form(placement: Placement, passages: Sequence[Passage]) -> NormalForm:
-    """Move the pairs of ``placement`` until nothing changes.
+def scales_of(placement: Placement) -> dict[Edge, Scale]:
+    """The scale of each quantized edge, before pairs move.
 
     Groups of the same tensors have the same range, so the same scale, unless a file has several.
     """
-    given = {edge: scale_of(group) for group in placement.groups for edge in group.edges}
-    return move_pairs(given, passages)
+    return {edge: scale_of(group) for group in placement.groups for edge in group.edges}
 
 
 def scale_of(group: ScaleGroup) -> Scale:
