@@ -108,12 +108,12 @@ class Binder:
     def _next_in_row(
         self, step: Step, current: tuple[str, ...], bound: Mapping[str, Node]
     ) -> Node | None:
-        edges = self._graph.edges_of(current[0]) if current else ()
-        if len(edges) != 1 or edges[0].is_graph_output:
+        edge = self._graph.sole_consumer(current[0]) if current else None
+        if edge is None:
             return None
-        node = self._graph.by_name[edges[0].node]
+        node = self._graph.by_name[edge.node]
         fits = node.qualified_op in step.ops and len(node.outputs) == 1
-        if not fits or node in bound.values() or (edges[0].input_index and not step.commutative):
+        if not fits or node in bound.values() or (edge.input_index and not step.commutative):
             return None
         return node if len(self._graph.edges_of(node.outputs[0])) == 1 else None
 

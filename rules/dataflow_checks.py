@@ -16,8 +16,7 @@ _MOVES = frozenset(
 
 def is_read_once(tensor: str, graph: Graph) -> bool:
     """Whether one node reads the tensor, and once; it is no graph output."""
-    edges = graph.edges_of(tensor)
-    return len(edges) == 1 and not edges[0].is_graph_output
+    return graph.sole_consumer(tensor) is not None
 
 
 def consumers_are(condition: ConsumersAre) -> Check:

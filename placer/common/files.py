@@ -23,6 +23,11 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
+def data_file(model: Path) -> Path:
+    """The file beside ``model`` in which ``placer.model.save_model`` keeps large initializers."""
+    return model.with_name(f"{model.name}.data")
+
+
 def paths_of(given: str | PathLike[str] | Iterable[str | PathLike[str]]) -> tuple[Path, ...]:
     """Paths, of which one may be given by itself."""
     return tuple(map(Path, [given] if isinstance(given, str | PathLike) else given))

@@ -171,6 +171,11 @@ class Graph:
         """All consumer edges of ``tensor`` in node order, graph outputs last."""
         return self.consumers.get(tensor, ())
 
+    def sole_consumer(self, tensor: str) -> Edge | None:
+        """The edge of ``tensor`` if one node reads it, and once, and it is no graph output."""
+        edges = self.edges_of(tensor)
+        return edges[0] if len(edges) == 1 and not edges[0].is_graph_output else None
+
     def edges_into(self, node: Node) -> tuple[Edge, ...]:
         """All edges of ``node`` in order of its inputs, omitted ones left out."""
         return self.reads[node.name]

@@ -91,10 +91,10 @@ def added_bias(graph: Graph, node: Node) -> Edge | None:
     weight = weight_input(graph, node)
     if node.op != "MatMul" or weight is None or weight.index != 1 or weight.axis != 1:
         return None
-    readers = graph.edges_of(node.outputs[0])
-    if len(readers) != 1 or readers[0].is_graph_output:
+    edge = graph.sole_consumer(node.outputs[0])
+    if edge is None:
         return None
-    add, index = graph.by_name[readers[0].node], 1 - readers[0].input_index
+    add, index = graph.by_name[edge.node], 1 - edge.input_index
     if add.op != "Add" or add.domain not in STANDARD_DOMAINS:
         return None
     bias = graph.initializers.get(add.inputs[index])

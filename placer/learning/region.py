@@ -10,8 +10,7 @@ from placer.errors import PlacerError
 from placer.graph import Graph, TensorType
 from placer.graph.external_data import is_external, read_tensor
 from placer.learning.case import Case, Judgement
-from placer.plan import Layer
-from placer.plan.dtypes import is_quantized
+from placer.plan.dtypes import reads_quantized
 
 Operators = tuple[str, ...]
 _MOST_HOPS = 3
@@ -62,7 +61,7 @@ def _differing(judged: Judgement) -> Sequence[frozenset[str]]:
         pair
         for pair in diff.matched
         if id(pair.predicted) not in other
-        and _reads_integers(pair.predicted) == _reads_integers(pair.actual)
+        and reads_quantized(pair.predicted) == reads_quantized(pair.actual)
     ]
     paired = {id(layer) for pair in same for layer in (pair.predicted, pair.actual)}
     layers = (layer for plan in judged.plans for layer in plan.of_kind("compute"))
@@ -73,10 +72,6 @@ def _differing(judged: Judgement) -> Sequence[frozenset[str]]:
             node_groups.append(tuple(e.node for t in tensors for e in graph.edges_of(t) if e.node))
     regions = (frozenset(name for name in nodes if name in graph.by_name) for nodes in node_groups)
     return sorted(dict.fromkeys(filter(None, regions)), key=lambda r: (len(r), sorted(r)))
-
-
-def _reads_integers(layer: Layer) -> bool:
-    return any(map(is_quantized, layer.input_types))
 
 
 def _grown(nodes: frozenset[str], hops: int, graph: Graph) -> frozenset[str]:

@@ -14,7 +14,7 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 from placer.graph.edit import every_node, reads, rename_tensors, replace_nodes
 from placer.graph.external_data import is_external
-from placer.graph.flat import entered_bodies
+from placer.graph.flat import body_of, entered_bodies
 from placer.graph.names import UnusedNames, tensor_names
 from placer.graph.randomness import RANDOM_OPS
 from placer.graph.scan_form import ScanForm
@@ -34,7 +34,7 @@ def flatten_conditionals(graph: GraphProto) -> int:
             nodes.append(node)
             continue
         chosen = "then_branch" if constants[node.input[0]].item() else "else_branch"
-        branch = _graph(node, chosen)
+        branch = body_of(node, chosen)
         if branch.sparse_initializer or len(branch.output) < len(node.output):
             nodes.append(node)
             continue
@@ -64,7 +64,7 @@ def unroll(graph: GraphProto, types: Mapping[str, ValueInfoProto], room: int) ->
         if not trips or added + cost > room:
             nodes.append(node)
             continue
-        copies = _Copies(graph, node, _graph(node, "body"), names)
+        copies = _Copies(graph, node, body_of(node, "body"), names)
         (_write_loop if node.op_type == "Loop" else _write_scan)(copies, trips)
         nodes += copies.nodes
         count, added = count + 1, added + cost
@@ -201,7 +201,7 @@ def _trips(
     """How often the body of a Loop or Scan runs; 0 if that is not fixed or it must stay."""
     if node.domain or node.op_type not in ("Loop", "Scan"):
         return 0
-    body = _graph(node, "body")
+    body = body_of(node, "body")
     if not entered_bodies(node) or any(n.op_type in RANDOM_OPS for n in every_node(body.node)):
         return 0
     if node.op_type == "Scan":
@@ -221,7 +221,7 @@ def _trips(
 
 def _nodes_a_trip(node: NodeProto) -> int:
     """How many nodes a trip writes, with those that take slices and stack results; at least 1."""
-    body = _graph(node, "body")
+    body = body_of(node, "body")
     if node.op_type == "Loop":
         around = len(body.output) - 1 - len(node.input[2:])
     else:
@@ -265,7 +265,3 @@ def _constants(graph: GraphProto) -> dict[str, np.ndarray]:
         for name, tensor in tensors
         if not is_external(tensor) and np.prod(tensor.dims, dtype=float) == 1
     }
-
-
-def _graph(node: NodeProto, attribute: str) -> GraphProto:
-    return next(a.g for a in node.attribute if a.name == attribute)

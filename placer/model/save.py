@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
-from placer.common.files import cannot_write, temporary_beside
+from placer.common.files import cannot_write, data_file, temporary_beside
 from placer.graph.edit import LARGE_BYTES, all_tensors, without_initializers
 from placer.graph.external_data import (
     MAX_INLINE_BYTES,
@@ -59,7 +59,7 @@ def _inline(proto: ModelProto) -> Iterator[TensorProto]:
 
 
 def _save(proto: ModelProto, base_dir: Path, path: Path) -> None:
-    data = path.with_name(f"{path.name}.data")
+    data = data_file(path)
     temporary, temporary_data = temporary_beside(path), temporary_beside(data)
     try:
         if _needs_data_file(proto):

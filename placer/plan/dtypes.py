@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from placer.plan.plan import Port
+from placer.plan.plan import Layer, Port
 
 
 def dtype_name(word: str) -> str:
@@ -51,6 +51,11 @@ def is_quantized(dtype: str) -> bool:
 def is_float(dtype: str) -> bool:
     """Whether an ONNX type name is one that tensors have that nothing quantized."""
     return dtype in _FLOATS
+
+
+def reads_quantized(layer: Layer) -> bool:
+    """Whether a layer reads a tensor of a type that QuantizeLinear writes."""
+    return any(map(is_quantized, layer.input_types))
 
 
 _FLOATS = ("float", "float16", "bfloat16", "double")

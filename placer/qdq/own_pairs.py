@@ -159,13 +159,11 @@ def _is_reshaped(edge: Edge, graph: Graph, model: ExtractedModel) -> bool:
         return False
     if product.inputs[0] in graph.open_tensors:
         return False
-    readers = graph.edges_of(product.outputs[0])
-    if len(readers) != 1 or readers[0] in model.pairs or readers[0].is_graph_output:
-        return False
-    if graph.by_name[readers[0].node].op != "Add":
+    reader = graph.sole_consumer(product.outputs[0])
+    if reader is None or reader in model.pairs or graph.by_name[reader.node].op != "Add":
         return False
     data, weight = (graph.type_of(tensor).shape or () for tensor in product.inputs)
-    others = [t for t in graph.by_name[readers[0].node].inputs if t in graph.initializers]
+    others = [t for t in graph.by_name[reader.node].inputs if t in graph.initializers]
     bias = graph.type_of(others[0]).shape if others else None
     return len(data) > _MATRIX == len(weight) and bias == (weight[-1],)
 

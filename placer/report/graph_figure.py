@@ -13,8 +13,9 @@ import plotly.graph_objects as go
 from placer.graph import Edge, Node
 from placer.plan import Layer, Plan
 from placer.plan.diff_result import CONVERSIONS
+from placer.plan.dtypes import reads_quantized
 from placer.report.graph_layout import Layout, Point, layered_layout
-from placer.report.run_folder import Run, Topology, computes_integers, float_name
+from placer.report.run_folder import Run, Topology, float_name
 from placer.report.style import BAD, CONVERSION, FLOAT, INK, INTEGER, NO_OP, base_layout
 
 Class = Literal["integer", "float", "no-op", "in a body", "in no layer"]
@@ -179,7 +180,7 @@ def _bands(plan: Plan, drawing: _Drawing) -> Iterator[go.Scatter]:
 def _class(layer: Layer) -> Class:
     if layer.kind == "no-op":
         return "no-op"
-    return "integer" if computes_integers(layer) else "float"
+    return "integer" if reads_quantized(layer) else "float"
 
 
 def _nodes(plan: Plan, drawing: _Drawing, run: Run) -> Iterator[go.Scatter]:

@@ -17,8 +17,7 @@ from placer.graph import Edge, Node, TensorType
 from placer.graph.flat import flatten
 from placer.graph.index import captured_tensors
 from placer.graph.scopes import Scopes
-from placer.plan import Layer, Plan
-from placer.plan.dtypes import is_quantized
+from placer.plan import Plan
 from placer.plan.readers.read import read_plan
 from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.quantization import Range
@@ -188,8 +187,3 @@ def _dims(value: onnx.ValueInfoProto) -> list[int | str]:
 def float_name(tensor: str) -> str:
     """The float model's name of a tensor that a candidate's engine names."""
     return _ADDED.sub("", tensor)
-
-
-def computes_integers(layer: Layer) -> bool:
-    """Whether a layer reads a quantized type."""
-    return any(map(is_quantized, layer.input_types))

@@ -6,8 +6,9 @@ from html import escape
 
 import plotly.graph_objects as go
 
+from placer.plan.dtypes import reads_quantized
 from placer.report.plans import Change, changes, has_times
-from placer.report.run_folder import Run, computes_integers
+from placer.report.run_folder import Run
 from placer.report.style import CONVERSION, FLOAT, INTEGER, base_layout
 
 MOST = 20
@@ -77,7 +78,7 @@ def _label(change: Change) -> str:
 def _colour(change: Change) -> str:
     if not change.nodes:
         return CONVERSION
-    return INTEGER if any(map(computes_integers, change.after)) else FLOAT
+    return INTEGER if any(map(reads_quantized, change.after)) else FLOAT
 
 
 def _hover(change: Change, side: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from placer.common.files import remove_if_empty
+from placer.common.files import data_file, remove_if_empty
 
 # What output folders end with unless the user chooses their names.
 SUFFIX = ".placer"
@@ -122,7 +122,7 @@ class OutputFolder:
 
     def remove_model(self) -> None:
         """Remove the model and its placement, and the folder if nothing else is in it."""
-        for file in (self.model, _data_of(self.model), self.placement):
+        for file in (self.model, data_file(self.model), self.placement):
             file.unlink(missing_ok=True)
         self.remove_exported()
         remove_if_empty(self.path)
@@ -134,13 +134,8 @@ class OutputFolder:
 
     def remove_closest(self) -> None:
         """Remove the closest candidate of a run that met no gate."""
-        for file in (self.closest, _data_of(self.closest)):
+        for file in (self.closest, data_file(self.closest)):
             file.unlink(missing_ok=True)
-
-
-def _data_of(model: Path) -> Path:
-    """Where the weights of a large model are."""
-    return model.with_name(f"{model.name}.data")
 
 
 @dataclass(frozen=True)

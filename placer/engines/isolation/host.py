@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from placer.common.files import data_file
 from placer.engines.base import Tensors
 from placer.engines.execution_paths import ExecutionPaths
 from placer.engines.isolation.process import Limits, Logs, WorkerProcess
@@ -94,7 +95,7 @@ class Host:
         path = self._folder / f"{handle}.onnx"
         base_dir = _store(model, base_dir.resolve(), path)
         build: Build = Compile(handle, str(path), str(base_dir))
-        files: tuple[Path, ...] = (path, _data_file(path))
+        files: tuple[Path, ...] = (path, data_file(path))
         if samples is not None:
             data = self._folder / f"{handle}.samples"
             _store_samples(samples, data)
@@ -214,11 +215,6 @@ def _store_samples(samples: Iterable[Tensors], path: Path) -> None:
         raise RunError(
             f"cannot write the calibration data to {path}: {error}; free some space"
         ) from error
-
-
-def _data_file(path: Path) -> Path:
-    """Where ``save_model`` puts large initializers."""
-    return path.with_name(f"{path.name}.data")
 
 
 def _sent(inputs: Tensors) -> Tensors:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.common.files import write_bytes
+from placer.common.files import data_file, write_bytes
 from placer.engines.cuda.memory import DeviceBuffer, PinnedArray, Stream
 from placer.engines.tensorrt.build import BuildReport, BuildSettings, build
 from placer.engines.tensorrt.library import NO_IMPLICIT, Library
@@ -63,7 +63,7 @@ def calibration_file(
 ) -> Path:
     """Where the calibration of the model at ``source`` (external data in NAME.data) is kept."""
     digest = hashlib.sha256()
-    for path in (source, source.with_name(f"{source.name}.data")):
+    for path in (source, data_file(source)):
         if path.exists():
             for block in _blocks(path):
                 digest.update(block)

@@ -86,7 +86,7 @@ def is_held_back(node: Node, graph: Graph, form: NormalForm, exceeds: Exceeds) -
     edges = graph.edges_of(clamp.outputs[0])
     scales = {form.scales.get(edge) for edge in edges}
     if scales == {None}:
-        return len(edges) == 1 and not edges[0].is_graph_output
+        return graph.sole_consumer(clamp.outputs[0]) is not None
     return len(scales) == 1  # The selectors look past what one node reads, such as a Q.
 
 

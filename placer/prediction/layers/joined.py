@@ -46,10 +46,10 @@ def with_joined_concats(left: WithoutNoOps) -> WithoutNoOps:
 
 
 def _is_inner(node: Node, graph: Graph) -> bool:
-    edges = graph.edges_of(node.outputs[0])
-    if len(edges) != 1 or edges[0].is_graph_output or node.outputs[0] in graph.open_tensors:
+    edge = graph.sole_consumer(node.outputs[0])
+    if edge is None or node.outputs[0] in graph.open_tensors:
         return False
-    reader = graph.by_name[edges[0].node]
+    reader = graph.by_name[edge.node]
     # OpenVINO's ConcatFusion takes -3 and 1 for two axes, whatever the rank.
     return reader.op == "Concat" and reader.attributes.get("axis") == node.attributes.get("axis")
 

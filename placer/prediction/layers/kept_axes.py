@@ -51,10 +51,10 @@ def _view_behind(node: Node, graph: Graph) -> Node | None:
     """The view that restores the axes that a Reduce drops, if nothing else reads the Reduce."""
     if not node.op.startswith("Reduce") or node.attributes.get("keepdims", 1):
         return None
-    edges = graph.edges_of(node.outputs[0])
-    if len(edges) != 1 or edges[0].is_graph_output or edges[0].input_index:
+    edge = graph.sole_consumer(node.outputs[0])
+    if edge is None or edge.input_index:
         return None
-    view, given = graph.by_name[edges[0].node], graph.type_of(node.inputs[0]).shape
+    view, given = graph.by_name[edge.node], graph.type_of(node.inputs[0]).shape
     axes = _axes(node, graph)
     if view.op not in _VIEWS or given is None or axes is None:
         return None

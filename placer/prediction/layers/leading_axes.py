@@ -41,7 +41,5 @@ def _views_around(node: Node, graph: Graph) -> tuple[Node, ...]:
 
 def _only_reader(tensor: str, graph: Graph) -> Node | None:
     """The node that alone reads ``tensor``, as its first input."""
-    edges = graph.edges_of(tensor)
-    if len(edges) != 1 or edges[0].is_graph_output or edges[0].input_index:
-        return None
-    return graph.by_name[edges[0].node]
+    edge = graph.sole_consumer(tensor)
+    return None if edge is None or edge.input_index else graph.by_name[edge.node]

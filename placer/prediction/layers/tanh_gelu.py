@@ -50,10 +50,10 @@ def _cubic(graph: Graph, inner: Node, tensor: str) -> list[Node] | None:
 
 def _behind(graph: Graph, inner: Node, tensor: str, has_power: bool) -> list[Node] | None:
     """The nodes from the root to the last product."""
-    root = _reader(graph, inner)
-    tanh = root and _reader(graph, root)
-    one = tanh and _reader(graph, tanh)
-    product = one and _reader(graph, one)
+    root = next_node(graph, inner)
+    tanh = root and next_node(graph, root)
+    one = tanh and next_node(graph, tanh)
+    product = one and next_node(graph, one)
     if root is None or tanh is None or one is None or product is None:
         return None
     is_sum = (
@@ -63,11 +63,11 @@ def _behind(graph: Graph, inner: Node, tensor: str, has_power: bool) -> list[Nod
         return None
     chain = [root, tanh, one, product]
     if _is_by(graph, product, "Mul", 0.5):
-        last = _reader(graph, product)
+        last = next_node(graph, product)
         is_last = last is not None and last.op == "Mul" and tensor in last.inputs
         return [*chain, last] if last is not None and is_last else None
     if tensor in product.inputs:
-        last = None if has_power else _reader(graph, product)
+        last = None if has_power else next_node(graph, product)
         return [*chain, last] if last is not None and _is_by(graph, last, "Mul", 0.5) else None
     half = _operand(graph, product, "Mul", one.outputs[0])
     is_half = half is not None and _is_by(graph, half, "Mul", 0.5) and tensor in half.inputs
@@ -93,8 +93,7 @@ def _is_by(graph: Graph, node: Node, op: str, expected: float) -> bool:
     return node.op == op and any(is_near(number, expected) for number in numbers)
 
 
-def _reader(graph: Graph, node: Node) -> Node | None:
-    edges = graph.edges_of(node.outputs[0])
-    if len(edges) != 1 or edges[0].is_graph_output:
-        return None
-    return graph.by_name[edges[0].node]
+def next_node(graph: Graph, node: Node) -> Node | None:
+    """The node that alone reads what ``node`` writes, and once."""
+    edge = graph.sole_consumer(node.outputs[0])
+    return None if edge is None else graph.by_name[edge.node]
