@@ -44,6 +44,11 @@ class Outputs(nn.Module):
         return self.pick(self.whole(*inputs))
 
 
+def first_output(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """What makes the module of ``make`` with its first output alone."""
+    return lambda: Outputs(make(), lambda found: found[0])
+
+
 class Heads(nn.Module):
     """Features and heads of a detector of torchvision, without what depends on the values."""
 

@@ -21,11 +21,7 @@ from ultralytics.nn.tasks import YOLOEModel
 
 from benchmarks.networks.pytorch import eighteenth_lot_modules as modules
 from benchmarks.networks.pytorch.deployed import Outputs, words, yolo
-from benchmarks.networks.pytorch.export import Network, timm_network
-
-
-def _image(size: int, channels: int = 3) -> tuple[torch.Tensor, ...]:
-    return (torch.zeros(1, channels, size, size),)
+from benchmarks.networks.pytorch.export import Network, image, timm_network
 
 
 def _segformer() -> nn.Module:
@@ -71,18 +67,18 @@ def _mask2former() -> nn.Module:
 
 READ: Mapping[str, Network] = {
     "CNN14": Network(modules.Cnn14, (torch.zeros(1, 1, 64, 64),), dynamo=True),
-    "DRUNet": Network(modules.Drunet, _image(64, 4), dynamo=False),
-    "MODNet": Network(modules.Modnet, _image(128), dynamo=True),
-    "Mask2Former": Network(_mask2former, _image(128), dynamo=False),
-    "PIDNet": Network(modules.Pidnet, _image(128), dynamo=False),
-    "SegFormer (smp)": Network(_segformer, _image(64), dynamo=False),
+    "DRUNet": Network(modules.Drunet, image(64, 4), dynamo=False),
+    "MODNet": Network(modules.Modnet, image(128), dynamo=True),
+    "Mask2Former": Network(_mask2former, image(128), dynamo=False),
+    "PIDNet": Network(modules.Pidnet, image(128), dynamo=False),
+    "SegFormer (smp)": Network(_segformer, image(64), dynamo=False),
 }
 ASIDE: Mapping[str, Network] = {
-    "DAB-DETR": Network(_dab_detr, _image(128), dynamo=False),
+    "DAB-DETR": Network(_dab_detr, image(128), dynamo=False),
     "LiLT": words("Lilt:Model", "last_hidden_state", dynamo=False, hidden_size=96),
     "TiDE": Network(modules.Tide, (torch.zeros(1, 96), torch.zeros(1, 120, 8)), dynamo=True),
     "YOLOE": yolo(YOLOEModel, "yoloe-11n.yaml", 128, dynamo=False),
-    "gMLP": Network(_gmlp, _image(64), dynamo=True),
+    "gMLP": Network(_gmlp, image(64), dynamo=True),
     "ResNet-26-T": timm_network("resnet26t", 64, dynamo=False),
 }
 SETS = {"read": READ, "aside": ASIDE}

@@ -10,7 +10,7 @@ python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks eighth_lot --f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import diffusers
 import torch
@@ -21,15 +21,11 @@ from transformers.models.d_fine.modeling_d_fine import DFineHybridEncoder
 from transformers.models.granite_speech.modeling_granite_speech import GraniteSpeechCTCEncoder
 from ultralytics.nn.tasks import ClassificationModel, PoseModel
 
-from benchmarks.networks.pytorch.deployed import VISION, Outputs, words, yolo
+from benchmarks.networks.pytorch.deployed import VISION, first_output, words, yolo
 from benchmarks.networks.pytorch.export import Network, timm_network
 
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64) + 3
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
-
-
-def _first(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    return lambda: Outputs(make(), lambda found: found[0])
 
 
 def _bart() -> nn.Module:
@@ -223,10 +219,6 @@ class _MobileFaceNet(nn.Module):
         return nn.functional.normalize(self.body(image))
 
 
-def _of(make: Callable[[], nn.Module], *inputs: Tensor, dynamo: bool = False) -> Network:
-    return Network(make, inputs, dynamo)
-
-
 def _classifier(config: str, nc: int, verbose: bool) -> nn.Module:
     return ClassificationModel(config, nc=nc, verbose=verbose)
 
@@ -247,20 +239,22 @@ ASIDE: Mapping[str, Network] = {
     "GTE": words("Gte:Model", "last_hidden_state", True),
     "OLMo 3": words("Olmo3:ForCausalLM", "logits", True, num_key_value_heads=2),
     "Phi-3": _phi3(),
-    "BART": _of(_first(_bart), _TOKENS),
-    "ViTDet": _of(_first(_vit_det), torch.zeros(1, 3, 96, 96)),
-    "D-FINE": _of(_DFine, *_LEVELS),
-    "Idefics 3": _of(_Idefics, *_IMAGE, dynamo=True),
-    "Granite Speech": _of(_Granite, torch.zeros(1, 64, 40)),
-    "UnivNet": _of(_first(_univ_net), torch.zeros(1, 16, 20), torch.zeros(1, 16, 16), dynamo=True),
-    "AuraFlow": _of(_Aura, torch.zeros(1, 4, 16, 16), torch.zeros(1, 12, 48), _STEP),
-    "U-Net of waves": _of(_Waves, torch.zeros(1, 2, 256), _STEP, dynamo=True),
-    "Hunyuan-DiT": _of(
+    "BART": Network.of(first_output(_bart), _TOKENS),
+    "ViTDet": Network.of(first_output(_vit_det), torch.zeros(1, 3, 96, 96)),
+    "D-FINE": Network.of(_DFine, *_LEVELS),
+    "Idefics 3": Network.of(_Idefics, *_IMAGE, dynamo=True),
+    "Granite Speech": Network.of(_Granite, torch.zeros(1, 64, 40)),
+    "UnivNet": Network.of(
+        first_output(_univ_net), torch.zeros(1, 16, 20), torch.zeros(1, 16, 16), dynamo=True
+    ),
+    "AuraFlow": Network.of(_Aura, torch.zeros(1, 4, 16, 16), torch.zeros(1, 12, 48), _STEP),
+    "U-Net of waves": Network.of(_Waves, torch.zeros(1, 2, 256), _STEP, dynamo=True),
+    "Hunyuan-DiT": Network.of(
         _Hunyuan, torch.zeros(1, 4, 16, 16), _STEP, torch.zeros(1, 8, 48), torch.zeros(1, 8, 32)
     ),
     "YOLOv8 (classes)": yolo(_classifier, "yolov8n-cls.yaml", 96, dynamo=False),
     "YOLO11 (poses)": yolo(_pose, "yolo11n-pose.yaml", 128, dynamo=False),
-    "FSRCNN": _of(_Fsrcnn, torch.zeros(1, 1, 48, 48)),
-    "MobileFaceNet": _of(_MobileFaceNet, torch.zeros(1, 3, 112, 112), dynamo=True),
+    "FSRCNN": Network.of(_Fsrcnn, torch.zeros(1, 1, 48, 48)),
+    "MobileFaceNet": Network.of(_MobileFaceNet, torch.zeros(1, 3, 112, 112), dynamo=True),
 }  # fmt: skip
 SETS = {"aside": ASIDE}

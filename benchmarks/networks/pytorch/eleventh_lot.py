@@ -75,10 +75,6 @@ class _UViT(nn.Module):
         return self.whole(codes, words, pooled, sizes)
 
 
-def _of(make: Callable[[], nn.Module], *inputs: Tensor, dynamo: bool = False) -> Network:
-    return Network(make, inputs, dynamo)
-
-
 def _torchvision(make: Callable[..., nn.Module], *shape: int, dynamo: bool) -> Network:
     return Network(lambda: make(weights=None, num_classes=10), (torch.zeros(1, 3, *shape),), dynamo)
 
@@ -95,14 +91,14 @@ ASIDE: Mapping[str, Network] = {
     "DeiT": hidden("DeiT:Model", _IMAGE, True, **_VISION),
     "MLCD": hidden("MLCDVision:Model", _IMAGE, False, **_VISION),
     "OWLv2": hidden("Owlv2Vision:Model", _IMAGE, False, **_VISION),
-    "FLUX": _of(
+    "FLUX": Network.of(
         _Flux, torch.zeros(1, 16, 16), torch.zeros(1, 8, 48), torch.zeros(1, 32), _STEP,
         dynamo=True,
     ),
-    "Prior of images": _of(
+    "Prior of images": Network.of(
         _Prior, torch.zeros(1, 48), _STEP, torch.zeros(1, 48), torch.zeros(1, 8, 48)
     ),
-    "U-ViT": _of(
+    "U-ViT": Network.of(
         _UViT, torch.zeros(1, 8, 8, dtype=torch.int64), torch.zeros(1, 8, 48),
         torch.zeros(1, 48), torch.zeros(1, 5),
     ),

@@ -28,6 +28,16 @@ class Network:
     dynamo: bool
     open_batch: bool = False
 
+    @classmethod
+    def of(cls, make: Callable[[], nn.Module], *inputs: Tensor, dynamo: bool = False) -> Network:
+        """A network that reads ``inputs``."""
+        return cls(make, inputs, dynamo)
+
+
+def image(size: int, channels: int = 3) -> tuple[Tensor, ...]:
+    """A square image of zeros, as a network's only input."""
+    return (torch.zeros(1, channels, size, size),)
+
 
 def timm_network(name: str, size: int, dynamo: bool, **options: Any) -> Network:
     """A network of timm by name, for images of ``size``; ten classes unless ``options`` say."""

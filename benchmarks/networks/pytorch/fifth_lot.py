@@ -8,20 +8,16 @@ python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks fifth_lot --fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 import transformers
 from torch import nn
 
-from benchmarks.networks.pytorch.deployed import VISION, Outputs, hidden, words
+from benchmarks.networks.pytorch.deployed import VISION, first_output, hidden, words
 from benchmarks.networks.pytorch.export import Network, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
-
-
-def _first(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    return lambda: Outputs(make(), lambda found: found[0])
 
 
 def _pvt() -> nn.Module:
@@ -53,9 +49,9 @@ ASIDE: Mapping[str, Network] = {
     "EfficientNet-Lite": timm_network("tf_efficientnet_lite0", 64, dynamo=False),
     "CAFormer": timm_network("caformer_s18", 64, dynamo=False),
     "TinyViT": timm_network("tiny_vit_5m_224", 64, dynamo=False, **_TINY_VIT),
-    "PVT": Network(_first(_pvt), _IMAGE, False),
+    "PVT": Network(first_output(_pvt), _IMAGE, False),
     "BLIP": hidden("BlipVision:Model", _IMAGE, False, **VISION),
     "Falcon": words("Falcon:Model", "last_hidden_state", False, alibi=False),
-    "M2M100": Network(_first(_translator), (torch.ones(1, 16, dtype=torch.int64),), False),
+    "M2M100": Network(first_output(_translator), (torch.ones(1, 16, dtype=torch.int64),), False),
 }
 SETS = {"aside": ASIDE}

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torchvision.models import detection
 
 from benchmarks.networks.pytorch.deployed import Heads, Outputs, hidden, words
-from benchmarks.networks.pytorch.export import Network, drawn_by_lot
+from benchmarks.networks.pytorch.export import Network, drawn_by_lot, image
 from benchmarks.networks.pytorch.fourth_lot_modules import Rcan, Rlfn
 
 _SIZES = {
@@ -43,10 +43,6 @@ class _Call(nn.Module):
     def forward(self, *inputs: Tensor) -> object:
         """What ``call`` returns."""
         return self.call(self.whole, *inputs)
-
-
-def _image(size: int) -> tuple[Tensor, ...]:
-    return (torch.zeros(1, 3, size, size),)
 
 
 def _eager(name: str, **options: object) -> object:
@@ -256,11 +252,11 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         ),
     },
     {
-        "DETR": Network(_detr, _image(96), False),
-        "FCOS (torchvision)": Network(_fcos, _image(96), True),
+        "DETR": Network(_detr, image(96), False),
+        "FCOS (torchvision)": Network(_fcos, image(96), True),
     },
     {
-        "region proposals": _called(_proposals, _heads_of_proposals, _image(96), False),
+        "region proposals": _called(_proposals, _heads_of_proposals, image(96), False),
         "ViTPose": Network(_poses, (torch.zeros(1, 3, 64, 48),), True),
     },
     {
@@ -287,26 +283,26 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
     {
         "VAE encoder": _called(
             _autoencoder, lambda whole, image: whole.encode(image).latent_dist.mean,
-            _image(64), True,
+            image(64), True,
         ),
         "DC-AE": _called(
-            _deep_compression, lambda whole, image: whole.encode(image).latent, _image(64), True
+            _deep_compression, lambda whole, image: whole.encode(image).latent, image(64), True
         ),
     },
     {
-        "ZoeDepth": Network(_zoe, _image(64), False),
-        "Depth Anything (metric)": Network(_prompt_depth, _image(56), False),
+        "ZoeDepth": Network(_zoe, image(64), False),
+        "Depth Anything (metric)": Network(_prompt_depth, image(56), False),
     },
     {
         "Swin2SR": hidden(
-            "Swin2SR:ForImageSuperResolution", _image(32), False, embed_dim=32, depths=[2],
+            "Swin2SR:ForImageSuperResolution", image(32), False, embed_dim=32, depths=[2],
             num_heads=[4], window_size=8, upscale=2, image_size=32,
         ),
-        "RCAN": Network(lambda: Rcan(32), _image(48), True),
+        "RCAN": Network(lambda: Rcan(32), image(48), True),
     },
     {
-        "RLFN": Network(lambda: Rlfn(32), _image(48), False),
-        "UPerNet": Network(_segmented, _image(64), True),
+        "RLFN": Network(lambda: Rlfn(32), image(48), False),
+        "UPerNet": Network(_segmented, image(64), True),
     },
     {
         "T5": words(
@@ -329,7 +325,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
             "GPTNeo:ForCausalLM", "logits", False, num_layers=2, num_heads=4,
             attention_types=[[["global", "local"], 1]],
         ),
-        "CLIP vision": hidden("CLIPVision:Model", _image(64), True, **_VISION),
+        "CLIP vision": hidden("CLIPVision:Model", image(64), True, **_VISION),
     },
 )  # fmt: skip
 _LEFT_OUT = ("DC-AE", "GPT-Neo", "Mimi")

@@ -29,7 +29,7 @@ from benchmarks.networks.pytorch.deployed_modules import (
     SepFormer,
     U2Net,
 )
-from benchmarks.networks.pytorch.export import Network
+from benchmarks.networks.pytorch.export import Network, image
 
 _ONE = torch.tensor([7.0])
 
@@ -133,23 +133,19 @@ def _vocoder() -> nn.Module:
     )  # fmt: skip
 
 
-def _image(size: int) -> tuple[Tensor, ...]:
-    return (torch.zeros(1, 3, size, size),)
-
-
 NETWORKS: Mapping[str, Network] = {
-    "RT-DETR": Network(_rt_detr, _image(128), True),
-    "CenterNet": Network(lambda: CenterNet(10), _image(128), False),
+    "RT-DETR": Network(_rt_detr, image(128), True),
+    "CenterNet": Network(lambda: CenterNet(10), image(128), False),
     "YOLO12": yolo(DetectionModel, "yolo12n.yaml", 128, dynamo=False),
-    "BiSeNetV2": Network(lambda: BiSeNetV2(5), _image(128), False),
-    "U2-Net": Network(U2Net, _image(96), False),
+    "BiSeNetV2": Network(lambda: BiSeNetV2(5), image(128), False),
+    "U2-Net": Network(U2Net, image(96), False),
     "ResNet 3-D": Network(
         lambda: torchvision.models.video.r3d_18(weights=None, num_classes=10),
         (torch.zeros(1, 3, 8, 32, 32),),
         True,
     ),
     "RAFT": Network(Flow, (torch.zeros(1, 3, 128, 128),) * 2, True),
-    "ArcFace": Network(ArcFace, _image(112), False),
+    "ArcFace": Network(ArcFace, image(112), False),
     "SDXL": Network(
         LargeDenoiser,
         (torch.zeros(1, 4, 16, 16), _ONE, torch.zeros(1, 12, 48), torch.zeros(1, 32)),
@@ -173,10 +169,10 @@ NETWORKS: Mapping[str, Network] = {
         norm_rel_ebd="layer_norm",
     ),
     "SepFormer": Network(lambda: SepFormer(64, 20), (torch.zeros(1, 1, 968),), False),
-    "SAM": Network(_sam, _image(128), False),
-    "Depth Anything": Network(_depth, _image(56), True),
+    "SAM": Network(_sam, image(128), False),
+    "Depth Anything": Network(_depth, image(56), True),
     "HiFi-GAN (transformers)": Network(_vocoder, (torch.zeros(1, 30, 40),), False),
-    "IMDN": Network(lambda: Imdn(32, 2), _image(32), True),
+    "IMDN": Network(lambda: Imdn(32, 2), image(32), True),
 }
 _CHOSEN = frozenset(Random(20261126).sample(sorted(NETWORKS), 6))
 ASIDE = {name: network for name, network in NETWORKS.items() if name in _CHOSEN}

@@ -11,7 +11,7 @@ python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks ninth_lot --fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import diffusers
 import torch
@@ -22,7 +22,7 @@ from transformers.models.blenderbot.modeling_blenderbot import BlenderbotEncoder
 from transformers.models.siglip2.modeling_siglip2 import Siglip2VisionModel
 from ultralytics.nn.tasks import ClassificationModel, DetectionModel, SegmentationModel
 
-from benchmarks.networks.pytorch.deployed import VISION, Outputs, hidden, words, yolo
+from benchmarks.networks.pytorch.deployed import VISION, first_output, hidden, words, yolo
 from benchmarks.networks.pytorch.export import Network, timm_network
 from benchmarks.networks.pytorch.ninth_lot_modules import (
     BcResNet,
@@ -35,10 +35,6 @@ from benchmarks.networks.pytorch.ninth_lot_modules import (
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64) + 3
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
 _STEP = torch.tensor([7.0])
-
-
-def _first(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    return lambda: Outputs(make(), lambda found: found[0])
 
 
 def _blenderbot() -> nn.Module:
@@ -138,10 +134,6 @@ class _Sound(nn.Module):
         return self.whole(latent, step, words, whole, turns, return_dict=False)[0]
 
 
-def _of(make: Callable[[], nn.Module], *inputs: Tensor, dynamo: bool = False) -> Network:
-    return Network(make, inputs, dynamo)
-
-
 def _torchvision(name: str, *shape: int, dynamo: bool, **options: object) -> Network:
     def make() -> nn.Module:
         return torchvision.models.get_model(name, weights=None, num_classes=10, **options)
@@ -161,37 +153,40 @@ ASIDE: Mapping[str, Network] = {
     "Swin 3-D": _torchvision("swin3d_t", 4, 64, 64, dynamo=True),
     "RegNetY": _torchvision("regnet_y_400mf", 64, 64, dynamo=False),
     "MViTv2": _torchvision("mvit_v2_s", 16, 224, 224, dynamo=True),
-    "Blenderbot": _of(_first(_blenderbot), _TOKENS, dynamo=True),
+    "Blenderbot": Network.of(first_output(_blenderbot), _TOKENS, dynamo=True),
     "GPTBigCode": words(
         "GPTBigCode:ForCausalLM", "logits", False, n_embd=64, n_layer=2, n_head=4, n_inner=128,
         n_positions=64,
     ),
     "MPT": words("Mpt:Model", "last_hidden_state", False, d_model=64, n_heads=4, n_layers=2),
-    "ResNet (transformers)": _of(
-        _first(lambda: transformers.ResNetModel(transformers.ResNetConfig(**_RESNET))), *_IMAGE
+    "ResNet (transformers)": Network.of(
+        first_output(lambda: transformers.ResNetModel(transformers.ResNetConfig(**_RESNET))),
+        *_IMAGE,
     ),
-    "ViT-MAE": _of(_Mae, *_IMAGE, torch.arange(64.0)[None] / 64),
-    "SigLIP 2": _of(_Siglip2, torch.zeros(1, 64, 192)),
+    "ViT-MAE": Network.of(_Mae, *_IMAGE, torch.arange(64.0)[None] / 64),
+    "SigLIP 2": Network.of(_Siglip2, torch.zeros(1, 64, 192)),
     "Table Transformer": hidden(
         "TableTransformer:Model", (torch.zeros(1, 3, 96, 96),), False, backbone="resnet18",
         use_pretrained_backbone=False, d_model=64, encoder_layers=1, decoder_layers=1,
         encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=128,
         decoder_ffn_dim=128, num_queries=10,
     ),
-    "BC-ResNet": _of(BcResNet, torch.zeros(1, 1, 40, 64)),
-    "U-Net of motion": _of(
+    "BC-ResNet": Network.of(BcResNet, torch.zeros(1, 1, 40, 64)),
+    "U-Net of motion": Network.of(
         _Motion, torch.zeros(1, 4, 2, 16, 16), _STEP, torch.zeros(2, 8, 48)
     ),
-    "Chroma": _of(_Chroma, torch.zeros(1, 64, 16), torch.zeros(1, 8, 48), _STEP, dynamo=True),
-    "Stable Audio": _of(
+    "Chroma": Network.of(
+        _Chroma, torch.zeros(1, 64, 16), torch.zeros(1, 8, 48), _STEP, dynamo=True
+    ),
+    "Stable Audio": Network.of(
         _Sound, torch.zeros(1, 16, 64), _STEP, torch.zeros(1, 8, 48), torch.zeros(1, 1, 40)
     ),
     "YOLO11 (masks)": yolo(SegmentationModel, "yolo11n-seg.yaml", 128, dynamo=True),
     "YOLO11 (classes)": yolo(_classifier, "yolo11n-cls.yaml", 96, dynamo=False),
     "YOLOv10": yolo(DetectionModel, "yolov10n.yaml", 128, dynamo=False),
-    "HED": _of(Hed, torch.zeros(1, 3, 96, 96)),
-    "RetinaFace": _of(RetinaFace, torch.zeros(1, 3, 128, 128), dynamo=True),
-    "FlowNet": _of(FlowNet, torch.zeros(1, 6, 128, 128)),
-    "CycleGAN": _of(CycleGan, torch.zeros(1, 3, 64, 64), dynamo=True),
+    "HED": Network.of(Hed, torch.zeros(1, 3, 96, 96)),
+    "RetinaFace": Network.of(RetinaFace, torch.zeros(1, 3, 128, 128), dynamo=True),
+    "FlowNet": Network.of(FlowNet, torch.zeros(1, 6, 128, 128)),
+    "CycleGAN": Network.of(CycleGan, torch.zeros(1, 3, 64, 64), dynamo=True),
 }  # fmt: skip
 SETS = {"aside": ASIDE}

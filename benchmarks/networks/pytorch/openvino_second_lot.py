@@ -9,7 +9,7 @@ python -m benchmarks.plans.openvino --placements 1 --networks openvino_second_lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 import torchvision
@@ -18,16 +18,12 @@ from torch import Tensor, nn
 from transformers.models.groupvit.modeling_groupvit import GroupViTVisionModel
 from transformers.models.vits.modeling_vits import VitsTextEncoder
 
-from benchmarks.networks.pytorch.deployed import Heads, Outputs, words
+from benchmarks.networks.pytorch.deployed import Heads, Outputs, first_output, words
 from benchmarks.networks.pytorch.export import Network, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64) + 3
 _EAGER = {"attn_implementation": "eager"}
-
-
-def _first(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    return lambda: Outputs(make(), lambda found: found[0])
 
 
 def _vjepa() -> nn.Module:
@@ -137,10 +133,6 @@ class _FastSpeech(nn.Module):
         return self.whole(tokens, return_dict=False)[0]
 
 
-def _of(make: Callable[[], nn.Module], *inputs: Tensor, dynamo: bool = False) -> Network:
-    return Network(make, inputs, dynamo)
-
-
 def _torchvision(name: str, size: int, dynamo: bool) -> Network:
     def make() -> nn.Module:
         return torchvision.models.get_model(name, weights=None, num_classes=10)
@@ -177,18 +169,18 @@ ASIDE: Mapping[str, Network] = {
     "Helium": words(
         "Helium:ForCausalLM", "logits", True, **_LM, head_dim=16, pad_token_id=0,
     ),
-    "V-JEPA 2": _of(_vjepa, torch.zeros(1, 4, 3, 32, 32)),
-    "MaskFormer": _of(_mask_former, torch.zeros(1, 3, 96, 96)),
-    "GroupViT": _of(_first(_group), *_IMAGE),
-    "MGP-STR": _of(_mgpstr, torch.zeros(1, 3, 32, 64), dynamo=True),
-    "MobileViT (transformers)": _of(_first(_mobile_vit), *_IMAGE),
-    "PoolFormer (transformers)": _of(_first(_pool_former), *_IMAGE, dynamo=True),
-    "PVTv2 (transformers)": _of(_first(_pvt), *_IMAGE),
-    "Wav2Vec2-BERT": _of(_first(_wav2vec), torch.zeros(1, 32, 40)),
-    "VITS (text)": _of(_Vits, _TOKENS),
-    "FastSpeech 2 (conformers)": _of(_FastSpeech, _TOKENS),
-    "DeepLabv3 (ResNet)": _of(_deep_lab, torch.zeros(1, 3, 96, 96), dynamo=True),
-    "SSDlite": _of(_ssd_lite, torch.zeros(1, 3, 160, 160)),
+    "V-JEPA 2": Network.of(_vjepa, torch.zeros(1, 4, 3, 32, 32)),
+    "MaskFormer": Network.of(_mask_former, torch.zeros(1, 3, 96, 96)),
+    "GroupViT": Network.of(first_output(_group), *_IMAGE),
+    "MGP-STR": Network.of(_mgpstr, torch.zeros(1, 3, 32, 64), dynamo=True),
+    "MobileViT (transformers)": Network.of(first_output(_mobile_vit), *_IMAGE),
+    "PoolFormer (transformers)": Network.of(first_output(_pool_former), *_IMAGE, dynamo=True),
+    "PVTv2 (transformers)": Network.of(first_output(_pvt), *_IMAGE),
+    "Wav2Vec2-BERT": Network.of(first_output(_wav2vec), torch.zeros(1, 32, 40)),
+    "VITS (text)": Network.of(_Vits, _TOKENS),
+    "FastSpeech 2 (conformers)": Network.of(_FastSpeech, _TOKENS),
+    "DeepLabv3 (ResNet)": Network.of(_deep_lab, torch.zeros(1, 3, 96, 96), dynamo=True),
+    "SSDlite": Network.of(_ssd_lite, torch.zeros(1, 3, 160, 160)),
     "SqueezeNet 1.1": _torchvision("squeezenet1_1", 96, False),
     "AlexNet": _torchvision("alexnet", 96, True),
     "ConvNeXt (torchvision)": _torchvision("convnext_tiny", 64, False),

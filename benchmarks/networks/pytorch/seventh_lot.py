@@ -10,7 +10,7 @@ python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks seventh_lot --
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import diffusers
 import torch
@@ -20,16 +20,12 @@ from transformers.models.funnel.modeling_funnel import FunnelModel
 from transformers.models.mbart.modeling_mbart import MBartEncoder
 from transformers.models.musicgen.modeling_musicgen import MusicgenDecoder
 
-from benchmarks.networks.pytorch.deployed import VISION, Outputs, hidden, words
+from benchmarks.networks.pytorch.deployed import VISION, Outputs, first_output, hidden, words
 from benchmarks.networks.pytorch.export import Network, timm_network
 from benchmarks.networks.pytorch.seventh_lot_modules import Craft, DeblurGenerator, ENet, Yolact
 
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64) + 3
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
-
-
-def _first(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    return lambda: Outputs(make(), lambda found: found[0])
 
 
 def _dpt() -> nn.Module:
@@ -109,10 +105,6 @@ class _Video(nn.Module):
         return self.whole(latent, step, image, times, return_dict=False)[0]
 
 
-def _of(make: Callable[[], nn.Module], *inputs: Tensor, dynamo: bool = False) -> Network:
-    return Network(make, inputs, dynamo)
-
-
 _GEMMA = {
     "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2,
@@ -135,27 +127,29 @@ ASIDE: Mapping[str, Network] = {
     "LCNetV2": timm_network("lcnetv2_small", 64, dynamo=False),
     "DINOv3": hidden("DINOv3ViT:Model", _IMAGE, True, **VISION, num_register_tokens=4),
     "DINOv3 (ConvNeXt)": hidden("DINOv3ConvNext:Model", _IMAGE, False, **_DINO),
-    "DPT": _of(_first(_dpt), *_IMAGE),
+    "DPT": Network.of(first_output(_dpt), *_IMAGE),
     "CvT": hidden("Cvt:Model", _IMAGE, False, **_CVT),
-    "Funnel": _of(_first(_funnel), _TOKENS),
-    "mBART": _of(_first(_mbart), _TOKENS),
+    "Funnel": Network.of(first_output(_funnel), _TOKENS),
+    "mBART": Network.of(first_output(_mbart), _TOKENS),
     "LayoutLMv3": words("LayoutLMv3:Model", "last_hidden_state", False, **_LAYOUT),
     "Gemma 3": words("Gemma3Text:Model", "last_hidden_state", True, **_GEMMA),
     "I-BERT": words("IBert:Model", "last_hidden_state", False),
     "Parakeet": hidden("ParakeetEncoder:", (torch.zeros(1, 128, 40),), False, **_PARAKEET),
-    "MusicGen": _of(_Music, _TOKENS.repeat(1, 4)[:, :32].reshape(4, 8), torch.zeros(1, 12, 64)),
-    "T2I-Adapter": _of(_adapter, torch.zeros(1, 3, 128, 128)),
-    "asymmetric autoencoder": _of(
+    "MusicGen": Network.of(
+        _Music, _TOKENS.repeat(1, 4)[:, :32].reshape(4, 8), torch.zeros(1, 12, 64)
+    ),
+    "T2I-Adapter": Network.of(_adapter, torch.zeros(1, 3, 128, 128)),
+    "asymmetric autoencoder": Network.of(
         _Asymmetric, torch.zeros(1, 4, 16, 16), torch.zeros(1, 3, 32, 32),
         torch.zeros(1, 1, 32, 32),
     ),
-    "Stable Video Diffusion": _of(
+    "Stable Video Diffusion": Network.of(
         _Video, torch.zeros(1, 2, 8, 16, 16), _STEP, torch.zeros(1, 1, 32),
         torch.ones(1, 3), dynamo=True,
     ),
-    "ENet": _of(lambda: ENet(5), torch.zeros(1, 3, 96, 128)),
-    "DeblurGAN": _of(lambda: DeblurGenerator(16, 3), torch.zeros(1, 3, 64, 64), dynamo=True),
-    "YOLACT": _of(lambda: Yolact(64, 8), torch.zeros(1, 3, 128, 128)),
-    "CRAFT": _of(Craft, torch.zeros(1, 3, 96, 96), dynamo=True),
+    "ENet": Network.of(lambda: ENet(5), torch.zeros(1, 3, 96, 128)),
+    "DeblurGAN": Network.of(lambda: DeblurGenerator(16, 3), torch.zeros(1, 3, 64, 64), dynamo=True),
+    "YOLACT": Network.of(lambda: Yolact(64, 8), torch.zeros(1, 3, 128, 128)),
+    "CRAFT": Network.of(Craft, torch.zeros(1, 3, 96, 96), dynamo=True),
 }  # fmt: skip
 SETS = {"aside": ASIDE}

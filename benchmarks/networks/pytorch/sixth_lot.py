@@ -9,7 +9,7 @@ python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks sixth_lot --fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import diffusers
 import timm
@@ -19,7 +19,7 @@ import transformers
 from torch import Tensor, nn
 
 from benchmarks.networks.pytorch.deployed import VISION, Outputs, hidden, words
-from benchmarks.networks.pytorch.export import Network, timm_network
+from benchmarks.networks.pytorch.export import Network, image, timm_network
 from benchmarks.networks.pytorch.sixth_lot_modules import (
     EfficientDet,
     LaneNet,
@@ -35,10 +35,6 @@ _SEW = {
     "conv_stride": (5, 2, 2), "num_feat_extract_layers": 3, "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4, "position_buckets": 16, "max_position_embeddings": 64,
 }  # fmt: skip
-
-
-def _image(size: int) -> tuple[Tensor, ...]:
-    return (torch.zeros(1, 3, size, size),)
 
 
 def _maps(name: str) -> tuple[nn.Module, tuple[int, ...]]:
@@ -180,33 +176,31 @@ def _s3d() -> nn.Module:
     return torchvision.models.get_model("s3d", weights=None, num_classes=10)
 
 
-def _of(make: Callable[[], nn.Module], *inputs: Tensor, dynamo: bool = False) -> Network:
-    return Network(make, inputs, dynamo)
-
-
 _STEP = torch.tensor([7.0])
 ASIDE: Mapping[str, Network] = {
     "Inception-ResNet": timm_network("inception_resnet_v2", 96, dynamo=False),
     "CSATv2": timm_network("csatv2", 256, dynamo=True),
     "CoAtNeXt": timm_network("coatnext_nano_rw_224", 64, dynamo=True, img_size=64),
-    "S3D": _of(_s3d, torch.zeros(1, 3, 16, 224, 224)),
-    "Mask R-CNN (masks)": _of(_Mask, torch.zeros(8, 256, 14, 14)),
-    "Data2Vec (vision)": hidden("Data2VecVision:Model", _image(64), False, **VISION),
-    "Pix2Struct": _of(_pix2struct, torch.rand(1, 32, 50)),
-    "SuperPoint": _of(_SuperPoint, torch.zeros(1, 1, 64, 64), dynamo=True),
+    "S3D": Network.of(_s3d, torch.zeros(1, 3, 16, 224, 224)),
+    "Mask R-CNN (masks)": Network.of(_Mask, torch.zeros(8, 256, 14, 14)),
+    "Data2Vec (vision)": hidden("Data2VecVision:Model", image(64), False, **VISION),
+    "Pix2Struct": Network.of(_pix2struct, torch.rand(1, 32, 50)),
+    "SuperPoint": Network.of(_SuperPoint, torch.zeros(1, 1, 64, 64), dynamo=True),
     "RemBERT": words("RemBert:Model", "last_hidden_state", False, input_embedding_size=32),
     "SmolLM3": words("SmolLM3:ForCausalLM", "logits", True, num_key_value_heads=2, pad_token_id=0),
     "ESM": words("Esm:Model", "last_hidden_state", False, pad_token_id=1, mask_token_id=2,
                  position_embedding_type="rotary"),
-    "Wave-U-Net": _of(lambda: WaveUNet(24, 4), torch.zeros(1, 1, 1024)),
-    "MarbleNet": _of(lambda: MarbleNet(64, 64), torch.zeros(1, 64, 100), dynamo=True),
+    "Wave-U-Net": Network.of(lambda: WaveUNet(24, 4), torch.zeros(1, 1, 1024)),
+    "MarbleNet": Network.of(lambda: MarbleNet(64, 64), torch.zeros(1, 64, 100), dynamo=True),
     "SEW-D": hidden("SEWD:Model", (torch.zeros(1, 3200),), False, **_SEW),
-    "SpeechT5": _of(_Speech, _TOKENS + 3),
-    "Oobleck": _of(_Oobleck, torch.zeros(1, 16, 24)),
-    "U-Net (1-D)": _of(_Denoiser1d, torch.zeros(1, 14, 64), _STEP),
-    "LTX-Video": _of(_Video, torch.zeros(1, 32, 16), torch.zeros(1, 12, 48), _STEP, dynamo=True),
-    "EfficientDet": _of(_efficient_det, *_image(128)),
-    "NanoDet": _of(_nano_det, *_image(128), dynamo=True),
-    "Ultra-Fast-Lane": _of(_lanes, torch.zeros(1, 3, 96, 128)),
+    "SpeechT5": Network.of(_Speech, _TOKENS + 3),
+    "Oobleck": Network.of(_Oobleck, torch.zeros(1, 16, 24)),
+    "U-Net (1-D)": Network.of(_Denoiser1d, torch.zeros(1, 14, 64), _STEP),
+    "LTX-Video": Network.of(
+        _Video, torch.zeros(1, 32, 16), torch.zeros(1, 12, 48), _STEP, dynamo=True
+    ),
+    "EfficientDet": Network.of(_efficient_det, *image(128)),
+    "NanoDet": Network.of(_nano_det, *image(128), dynamo=True),
+    "Ultra-Fast-Lane": Network.of(_lanes, torch.zeros(1, 3, 96, 128)),
 }  # fmt: skip
 SETS = {"aside": ASIDE}

@@ -127,10 +127,6 @@ def _video_decoder() -> nn.Module:
     return whole
 
 
-def _of(make: Callable[[], nn.Module], *inputs: Tensor, dynamo: bool = False) -> Network:
-    return Network(make, inputs, dynamo)
-
-
 def _torchvision(make: Callable[..., nn.Module], *shape: int, dynamo: bool) -> Network:
     return Network(lambda: make(weights=None, num_classes=10), (torch.zeros(1, 3, *shape),), dynamo)
 
@@ -142,7 +138,7 @@ ASIDE: Mapping[str, Network] = {
     "R(2+1)D": _torchvision(torchvision.models.video.r2plus1d_18, 4, 48, 48, dynamo=True),
     "AlexNet": _torchvision(torchvision.models.alexnet, 224, 224, dynamo=False),
     "Megatron-BERT": words("MegatronBert:Model", "last_hidden_state", False),
-    "Pegasus": _of(_Pegasus, _TOKENS, _TOKENS[:, :8], dynamo=True),
+    "Pegasus": Network.of(_Pegasus, _TOKENS, _TOKENS[:, :8], dynamo=True),
     "GPT": words("OpenAIGPT:LMHeadModel", "logits", False, n_positions=64, n_embd=64, n_layer=2,
                  n_head=4),
     "StarCoder 2": words("Starcoder2:ForCausalLM", "logits", True, num_key_value_heads=2),
@@ -150,7 +146,7 @@ ASIDE: Mapping[str, Network] = {
         "Swin:Model", _IMAGE, False, image_size=64, patch_size=4, embed_dim=32, depths=[2, 2],
         num_heads=[2, 4], window_size=4,
     ),
-    "SegGPT": _of(_SegGpt, torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32),
+    "SegGPT": Network.of(_SegGpt, torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32),
                   torch.zeros(1, 3, 32, 32)),
     "ALIGN (images)": hidden(
         "AlignVision:Model", _IMAGE, False, image_size=64, width_coefficient=0.5,
@@ -161,13 +157,15 @@ ASIDE: Mapping[str, Network] = {
         num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
         feature_projection_input_dim=40, conv_depthwise_kernel_size=7,
     ),
-    "PatchTSMixer": _of(_Mixer, torch.zeros(1, 64, 3), dynamo=True),
-    "CogVideoX (decoder)": _of(_video_decoder, torch.zeros(1, 4, 2, 4, 4)),
-    "CogVideoX": _of(
+    "PatchTSMixer": Network.of(_Mixer, torch.zeros(1, 64, 3), dynamo=True),
+    "CogVideoX (decoder)": Network.of(_video_decoder, torch.zeros(1, 4, 2, 4, 4)),
+    "CogVideoX": Network.of(
         _CogVideo, torch.zeros(1, 2, 4, 8, 8), torch.zeros(1, 8, 48), _STEP, dynamo=True
     ),
-    "Mochi": _of(_Mochi, torch.zeros(1, 4, 2, 8, 8), torch.zeros(1, 8, 48), _STEP),
-    "Latte": _of(_Latte, torch.zeros(1, 4, 4, 8, 8), _STEP, torch.zeros(1, 8, 48), dynamo=True),
+    "Mochi": Network.of(_Mochi, torch.zeros(1, 4, 2, 8, 8), torch.zeros(1, 8, 48), _STEP),
+    "Latte": Network.of(
+        _Latte, torch.zeros(1, 4, 4, 8, 8), _STEP, torch.zeros(1, 8, 48), dynamo=True
+    ),
     "YOLOv8 (ghost)": yolo(DetectionModel, "yolov8n-ghost.yaml", 128, dynamo=True),
     "YOLO11 (turned boxes)": yolo(OBBModel, "yolo11n-obb.yaml", 128, dynamo=False),
 }  # fmt: skip

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torchvision.models import detection
 
 from benchmarks.networks.pytorch.deployed import Heads, Outputs, hidden, words
-from benchmarks.networks.pytorch.export import Network, drawn_by_lot, timm_network
+from benchmarks.networks.pytorch.export import Network, drawn_by_lot, image, timm_network
 from benchmarks.networks.pytorch.third_lot_modules import (
     Dbnet,
     DnCnn,
@@ -104,15 +104,11 @@ class _Through(nn.Module):
         return getattr(made, "sample", getattr(made, "latents", made))
 
 
-def _image(size: int) -> tuple[Tensor, ...]:
-    return (torch.zeros(1, 3, size, size),)
-
-
 def _tv(name: str, size: int, dynamo: bool, **options: object) -> Network:
     def make() -> nn.Module:
         return torchvision.models.get_model(name, weights=None, num_classes=10, **options)
 
-    return Network(make, _image(size), dynamo)
+    return Network(make, image(size), dynamo)
 
 
 def _video(name: str) -> Network:
@@ -210,7 +206,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "SemNASNet": timm_network("semnasnet_075", 64, dynamo=False),
         "SE-ResNeXt": timm_network("legacy_seresnext26_32x4d", 64, dynamo=True),
     },
-    {"AlexNet": _tv("alexnet", 224, False), "SSD (VGG)": _of(_ssd, _image(300), False)},
+    {"AlexNet": _tv("alexnet", 224, False), "SSD (VGG)": _of(_ssd, image(300), False)},
     {
         "Wide ResNet": _tv("wide_resnet50_2", 64, True),
         "CSP-DarkNet53": timm_network("cspdarknet53", 64, dynamo=False),
@@ -259,8 +255,8 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "Wav2Vec2": hidden("Wav2Vec2:Model", (torch.zeros(1, 2400),), True, **_SPEECH),
         "WavLM": hidden("WavLM:Model", (torch.zeros(1, 2400),), False, **_SPEECH),
     },
-    {"DPT": _of(_dpt, _image(64), True), "GLPN": _of(_glpn, _image(64), False)},
-    {"YOLOS": _of(_yolos, _image(64), True), "SimMIM": _of(_vit_mae, _image(64), False)},
+    {"DPT": _of(_dpt, image(64), True), "GLPN": _of(_glpn, image(64), False)},
+    {"YOLOS": _of(_yolos, image(64), True), "SimMIM": _of(_vit_mae, image(64), False)},
     {
         "SwinV2 (torchvision)": _tv("swin_v2_t", 64, False),
         "Swin-S3": timm_network("swin_s3_tiny_224", 224, dynamo=True),
@@ -288,15 +284,15 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
             (torch.zeros(1, 4, 8, 8),),
             False,
         ),
-        "VQ encoder": _of(_vq, _image(32), True),
+        "VQ encoder": _of(_vq, image(32), True),
     },
     {
-        "U-Net++": _of(lambda: UNetPlusPlus(16, 4), _image(64), False),
-        "LinkNet": _of(lambda: LinkNet(32, 4), _image(128), True),
+        "U-Net++": _of(lambda: UNetPlusPlus(16, 4), image(64), False),
+        "LinkNet": _of(lambda: LinkNet(32, 4), image(128), True),
     },
     {
         "DnCNN": _of(lambda: DnCnn(32, 5), (torch.zeros(1, 1, 48, 48),), True),
-        "SRResNet": _of(lambda: SrResNet(32, 3), _image(32), False),
+        "SRResNet": _of(lambda: SrResNet(32, 3), image(32), False),
     },
     {
         "PatchTST": _series(
@@ -305,11 +301,11 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "PatchTSMixer": _series("PatchTSMixer", False, num_layers=2),
     },
     {
-        "OSNet": _of(lambda: OsNet(32, 64), _image(128), True),
-        "PFLD": _of(lambda: Pfld(98), _image(56), False),
+        "OSNet": _of(lambda: OsNet(32, 64), image(128), True),
+        "PFLD": _of(lambda: Pfld(98), image(56), False),
     },
     {
-        "DBNet": _of(lambda: Dbnet(32), _image(128), False),
+        "DBNet": _of(lambda: Dbnet(32), image(128), False),
         "EfficientNet-ES": timm_network("efficientnet_es", 64, dynamo=True),
     },
 )
