@@ -397,6 +397,22 @@ def test_each_multiprocessor_computes_eight_silus_in_a_cycle():
     assert roofline.work_us(silu) - roofline.work_us(plain) == pytest.approx(4)
 
 
+@pytest.mark.parametrize(("axis", "rows"), [(1, 400), (-1, 64), (0, 6400)])
+def test_a_softmax_sums_along_its_axis_row_after_row(axis: int, rows: int):
+    graph = graph_of(
+        "(float[1,16,4,100] x) => (float[1,16,4,100] y)", f"[s] y = Softmax<axis = {axis}>(x)"
+    )
+    work = layer_work(layer(graph, "s", "x:float16", "y:float16"), graph)
+    assert work.softmax_rows == rows
+
+
+def test_a_softmax_of_many_rows_takes_93_cycles_of_a_multiprocessor_for_each():
+    """Ten multiprocessors at 1 GHz: a million rows take 9.3 ms."""
+    roofline = Roofline(CONV, GPU, classes())
+    none, many = (Work("conv", "int8", 0, 1, softmax_rows=rows) for rows in (0, 1e6))
+    assert roofline.work_us(many) - roofline.work_us(none) == pytest.approx(9300, rel=0.01)
+
+
 def test_a_conversion_takes_its_elements_as_well_as_its_bytes():
     """A warp of each of 10 multiprocessors converts 320 elements in a cycle of a nanosecond."""
     roofline = Roofline(CONV, GPU, classes(rate="elements"))

@@ -38,6 +38,7 @@ class Work:
     the output sums. ``tiled_ops``: operations where channels come in multiples of ``TILE``,
     ``small_tiled_ops``: up to two of them of ``SMALL_TILE``. ``constants``: those of ``bytes`` that
     are weights. ``exponentials``: elements that a kernel which sums integers takes exponentials of.
+    ``softmax_rows``: what a layer of a Softmax alone divides by one sum each.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Work:
     small_tiled_ops: float = 0
     constants: float = 0
     exponentials: float = 0
+    softmax_rows: float = 0
 
 
 def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
@@ -84,6 +86,7 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
         small_tiled_ops=share * sum(_ops(node, TILE, graph, SMALL_TILE) for node in nodes),
         constants=share * constants,
         exponentials=share * _exponentials(nodes, graph) if dtype in _QUANTIZED else 0,
+        softmax_rows=_softmax_rows(main, graph),
     )
 
 
@@ -92,6 +95,16 @@ def _exponentials(nodes: Sequence[Node], graph: Graph) -> int:
     if not any(node.op in WEIGHTED for node in nodes):
         return 0
     return sum(elements_of(node.outputs[0], graph) for node in nodes if node.op in EXPONENTIAL)
+
+
+def _softmax_rows(main: Node, graph: Graph) -> float:
+    """Rows that a Softmax works on one by one; 0 if the layer's main node is none."""
+    shape = graph.type_of(main.inputs[0]).shape if main.op == "Softmax" else None
+    if not shape:
+        return 0
+    axis = main.attributes.get("axis", -1)
+    length = shape[axis] if isinstance(axis, int) and -len(shape) <= axis < len(shape) else 1
+    return math.prod(shape) / max(length, 1)
 
 
 def _class_name(predicted: PredictedLayer, main: Node, dtype: str, graph: Graph) -> str:
