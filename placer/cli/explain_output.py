@@ -53,10 +53,11 @@ def print_explanation(console: Console, explained: ModelExplanation, show_all: b
 def _print_times(console: Console, explanation: Explanation) -> None:
     shortest, longest = (us / 1e3 for us in explanation.interval_us)
     low, high = explanation.speedup_interval
+    tie = ", which the estimate cannot tell from 1" if explanation.is_tie else ""
     console.print(
         f"estimated: {explanation.total_us / 1e3:.3f} ms (80% interval {shortest:.3f} to "
         f"{longest:.3f}); float {explanation.float_us / 1e3:.3f} ms, so a speed-up of "
-        f"{explanation.speedup:.2f} ({low:.2f} to {high:.2f})",
+        f"{explanation.speedup:.2f} ({low:.2f} to {high:.2f}){tie}",
         highlight=False,
         soft_wrap=True,
     )

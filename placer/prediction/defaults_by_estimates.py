@@ -206,7 +206,7 @@ class _Descent:
         if not (change.gone or change.come):
             return
         old, new = self._built(change)
-        if not _is_worth_it(old, new, self._estimator.ratio_error):
+        if not _is_worth_it(old, new, self._estimator.layer_error):
             return
         placement = self._prediction.placement.changed(change)
         self._prediction = self._predictor.predict(placement, self._prediction)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -11,7 +12,7 @@ import yaml
 
 from placer.explaining.api import explain as explain_file
 from placer.graph import Edge, Graph
-from placer.graph.text import parse_model
+from placer.graph.text import graph_of_text, parse_model
 from placer.model import load_model
 from placer.prediction.explanation.conversion_text import conversion_text, removed_text
 from placer.prediction.explanation.decision_tree import decision_tree
@@ -57,6 +58,13 @@ def explain(graph: Graph, placement: Placement) -> Explanation:
     predictor = Predictor(graph, PACK.rules, target, "float16", "int8")
     roofline = Roofline(graph, load_gpu("a100"), load_layer_classes())
     return Explainer(Matches(graph), PACK.rules, target, predictor, roofline).explain(placement)
+
+
+def test_what_the_estimate_cannot_tell_from_the_float_model_is_a_tie():
+    found = explain(graph_of_text(RESIDUAL), Placement.of(CONVS))
+    shares = {0.85: False, 0.95: True, 1.0: False, 1.05: True, 1.15: False}
+    for share, is_tie in shares.items():
+        assert replace(found, float_us=share * found.total_us).is_tie == is_tie
 
 
 def test_a_float_residual_leaves_quantize_layers_and_the_remedy_names_its_edge(

@@ -432,6 +432,18 @@ def test_a_deep_sum_takes_its_time_however_few_its_operations():
     assert both.work_us(deep) == pytest.approx(plain.work_us(deep) + 90_000 * 3.99 / 1000)
 
 
+MATMUL = graph_of(
+    "(float[2,40] x) => (float[2,24] y)", "[product] y = MatMul(x, w)", "float[40,24] w = {1}"
+)
+
+
+@pytest.mark.parametrize(("graph", "error"), [(CONV, 0.12), (MATMUL, 0.25)])
+def test_ratios_of_products_of_matrices_are_less_certain(graph: Graph, error: float):
+    roofline = Roofline(graph, GPU, load_layer_classes())
+    assert roofline.ratio_error == error
+    assert roofline.layer_error == 0.12
+
+
 def test_a_class_of_the_own_compute_capability_comes_first():
     any_gpu, hopper = classes(dtype="int8").classes[0], classes(compute_capability="9.0").classes[0]
     both = LayerClasses(launch_cycles=0, launch_source="x", classes=(any_gpu, hopper))

@@ -29,6 +29,7 @@ from placer.prediction.times.built import BuiltEstimator
 from placer.prediction.times.devices import target_on
 from placer.prediction.times.gpus import Gpu
 from placer.prediction.times.layer_classes import load_layer_classes
+from placer.prediction.times.roofline import ratio_error
 from placer.qdq.extract import extract_placement
 from placer.rules.pack import Pack
 
@@ -91,6 +92,7 @@ class BuiltPlanEngine:
         fixed = self._with_shapes(model)
         lines = self._cache.lines(fixed, base_dir, lambda: self._build(fixed, base_dir))
         graph = extract_placement(fixed).graph({}, Path("the candidate"))
+        self.ratio_error = ratio_error(graph, load_layer_classes())
         plan = self._estimator.plan(lines, graph, self._source)
         return EstimatedCandidate(model, base_dir, self._threads, plan)
 

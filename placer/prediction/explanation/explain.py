@@ -97,6 +97,12 @@ class Explanation:
         return self.speedup / factor, self.speedup * factor
 
     @property
+    def is_tie(self) -> bool:
+        """Whether the estimate cannot tell the placement's time from the float model's."""
+        low, high = self.speedup_interval
+        return self.total_us != self.float_us and low < 1 < high
+
+    @property
     def float_is_faster(self) -> bool:
         """Whether the float model's estimate is below that with all remedies by more than errs."""
         return self.improved_us > self.float_us * (1 + self.ratio_error)

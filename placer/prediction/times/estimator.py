@@ -19,12 +19,21 @@ class Estimator(ABC):
 
     ``source``: what a plan says that its times are. ``ratio_error``: relative error that 80% of
     estimated ratios of two builds of one network stay within, ``latency_error``: the same of
-    latencies; both of networks that the estimate was not fitted to.
+    latencies; both of networks that the estimate was not fitted to. ``layer_error``: by how much
+    layers around a site must differ for another layout than the rule's; by default ``ratio_error``,
+    as of such layers nobody measured the error.
     """
 
-    def __init__(self, source: str, latency_error: float, ratio_error: float) -> None:
+    def __init__(
+        self,
+        source: str,
+        latency_error: float,
+        ratio_error: float,
+        layer_error: float | None = None,
+    ) -> None:
         self.latency_error = latency_error
         self.ratio_error = ratio_error
+        self.layer_error = ratio_error if layer_error is None else layer_error
         self._source = source
         self._known: WeakKeyDictionary[Step, tuple[float, ...]] = WeakKeyDictionary()
 

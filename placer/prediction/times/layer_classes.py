@@ -54,7 +54,8 @@ class LayerClasses(BaseModel):
 
     ``launch_cycles``: what each layer costs beyond its work. ``ratio_error``: relative error that
     80% of the estimated ratios of two builds of one network stay within, ``latency_error``: the
-    same of the estimated latencies of engines that no class was fitted to.
+    same of the estimated latencies of engines that no class was fitted to. ``matrix_ratio_error``:
+    ``ratio_error`` of networks whose operations are mostly products of matrices.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -62,6 +63,7 @@ class LayerClasses(BaseModel):
     launch_cycles: float = Field(ge=0)
     launch_source: str
     ratio_error: float = Field(default=0, ge=0)
+    matrix_ratio_error: float = Field(default=0, ge=0)
     latency_error: float = Field(default=0, ge=0)
     error_source: str = ""
     classes: tuple[LayerClass, ...]

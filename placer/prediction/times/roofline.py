@@ -12,9 +12,9 @@ each element of the output sums: one thread block sums them one after the other,
 there are, so that at batch 1 it is what a convolution takes. Reading and writing are charged apart,
 since what was just written is often read from the cache; where the cache is large for the bandwidth
 of the memory, both are faster (``tensor_bandwidth``). Tensors that the cache does not hold take the
-memory's time at least, whatever a class says (``least_memory_us``), and a Softmax's rows theirs. ``exponentials`` are the
-elements of which a kernel that sums integers computes a SiLU or the like before it writes them. A
-conversion's operations are its elements. Every number is an estimate.
+memory's time at least, whatever a class says (``least_memory_us``), and a Softmax's rows theirs.
+``exponentials`` are the elements of which a kernel that sums integers computes a SiLU or the like
+before it writes them. A conversion's operations are its elements. Every number is an estimate.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from placer.prediction.times.work import (
     TILE,
     Work,
     layer_work,
+    matrix_share,
     port_bytes,
 )
 
@@ -83,6 +84,7 @@ IMAGE_CHANNELS = 16
 # not known, rows of 16 elements take 5.3 and 6.4 times as long as the Transpose that moves the same
 # tensor (YOLOv8m, 8.5.2, and YOLOv8n, 8, whose boxes are means of such rows).
 SOFTMAX_ROW_CYCLES = 93.0
+MOSTLY = 0.5  # Of the operations; a ResNet's classifier does 0.1%, a ViT's products 99%.
 KEPT_CLASSES = 256
 
 
@@ -96,7 +98,8 @@ class Roofline(Estimator):
         self, graph: Graph, gpu: Gpu, classes: LayerClasses, *, half_groups: bool = False
     ) -> None:
         source = f"predicted from rules, estimated for {gpu.name}"
-        super().__init__(source, classes.latency_error, classes.ratio_error)
+        error = ratio_error(graph, classes)
+        super().__init__(source, classes.latency_error, error, classes.ratio_error)
         self._graph = graph
         self._gpu = gpu
         self._half_groups = half_groups
@@ -137,6 +140,12 @@ class Roofline(Estimator):
         return layer_class.latency_cycles / clock + max(
             us, least_depth_us, rows_us, least_memory_us(work, gpu)
         )
+
+
+def ratio_error(graph: Graph, classes: LayerClasses) -> float:
+    """Relative error that 80% of estimated ratios of two builds of ``graph`` stay within."""
+    of_matrices = matrix_share(graph) > MOSTLY
+    return classes.matrix_ratio_error if of_matrices else classes.ratio_error
 
 
 def gpu_work(predicted: PredictedLayer, graph: Graph) -> Work | None:

@@ -222,6 +222,12 @@ def _up(value: int, multiple: int, small: int) -> int:
     return math.ceil(value / size) * size
 
 
+def matrix_share(graph: Graph) -> float:
+    """The share of all operations that products of matrices, not convolutions, do."""
+    ops = [(node.op in ("Gemm", "MatMul"), _ops(node, 1, graph)) for node in graph.nodes]
+    return sum(count for matrix, count in ops if matrix) / max(sum(c for _, c in ops), 1.0)
+
+
 def float_weight_bytes(graph: Graph) -> float:
     """Bytes of all constants that nodes of ``graph`` read, in FP32."""
     return _weight_bytes(graph.nodes, graph, type_bytes("float"))
