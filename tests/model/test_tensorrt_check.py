@@ -187,6 +187,16 @@ REFUSED = {
         "int8 z3 = {3}",
         ("q", "its zero point is 3, TensorRT takes symmetric quantization only"),
     ),
+    "int32 that the network itself rounds": (  # TensorRT issue 4542.
+        "r = Div(x, s) i = Cast<to = 6>(r) [dq] d = DequantizeLinear(i, s) " + CONV,
+        "",
+        ("dq", "it reads int32, which TensorRT does not dequantize"),
+    ),
+    "stored weights that are cast and scaled": (  # As torchao exports them (issue 986).
+        "[cast] c = Cast<to = 1>(wq) v = Mul(c, single) y = Conv(x, v)",
+        "",
+        ("cast", "it reads the quantized constant 'wq', which only a DQ may"),
+    ),
     "fake quantization of another domain": (
         '[f] d = qonnx.custom_op.general.Quant<signed = 1, narrow = 0, rounding_mode = "ROUND">'
         "(x, s, zf, bits) " + CONV,
@@ -249,6 +259,22 @@ def test_what_is_refused_and_why(save: Save, name: str):
 def test_the_builder_refuses_it_too(builder: Any, name: str):
     body, constants, _ = REFUSED[name]
     assert not check_model(builder, parse_model(text_of(body, constants)), "sm89").accepted
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("int32 that the network itself rounds", "quantize to int8"),
+        (
+            "stored weights that are cast and scaled",
+            "put a DequantizeLinear in the place of this node and of the Mul",
+        ),
+    ],
+)
+def test_the_fix_is_that_of_what_reads_the_values(save: Save, name: str, fix: str):
+    body, constants, _ = REFUSED[name]
+    refused = [f for f in findings_of(save(text_of(body, constants))) if f.verdict == "refused"]
+    assert refused[0].fix == fix
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -485,6 +511,42 @@ def test_weights_of_4_bits_and_in_blocks(
     told = "TensorRT does not read uint4" if what is None else f"it has {what} on"
     verdict = "refused" if what is None else "undocumented"
     assert (finding.verdict, finding.reason) == (verdict, told)
+
+
+def test_a_bias_of_16_bits_is_to_stay_float(builder: Any):
+    # Brevitas issue 515.
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]> g (float[1,2,8,8] x) => (float[1,2,8,8] y)
+          <float[2,2,1,1] w = {1, 2, 3, 4}, float[2] b = {1, 2}, float s = {0.01},
+           int16 z = {0}> {
+          [q] i = QuantizeLinear(b, s, z)
+          d = DequantizeLinear(i, s, z)
+          y = Conv(x, w, d)
+        }""")
+    assert not check_model(builder, proto, "sm89").accepted
+    (finding,) = check_pairs(proto, Path(), Path("model.onnx"))
+    assert (finding.node, finding.fix) == ("q", "keep the bias float")
+
+
+def test_blocks_along_another_axis_than_their_scales_say(builder: Any):
+    # As NNCF wrote them (OpenVINO pull request 37900).
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]> g (float[8,64] x) => (float[8,32] y) {
+          [v] v = DequantizeLinear<axis = 0, block_size = 16>(wq, ws)
+          y = MatMul(x, v)
+        }""")
+    proto.graph.initializer.extend(
+        [
+            onnx.helper.make_tensor("wq", TensorProto.INT4, [64, 32], [1] * 64 * 32),
+            onnx.helper.make_tensor("ws", TensorProto.FLOAT, [64, 2], [0.5] * 128),
+        ]
+    )
+    assert not check_model(builder, proto, "sm89").accepted
+    (finding,) = check_pairs(proto, Path(), Path("model.onnx"))
+    assert (finding.verdict, finding.fix) == ("refused", "set its attribute axis to 1")
+    assert finding.reason == (
+        "its scales have shape (64, 2), which are none of blocks of 16 along axis 0 of shape (64, 32)"
+    )
 
 
 @pytest.mark.parametrize(

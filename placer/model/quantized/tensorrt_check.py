@@ -163,7 +163,7 @@ class _Check:
             reason = "TensorRT has no such operator, which is ONNX Runtime's"
             fix = "store the weight as int4 before a DequantizeLinear with block_size (opset 21)"
             yield self._finding(node, "refused", reason, fix)
-        elif node.domain == MICROSOFT and not onnx.defs.has(node.op_type):
+        elif _is_of_ort(node):
             reason = "TensorRT has no such operator, which is ONNX Runtime's"
             fix = "export the model without ONNX Runtime's fusions"
             yield replace(self._finding(node, "refused", reason, fix), imported=is_fused(node))
@@ -188,7 +188,10 @@ class _Check:
         dtype = self._quantized_type(node)
         if dtype not in _TYPES | _SMALL_TYPES and dtype != TensorProto.INT32:
             reason = f"TensorRT does not read {type_name(dtype)}"
-            yield self._finding(node, "refused", reason, "quantize to int8 or float8e4m3fn")
+            fix = "quantize to int8 or float8e4m3fn"
+            if self._is_bias(node.output[0]):
+                fix = "keep the bias float"
+            yield self._finding(node, "refused", reason, fix)
         elif zero_point is not None and np.any(zero_point.astype(np.float32)):
             shown = int(zero_point.ravel()[np.abs(zero_point.ravel().astype(np.int64)).argmax()])
             reason = f"its zero point is {shown}, TensorRT takes symmetric quantization only"
@@ -283,7 +286,10 @@ class _Check:
         is_float8 = self._quantized_type(node) == TensorProto.FLOAT8E4M3FN
         if scale not in _SCALES:
             reason = f"its scale is of type {type_name(scale)}, which TensorRT does not read"
-            yield self._finding(node, "refused", reason, "give it scales of float32 or float16")
+            fix = "give it scales of float32 or float16"
+            if scale == TensorProto.FLOAT8E8M0:
+                fix = "export it with TRT_MXFP8DequantizeLinear, which reads such scales"
+            yield self._finding(node, "refused", reason, fix)
         elif node.op_type in QUANTIZE and is_float8 and (given, scale) in _MIXED:
             reason = f"it quantizes float to FP8 with a scale of {type_name(scale)}"
             yield self._finding(node, "refused", reason, "give the scale the type of the tensor")
@@ -291,7 +297,10 @@ class _Check:
     def _check_axis(self, node: NodeProto, count_of_scales: int) -> Iterator[Finding]:
         """Scales of a constant are to lie along the channels of the operator that reads it."""
         constant = self._constants.get(self._source(node))
-        if constant is None or count_of_scales == 1 or integer(node, "block_size", 0):
+        if constant is None or count_of_scales == 1:
+            return
+        if size := integer(node, "block_size", 0):
+            yield from self._check_blocks(node, size, constant.dims)
             return
         axis, rank = integer(node, "axis", 1), len(constant.dims)
         place = axis % rank if -rank <= axis < rank else None
@@ -313,6 +322,32 @@ class _Check:
             other = " (TensorRT 8 wants axis 0)" * (reader.op_type == "ConvTranspose")
             fix = f"quantize the weight along axis {channels}{other}"
             yield self._finding(node, "undocumented", reason, fix)
+
+    def _check_blocks(
+        self, node: NodeProto, size: int, dims: Sequence[int]
+    ) -> Iterator[Finding]:
+        """Scales of blocks have the shape of the constant, but for the axis that has the blocks."""
+        scales, axis = list(self._constants[node.input[1]].dims), integer(node, "axis", 1)
+        shapes = {place: _blocked(dims, place, size) for place in range(len(dims))}
+        if -len(dims) <= axis < len(dims) and scales == shapes[axis % len(dims)]:
+            return
+        fitting = [place for place, shape in shapes.items() if shape == scales]
+        fix = f"set its attribute axis to {fitting[0]}" if fitting else "export it again"
+        reason = (
+            f"its scales have shape {tuple(scales)}, which are none of blocks of {size} along axis "
+            f"{axis} of shape {tuple(dims)}"
+        )
+        yield self._finding(node, "refused", reason, fix)
+
+    def _is_bias(self, tensor: str) -> bool:
+        """Whether ``tensor`` is the bias of all that reads it, behind a DQ too."""
+        readers = self._readers[tensor]
+        return bool(readers) and all(
+            self._is_bias(reader.output[0])
+            if reader.op_type in DEQUANTIZE
+            else reader.op_type in WEIGHTED_OPS and tensor in reader.input[2:3]
+            for reader in readers
+        )
 
     def _source(self, node: NodeProto) -> str:
         """What ``node`` reads, or the Q before it if it is a DQ: both have the same shape."""
@@ -342,9 +377,10 @@ class _Check:
         source = node.input[0]
         constant = self._constants.get(source)
         dtype = constant.data_type if constant is not None else self._inputs.get(source)
-        if dtype == TensorProto.INT32:
+        if self._types.get(source) == TensorProto.INT32:
             reason = "it reads int32, which TensorRT does not dequantize"
-            yield self._finding(node, "refused", reason, "keep the bias float")
+            fix = "keep the bias float" if constant is not None else "quantize to int8"
+            yield self._finding(node, "refused", reason, fix)
         elif dtype == TensorProto.UINT8:
             reason = "it reads uint8, which TensorRT does not take"
             yield self._finding(node, "refused", reason, "store int8 values")
@@ -368,7 +404,7 @@ class _Check:
         for node in self._nodes:
             is_pair = node.op_type in QUANTIZE | DEQUANTIZE
             # Plugins may read them (before 10.1 those of version 3 may not: TensorRT issue 3919).
-            is_unknown = _UNKNOWN_OPERATORS.fullmatch(node.op_type)
+            is_unknown = _UNKNOWN_OPERATORS.fullmatch(node.op_type) or _is_of_ort(node)
             if is_pair or is_plugin(node) or is_unknown or _holds_weights(node):
                 continue
             is_dequantized = not self._dequantized.isdisjoint(node.output)
@@ -383,7 +419,14 @@ class _Check:
                     is_uint8 = constant.data_type == TensorProto.UINT8
                     if is_dequantized and node.op_type in _MOVES - {"Clip"} and not is_uint8:
                         fix = "put the DequantizeLinear before this node"
+                    elif self._is_scaled(node):
+                        fix = "put a DequantizeLinear in the place of this node and of the Mul"
                     yield self._finding(node, "refused", reason, fix)
+
+    def _is_scaled(self, node: NodeProto) -> bool:
+        """Whether ``node`` makes floats, and a Mul alone reads them, as torchao exports weights."""
+        readers = [reader.op_type for reader in self._readers[node.output[0]]]
+        return node.op_type == "Cast" and readers == ["Mul"]
 
     def _quantized_type(self, node: NodeProto) -> int:
         name = node.input[2] if len(node.input) > 2 else ""
@@ -420,6 +463,16 @@ class _Check:
             if node.op_type in DEQUANTIZE:
                 return ""
         return ""
+
+
+def _is_of_ort(node: NodeProto) -> bool:
+    """Whether ``node`` is an operator that ONNX Runtime alone has."""
+    return node.domain == MICROSOFT and not onnx.defs.has(node.op_type)
+
+
+def _blocked(dims: Sequence[int], axis: int, size: int) -> list[int]:
+    """The shape of the scales of blocks of ``size`` along ``axis`` of a tensor of ``dims``."""
+    return [-(-dim // size) if place == axis else dim for place, dim in enumerate(dims)]
 
 
 def _holds_weights(node: NodeProto) -> bool:
