@@ -28,6 +28,7 @@ from placer.explaining.placeholder_scales import placeholder_scales
 from placer.explaining.run_time_convs import run_time_convs
 from placer.explaining.saturating import saturating
 from placer.explaining.several_scales import scales_by_channel, scales_by_reader
+from placer.explaining.unfused import unfused
 from placer.explaining.unread_types import unread_types
 from placer.explaining.weights_only import weights_only
 from placer.model import is_quantized_file
@@ -146,7 +147,8 @@ class ModelExplanation:
             "" if own is None else scales_by_reader(graph, self._placed.placement, self.pack),
         )
         first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several)
-        said = (*first, *unread, *convs, *floats, *self.unpredicted)
+        in_float = unfused(self._placed.unfused)
+        said = (*first, *unread, *in_float, *convs, *floats, *self.unpredicted)
         return tuple(text for text in said if text)
 
     @property

@@ -32,6 +32,7 @@ from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.narrowed import without_narrowing
 from placer.qdq.own_pairs import OwnPairs, own_pairs, signed_apart
+from placer.qdq.unfused_products import UnfusedProduct, unfused_products
 from placer.qdq.wide_weights import wide_in_operators, wide_weights
 from placer.quantization import FLOAT8, Placement, Range
 from placer.quantization.placement_file import Pin, PlacementFile, load_placement, read_placement
@@ -57,7 +58,7 @@ class PlacedModel:
     ``by_channel`` the activations whose pairs have a scale for each channel;
     ``has_float4``: whether NVFP4 is among them. ``open``: a sentence on sizes of inputs that are
     not known and taken as 1. ``shared``: constants of whose pair a node reads what is moved, and
-    others what is not.
+    others what is not. ``unfused``: products between pairs that are none of integers.
     """
 
     graph: Graph
@@ -78,6 +79,7 @@ class PlacedModel:
     has_float4: bool = False
     open: str = ""
     shared: frozenset[str] = frozenset()
+    unfused: tuple[UnfusedProduct, ...] = ()
 
     @property
     def idle(self) -> frozenset[Edge]:
@@ -187,8 +189,11 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         else:  # Generated ones compute what others fold.
             graph = without_norms(graph, placement)
         refused = refused_pairs(load_quantized(path), path)
+    floats: tuple[UnfusedProduct, ...] = ()
     if behaviour.signed == "converted":
-        placement, pairs = signed_apart(extracted, pairs, graph)
+        floats = tuple(unfused_products(extracted, graph))
+        unread = {product.edge for product in floats}
+        placement, pairs = signed_apart(extracted, pairs, graph, unread)
     # Of int8 too: ONNX Runtime converts pairs to uint8, operators as QLinearConv it leaves.
     wide = wide_weights(extracted, graph, folder) if saturates else ()
     return PlacedModel(
@@ -214,6 +219,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         open="" if left_open is None else f"{left_open[0]}, taken as 1 here; {left_open[1]}",
         has_float4=any(t.data_type == TensorProto.FLOAT4E2M1 for t in all_tensors(quantized.graph)),
         shared=shared,
+        unfused=floats,
     )
 
 

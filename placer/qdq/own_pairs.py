@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -89,7 +89,7 @@ def _range(pair: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[tu
 
 
 def signed_apart(
-    model: ExtractedModel, pairs: OwnPairs, graph: Graph
+    model: ExtractedModel, pairs: OwnPairs, graph: Graph, unread: Collection[Edge] = ()
 ) -> tuple[Placement, OwnPairs]:
     """The placement of ``model``, with what no kernel reads in a format of its own.
 
@@ -100,7 +100,7 @@ def signed_apart(
     channel.
 
     ``graph``: the float graph. A MatMul and a bias become a Gemm between Reshapes; the pair that
-    moves past the first of these is its own.
+    moves past the first of these is its own. ``unread``: further edges that no kernel reads.
     """
     shapes = {node.name for node in model.nodes if node.op in OF_SHAPES}
     outputs = {value.name for value in model.proto.graph.output}
@@ -137,7 +137,7 @@ def signed_apart(
         for edge in group.edges:
             dtype = model.dtypes[edge]
             is_apart = edge in model.axes and edge.tensor not in model.constants
-            is_apart = is_apart or edge in left or dtype in MOVED_FORMATS
+            is_apart = is_apart or edge in left or edge in unread or dtype in MOVED_FORMATS
             chosen = foreign_format(dtype) if is_apart else group.format
             formats.setdefault(chosen, set()).add(edge)
         groups.update(

@@ -323,9 +323,7 @@ class _Check:
             fix = f"quantize the weight along axis {channels}{other}"
             yield self._finding(node, "undocumented", reason, fix)
 
-    def _check_blocks(
-        self, node: NodeProto, size: int, dims: Sequence[int]
-    ) -> Iterator[Finding]:
+    def _check_blocks(self, node: NodeProto, size: int, dims: Sequence[int]) -> Iterator[Finding]:
         """Scales of blocks have the shape of the constant, but for the axis that has the blocks."""
         scales, axis = list(self._constants[node.input[1]].dims), integer(node, "axis", 1)
         shapes = {place: _blocked(dims, place, size) for place in range(len(dims))}

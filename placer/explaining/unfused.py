@@ -1,0 +1,26 @@
+"""What an explanation says of products whose pairs keep them in float on ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from placer.common.listed import in_quotes
+from placer.qdq.unfused_products import UnfusedProduct
+
+
+def unfused(products: Sequence[UnfusedProduct]) -> Iterator[str]:
+    """A sentence on ``products`` for each reason that there is."""
+    if bare := [one.node for one in products if not one.has_zero_points]:
+        yield (
+            f"{_compute(bare)} in float, as a pair before has no zero point: ONNX "
+            "Runtime multiplies integers in a Gemm only if both pairs have one; write zeros"
+        )
+    if off := [one.node for one in products if one.has_zero_points]:
+        yield (
+            f"{_compute(off)} in float, as the scale of the bias is not that of the input "
+            "times that of the weight: leave the bias in float, or quantize it with that scale"
+        )
+
+
+def _compute(nodes: Sequence[str]) -> str:
+    return f"{in_quotes(nodes)} compute{'s' if len(nodes) == 1 else ''}"

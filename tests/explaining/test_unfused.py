@@ -1,0 +1,85 @@
+"""Products between pairs that ONNX Runtime computes in float, held against its sessions."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.explaining.api import explain
+from placer.graph.text import parse_model
+from placer.plan import Plan
+from tests.prediction.test_onnxruntime_plans import varied
+from tests.prediction.test_openvino_plans import layers
+
+GEMM = """
+<ir_version: 8, opset_import: ["": 17]> g (float[4,8] x) => (float[4,16] y)
+<float s = {0.05}, float t = {0.1}, uint8 z = {128}, int8[8,16] w = {VALUES}, float ws = {0.01},
+ int8 wz = {0}, float[16] b = {1}> {
+  q = QuantizeLinear(x, s, z)
+  d = DequantizeLinear(q, s, z)
+  v = DequantizeLinear(w, WEIGHT)
+  PRODUCT
+  o = QuantizeLinear(m, t, z)
+  y = DequantizeLinear(o, t, z)
+}
+""".replace("VALUES", ", ".join(["3"] * 128))
+WITH_BIAS = "[fc] m = Gemm(d, v, b)"
+ADDED = "[fc] p = MatMul(d, v) [add] m = Add(p, b)"
+BARE = "[fc] m = MatMul(d, v)"
+
+CONV = """
+<ir_version: 8, opset_import: ["": 17]> g (float[1,4,8,8] x) => (float[1,4,8,8] y)
+<float s = {0.05}, uint8 z = {128}, int8[4,4,1,1] w = {VALUES}, float ws = {0.01}, int8 wz = {0},
+ int32[4] b = {7, 7, 7, 7}, float bs = {BIAS}, int32 bz = {0}> {
+  q = QuantizeLinear(x, s, z)
+  d = DequantizeLinear(q, s, z)
+  v = DequantizeLinear(w, ws, wz)
+  a = DequantizeLinear(b, bs, bz)
+  [conv] c = Conv(d, v, a)
+  o = QuantizeLinear(c, s, z)
+  y = DequantizeLinear(o, s, z)
+}
+""".replace("VALUES", ", ".join(["3"] * 16))
+
+
+def built_and_predicted(text: str, tmp_path: Path) -> tuple[Plan, Plan, str]:
+    """The plan of a session, the predicted one, and what is said of products in float."""
+    path = tmp_path / "model.onnx"
+    onnx.save(varied(parse_model(text)), path)
+    explained = explain(path, pack="onnxruntime")
+    said = " ".join(note for note in explained.notes if " in float, as " in note)
+    built = OnnxRuntimeEngine().compile(onnx.load(path), tmp_path).plan()
+    return built, explained.explanation.plan, said
+
+
+@pytest.mark.parametrize(
+    ("product", "weight", "is_told"),
+    [
+        (WITH_BIAS, "ws, wz", False),
+        (WITH_BIAS, "ws", True),
+        (ADDED, "ws", True),
+        (BARE, "ws", False),
+    ],
+    ids=["zero points", "Gemm without one", "MatMul and a bias without one", "MatMul without one"],
+)
+def test_a_gemm_without_zero_points_computes_in_float(
+    product: str, weight: str, is_told: bool, tmp_path: Path
+):
+    """onnxsim pull request 1421."""
+    text = GEMM.replace("PRODUCT", product).replace("WEIGHT", weight)
+    built, predicted, said = built_and_predicted(text, tmp_path)
+    assert layers(predicted) == layers(built)
+    told = "'fc' computes in float, as a pair before has no zero point"
+    assert said.startswith(told) if is_told else not said
+
+
+@pytest.mark.parametrize(("scale", "is_told"), [("0.0005", False), ("0.001", True)])
+def test_a_conv_whose_bias_has_another_scale_computes_in_float(
+    scale: str, is_told: bool, tmp_path: Path
+):
+    """As Brevitas writes biases (issue 515)."""
+    built, predicted, said = built_and_predicted(CONV.replace("BIAS", scale), tmp_path)
+    assert layers(predicted) == layers(built)
+    told = "'conv' computes in float, as the scale of the bias is not that of the input"
+    assert said.startswith(told) if is_told else not said
