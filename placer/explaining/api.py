@@ -19,6 +19,7 @@ from placer.engines.estimated.fusion_model import BASES
 from placer.errors import InputError
 from placer.explaining.float4 import float4_sentence
 from placer.explaining.float8 import float8_sentences
+from placer.explaining.float_base import float_base
 from placer.explaining.float_casts import float_casts
 from placer.explaining.grouped_convs import grouped_convs
 from placer.explaining.idle_constants import idle_constants
@@ -147,7 +148,9 @@ class ModelExplanation:
             "" if own is None else scales_by_reader(graph, self._placed.placement, self.pack),
         )
         first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several)
-        in_float = unfused(self._placed.unfused)
+        is_file = self._placed.own is not None
+        stored = float_base(graph, plan, self.base, self.pack, self.target) if is_file else ""
+        in_float = (stored, *unfused(self._placed.unfused))
         said = (*first, *unread, *in_float, *convs, *floats, *self.unpredicted)
         return tuple(text for text in said if text)
 

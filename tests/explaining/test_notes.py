@@ -212,3 +212,29 @@ def test_weights_that_are_clipped_between_q_and_dq_are_no_activations(save: Save
       wd = DequantizeLinear<axis = 0>(c, t, z) y = Conv(xd, wd)
     }""")
     assert not any("for each channel" in note for note in notes_of(path, "onnxruntime"))
+
+
+@pytest.mark.parametrize(
+    ("middle", "options", "told"),
+    [
+        ("e = Softmax(m)", {}, True),
+        ("e = Softmax(m)", {"weak": True}, False),
+        ("e = Softmax(m)", {"base": "float"}, False),
+        ("h = Cast<to = 10>(m) f = Softmax(h) e = Cast<to = 1>(f)", {}, False),
+        ("e = Softmax(m)", {"pack": "onnxruntime"}, False),
+    ],
+    ids=["as it is", "weak typing", "float32", "a file with float16", "on a CPU"],
+)
+def test_floats_that_strong_typing_leaves_in_float32_are_told(
+    save: Save, middle: str, options: dict[str, object], told: bool
+):
+    """Model-Optimizer issue 167."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 19]>
+    g (float[64,256] x) => (float[64,256] y)
+    <float[256,256] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} m = MatMul(xd, wd)
+      {middle} [float] y = MatMul(e, w)
+    }}""")
+    notes = [note for note in notes_of(path, **options) if "float32 if this file is built" in note]
+    assert len(notes) == told
