@@ -21,6 +21,7 @@ from placer.explaining.float4 import float4_sentence
 from placer.explaining.float8 import float8_sentences
 from placer.explaining.float_base import float_base
 from placer.explaining.float_casts import float_casts
+from placer.explaining.foldable import foldable
 from placer.explaining.grouped_convs import grouped_convs
 from placer.explaining.idle_constants import idle_constants
 from placer.explaining.padded_channels import padded_channels
@@ -147,6 +148,8 @@ class ModelExplanation:
             scales_by_channel(self._placed.by_channel, self.pack),
             "" if own is None else scales_by_reader(graph, self._placed.placement, self.pack),
         )
+        own_pairs = {} if own is None else own.nodes
+        convs = (*convs, *foldable(graph, own_pairs))
         first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several)
         is_file = self._placed.own is not None
         stored = float_base(graph, plan, self.base, self.pack, self.target) if is_file else ""

@@ -12,7 +12,9 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from placer.graph.edit import reads, replace_nodes
 from placer.graph.external_data import read_tensor
 
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
+_NORM = "LayerNormalization"
+# A norm's scale and bias are where the others have weights and bias.
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", _NORM)
 _AFFINE = ("BatchNormalization", "Add", "Sub", "Mul")
 
 
@@ -51,9 +53,10 @@ def fold_affine(graph: GraphProto, base_dir: Path) -> Folded:
     """Fold BatchNormalization and constant Mul, Add and Sub into a preceding weighted node.
 
     Exact up to rounding: with y = W x + b, scale * y + shift = (scale * W) x + (scale * b + shift)
-    per output channel. Computed in float64, stored in the weights' type. Nodes whose output has
-    other readers, and weights or biases that are no initializers, are left alone; an initializer
-    that others read is copied.
+    per output channel. So is a LayerNormalization, which is how SmoothQuant's factors become part
+    of it (Model-Optimizer issue 10). Computed in float64, stored in the weights' type. Nodes whose
+    output has other readers, and weights or biases that are no initializers, are left alone; an
+    initializer that others read is copied.
     """
     operators = {node.op_type for node in graph.node}
     if operators.isdisjoint(_AFFINE) or operators.isdisjoint(_WEIGHTED):
@@ -109,6 +112,8 @@ class _Folder:
 
     def _affine(self, node: NodeProto, position: int, before: NodeProto) -> _Affine | None:
         if node.op_type == "BatchNormalization" and position == 0:
+            if before.op_type == _NORM:  # Whose channels may lie along another axis.
+                return None
             return self._batch_normalization(node, self._channels(before))
         if node.op_type in _AFFINE[1:] and node.input[1 - position] in self._tensors:
             value = self._array(node.input[1 - position])
@@ -132,6 +137,9 @@ class _Folder:
 
     def _per_channel(self, value: np.ndarray, before: NodeProto) -> np.ndarray | None:
         """``value`` as (channels,) or () if it broadcasts along the channels alone."""
+        if before.op_type == _NORM:  # Of unknown rank.
+            fits = value.ndim <= 1 == self._rank(before)
+            return value if fits and value.size in (1, self._channels(before)) else None
         if value.size == 1:
             # A higher rank than the output's would change the output's rank.
             return value.reshape(()) if value.ndim <= self._rank(before) else None
@@ -187,6 +195,8 @@ class _Folder:
 
     def _along(self, node: NodeProto, scale: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """``scale`` (channels,) shaped to multiply ``weight``'s output channels."""
+        if node.op_type == _NORM:
+            return scale
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         ones = (1,) * (weight.ndim - 2)
         if node.op_type == "Gemm":

@@ -238,3 +238,34 @@ def test_floats_that_strong_typing_leaves_in_float32_are_told(
     }}""")
     notes = [note for note in notes_of(path, **options) if "float32 if this file is built" in note]
     assert len(notes) == told
+
+
+@pytest.mark.parametrize(
+    ("middle", "told"),
+    [
+        ("cq = QuantizeLinear(c, s, z) cd = DequantizeLinear(cq, s, z) [add] a = Add(cd, b)", True),
+        ("[add] a = Add(c, b)", False),
+        ("cq = QuantizeLinear(c, s, z) cd = DequantizeLinear(cq, s, z) a = Add(cd, xd)", False),
+    ],
+    ids=["a pair between", "no pair", "no constant"],
+)
+def test_pairs_are_told_that_keep_a_constant_from_the_weights(save: Save, middle: str, told: bool):
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float[16,16,1,1] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}, float[16,1,1] b = {{1}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} [conv] c = Conv(xd, wd) {middle} y = Relu(a)
+    }}""")
+    notes = [note for note in notes_of(path) if "from being part of the weights of 'conv'" in note]
+    assert len(notes) == told
+
+
+def test_factors_of_smoothquant_are_to_be_part_of_the_norm(save: Save):
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[4,16] x) => (float[4,16] y)
+    <float[16,16] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}, float[16] one = {{1}}> {{
+      [norm] n = LayerNormalization(x, one, one) [smooth] m = Mul(n, one)
+      {PAIR.format("m")} {PAIR.format("w")} y = MatMul(md, wd)
+    }}""")
+    assert any(note.startswith("fold 'smooth' (Mul) into 'norm'") for note in notes_of(path))

@@ -115,6 +115,37 @@ def test_a_normalised_model_stays_as_it_is(tmp_path_factory, proto) -> None:
     assert again.proto.graph.node == once.proto.graph.node
 
 
+@pytest.mark.parametrize(
+    ("behind", "expected"),
+    [
+        ("y = Mul(n, each)", {"LayerNormalization": 1}),
+        ("a = Add(each, n) y = Mul(a, half)", {"LayerNormalization": 1}),
+        ("y = Mul(n, rows)", {"LayerNormalization": 1, "Mul": 1}),
+        (
+            "y = BatchNormalization(n, each, each, each, each)",
+            {"LayerNormalization": 1, "BatchNormalization": 1},
+        ),
+    ],
+    ids=["SmoothQuant's factors", "two in a row", "a value for each row", "over another axis"],
+)
+def test_constants_go_into_the_norm_before_them(save: Save, behind: str, expected: dict[str, int]):
+    """Model-Optimizer issue 10."""
+    path = save(f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[2,4,4] x) => (float[2,4,4] y)
+        <float[4] scale = {{1, 2, 3, 4}}, float[4] bias = {{0.5, 1, 2, 3}}, float half = {{0.5}},
+         float[4] each = {{0.1, 0.2, 0.3, 0.4}}, float[4,1] rows = {{1, 2, 3, 4}}> {{
+          n = LayerNormalization(x, scale, bias)
+          {behind}
+        }}""")
+    x = np.random.default_rng(0).standard_normal((2, 4, 4)).astype(np.float32)
+    model = load_model(path)
+    assert ops(path) == expected
+    np.testing.assert_allclose(
+        outputs(model.proto, x=x)[0], outputs(onnx.load(path), x=x)[0], rtol=1e-5, atol=1e-6
+    )
+
+
 def test_batch_normalization_with_other_readers_of_the_convolution_stays(save: Save):
     path = save(
         """

@@ -1,0 +1,67 @@
+"""What an explanation says of constants that could be part of the weights before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from placer.common.listed import in_quotes, listed
+from placer.graph import Edge, Graph, Node
+
+_AFFINE = frozenset({"Add", "Sub", "Mul"})
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm"})
+_NORM = "LayerNormalization"
+
+
+def foldable(graph: Graph, pairs: Mapping[Edge, tuple[str, ...]]) -> Iterator[str]:
+    """Sentences on Add, Sub and Mul of a file that a pair keeps apart, and on those behind a norm.
+
+    Engines and exporters fold a constant for each channel into the Conv before it only where
+    nothing stands between them, and none into a norm: SmoothQuant's factors are to be part of it
+    (Model-Optimizer issue 10). ``pairs``: the names of the Q and DQ of a file, by edge.
+    """
+    norms: list[str] = []
+    for node in graph.nodes:
+        edge, before = _foldable(node, graph)
+        if edge is None or before is None:
+            continue
+        if before.op == _NORM:
+            norms.append(f"'{node.name}' ({node.op}) into '{before.name}'")
+        elif edge in pairs:
+            yield (
+                f"{in_quotes(pairs[edge])} keep the constant of '{node.name}' ({node.op}) from "
+                f"being part of the weights of '{before.name}': take this pair out, or fold the "
+                "constant before the model is quantized, as placer import does"
+            )
+    if norms:
+        yield (
+            f"fold {listed(norms)} before the model is quantized, as placer import does: a norm's "
+            "scale and bias hold such constants at no cost"
+        )
+
+
+def _foldable(node: Node, graph: Graph) -> tuple[Edge | None, Node | None]:
+    """Where ``node`` reads what it could be part of, and what writes that; else Nones."""
+    if node.op not in _AFFINE or node.domain:
+        return None, None
+    for edge in graph.edges_into(node):
+        before = graph.producer.get(edge.tensor)
+        other = graph.initializers.get(node.inputs[1 - edge.input_index])
+        if before is None or other is None or graph.edges_of(edge.tensor) != (edge,):
+            continue
+        if _is_per_channel(tuple(other.dims), before, graph):
+            return edge, before
+    return None, None
+
+
+def _is_per_channel(dims: tuple[int, ...], before: Node, graph: Graph) -> bool:
+    """Whether a constant of ``dims`` has a value for each channel that ``before`` writes."""
+    if before.op not in {*_PRODUCTS, _NORM} or before.domain or len(before.inputs) < 2:
+        return False
+    shape = graph.type_of(before.outputs[0]).shape
+    if before.inputs[1] not in graph.initializers or shape is None or len(dims) > len(shape):
+        return False
+    axis = len(shape) - 1 if before.op in ("Gemm", _NORM) else 1
+    if before.op == _NORM and len(dims) > 1:
+        return False
+    full = (1,) * (len(shape) - len(dims)) + dims
+    return all(size == 1 or place == axis for place, size in enumerate(full))
