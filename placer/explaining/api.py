@@ -133,7 +133,9 @@ class ModelExplanation:
         wide = self._saturating
         unread = unread_types(self._placed.quantized_to, self.pack)
         graph, plan = self._placed.graph, self.explanation.plan
+        own = self._placed.own
         convs = (
+            *foldable(graph, {} if own is None else own.nodes),
             run_time_convs(graph),
             grouped_convs(graph, plan, self.pack),
             padded_channels(graph, plan, self.pack),
@@ -142,14 +144,11 @@ class ModelExplanation:
             float_casts(graph, self.pack),
             idle_constants(graph, self._placed.placement, self._placed.shared, plan, self.pack),
         )
-        own = self._placed.own
         scales = "" if own is None else placeholder_scales(own.ranges)
         several = (
             scales_by_channel(self._placed.by_channel, self.pack),
             "" if own is None else scales_by_reader(graph, self._placed.placement, self.pack),
         )
-        own_pairs = {} if own is None else own.nodes
-        convs = (*convs, *foldable(graph, own_pairs))
         first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several)
         is_file = self._placed.own is not None
         stored = float_base(graph, plan, self.base, self.pack, self.target) if is_file else ""
