@@ -39,6 +39,7 @@ EXPORTED = (
     "further_deployed",
     "lot",
     "newer",
+    "nineteenth_lot",
     "ninth_lot",
     "openvino_lot",
     "openvino_second_lot",
