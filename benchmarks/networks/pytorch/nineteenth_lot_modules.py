@@ -249,9 +249,11 @@ class _Weighted(nn.Module):
         small = [functional.adaptive_avg_pool2d(m, size) for m in maps[:-1]] + [maps[-1]]
         weights = self.across(torch.cat(small, 1)).split(self.widths, 1)
         found = []
-        for m, weight, conv, gate in zip(maps, weights, self.depthwise, self.gates, strict=True):
-            m = conv(m * functional.interpolate(weight, size=m.shape[2:], mode="nearest"))
-            found.append(m * gate(m))
+        parts = zip(maps, weights, self.depthwise, self.gates, strict=True)
+        for part, weight, conv, gate in parts:
+            larger = functional.interpolate(weight, size=part.shape[2:], mode="nearest")
+            gated = conv(part * larger)
+            found.append(gated * gate(gated))
         return found
 
 
