@@ -40,11 +40,15 @@ def sites_with_defaults(graph: Graph, pack: Pack, target: Target = ANY_TARGET) -
     matches = Matches(graph, target.processor)
     sites, _ = find_sites_with_overlaps(matches, pack.rules, pack.target(target))
     gains = pack.manifest.behaviour.gains_on(target)
-    return defaults_by_gains(matches, sites, pack.rules, gains)
+    return defaults_by_gains(matches, sites, pack.rules, gains, target)
 
 
 def defaults_by_gains(
-    matches: Matches, sites: Sequence[Site], rules: Iterable[Rule], gains: Gains | None
+    matches: Matches,
+    sites: Sequence[Site],
+    rules: Sequence[Rule],
+    gains: Gains | None,
+    target: Target = ANY_TARGET,
 ) -> tuple[Site, ...]:
     """``sites``, with float as the default where integers would not pay for their conversions.
 
@@ -67,6 +71,9 @@ def defaults_by_gains(
         _require(site, _vertex(site, floats), vertices, cut)
     for tensor in sorted(quantized - graph.initializers.keys()):
         _connect(tensor, graph, vertices, gains, fused.get(tensor, ()), cut)
+    for name, taken_us in _alone(matches, rules, gains, target).items():
+        if name in vertices:
+            cut.separate(vertices[name][1], _FLOATS, taken_us)
     kept = cut.side_of_source()
     return tuple(
         replace(site, default=floats[site.signature])
@@ -96,6 +103,30 @@ def _bare_fusions(rule: Rule, gains: Gains) -> Iterator[tuple[Fusion, Gain]]:
         gain = gains.of_fused(fusion.op)
         if fusion.bare and gain is not None:
             yield fusion, gain
+
+
+def _alone(
+    matches: Matches, rules: Sequence[Rule], gains: Gains, target: Target
+) -> Mapping[str, float]:
+    """By the first node of float layers what the nodes behind it take where it is in integers."""
+    taken: dict[str, float] = {}
+    ops = {op for gain in gains.alone for op in gain.op}
+    for rule in rules:
+        if ops.isdisjoint(op for node in rule.pattern.values() for op in node.op):
+            continue
+        for fusion in _float_layers(rule, target):
+            for match in matches.of(rule):
+                first, *others = (match.nodes[n] for n in fusion.nodes if n in match.nodes)
+                us = sum(gains.alone_us(node, matches.graph) for node in others)
+                taken[first.name] = max(us, taken.get(first.name, 0.0))
+    return taken
+
+
+def _float_layers(rule: Rule, target: Target) -> Iterator[Fusion]:
+    for layout in rule.layouts.values():
+        for fusion in layout.fuses:
+            if fusion.inputs == "float" and target.meets(fusion.when):
+                yield fusion
 
 
 def _float_layout(site: Site) -> str | None:

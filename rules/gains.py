@@ -38,12 +38,17 @@ class Conversion(Time):
     maps: float = Field(
         default=0.0, description="For each map besides, which is often moved in memory as well."
     )
+    map_elements: float = Field(
+        default=0.0, description="For each thousand elements of a map besides."
+    )
 
     def takes_us(self, tensor: str, graph: Graph) -> float:
         """Microseconds."""
         shape = graph.type_of(tensor).shape or ()
         is_map = len(shape) > 3 and math.prod(shape[2:]) > 1
-        return self.us(_elements(tensor, graph)) + (self.maps if is_map else 0.0)
+        elements = _elements(tensor, graph)
+        moved = self.maps + self.map_elements * elements / _THOUSAND if is_map else 0.0
+        return self.us(elements) + moved
 
 
 class Gain(Time):
@@ -105,6 +110,16 @@ class Gains(Strict):
         "the operator that they are together. The engine leaves the nodes apart where an edge that "
         "a layer needs `bare` comes from integers.",
     )
+
+    alone: list[Gain] = Field(
+        default=[],
+        description="What it takes to run nodes as layers of their own which a float layer of a "
+        "Conv or linear layer before them takes along, and one of integers does not.",
+    )
+
+    def alone_us(self, node: Node, graph: Graph) -> float:
+        """What ``node`` takes as a layer of its own; 0 where nothing is said of it."""
+        return _saved_us(self.alone, node, graph)
 
     def of_fused(self, ops: Collection[str]) -> Gain | None:
         """What is said of layers that are called one of ``ops``."""

@@ -165,6 +165,47 @@ def test_integers_in_front_of_a_layer_of_several_nodes_cost_what_it_saves(
     assert integers(graph_of_text(GELU), given) == kept
 
 
+SWISH = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,16,16] x) => (float[1,16,16,16] out)
+<float[16,16,3,3] w = {1}> {
+  [wide] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+  [swish] b = HardSwish(a)
+  [erf] out = Erf(b)
+}
+"""
+
+
+@pytest.mark.parametrize(("taken", "kept"), [(0.0, {"wide"}), (7.0, {"wide"}), (9.0, set())])
+def test_integers_leave_alone_what_a_float_layer_takes_along(taken: float, kept: set[str]):
+    """The Conv saves 10 us, of which a Q before it and a DQ behind it take 2."""
+    given = gains({"Conv": 10.0}, 1).model_copy(
+        update={"alone": [Gain(op=["HardSwish"], each=taken)]}
+    )
+    assert integers(graph_of_text(SWISH), given) == kept
+
+
+def test_only_what_the_engine_version_takes_along_is_left_alone():
+    graph, alone = graph_of_text(SWISH), [Gain(op=["HardSwish"], each=9.0)]
+    given = gains({"Conv": 10.0}, 1).model_copy(update={"alone": alone})
+    for version, kept in (("1.29.0", "integer"), ("1.30.0", "float")):
+        target = Target(engine_version=version)
+        sites = find_sites(graph, RULES, target)
+        (site,) = (
+            s
+            for s in defaults_by_gains(Matches(graph), sites, RULES, given, target)
+            if s.match.anchor.name == "wide"
+        )
+        assert site.default == kept
+
+
+def test_maps_are_moved_in_memory_by_their_elements():
+    graph = graph_of_text(SWISH)
+    conversion = Conversion(each=1, elements=0.5, maps=2, map_elements=0.25)
+    assert conversion.takes_us("a", graph) == 1 + 2 + 0.75 * 4.096
+    assert conversion.takes_us("w", graph) == 1 + 2 + 0.75 * 2.304
+
+
 POOLED = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,16,16,16] x) => (float[1,16,8,8] out)
