@@ -35,7 +35,8 @@ from benchmarks.times.fit_unseen import (
     pairs_with_own,
 )
 from placer.fitting.costs import fit_costs
-from placer.fitting.leave_out import BuildPair, estimate, leave_out, pairs_of
+from placer.fitting.estimates import estimate
+from placer.fitting.leave_out import BuildPair, leave_out, pairs_of
 from placer.fitting.predicted import PredictedNetwork
 from placer.results.result import versions
 

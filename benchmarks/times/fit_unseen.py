@@ -55,11 +55,11 @@ from placer.engines.select import select_engine
 from placer.errors import PlacerError
 from placer.fitting.architectures import architecture_names
 from placer.fitting.costs import fit_costs
+from placer.fitting.estimates import estimate
 from placer.fitting.leave_out import (
     BuildPair,
     LeftOut,
     conformal_quantile,
-    estimate,
     leave_out,
     network_errors,
     pairs_of,

@@ -13,9 +13,10 @@ import numpy as np
 from placer.errors import RunError
 from placer.fitting.builds import Network
 from placer.fitting.costs import fit_costs
-from placer.fitting.layer_matrix import layer_matrix
+from placer.fitting.estimates import estimate
 from placer.fitting.networks import generated_kind
 from placer.fitting.predicted import PredictedNetwork
+from placer.fitting.processes import all_estimates_without
 from placer.prediction.times.costs import CostTable, weights_mb
 from placer.prediction.times.fitted import FitErrors
 from placer.prediction.times.intervals import (
@@ -72,21 +73,20 @@ def leave_out(
 
     All generated networks of a kind are left out at once: they are more alike than any other
     network is to them. Of the others a tenth is, those beside each other, since each fit takes
-    seconds and architectures that are alike lie beside each other. ``tell`` is told of each fit, in
-    a sentence.
+    seconds and architectures that are alike lie beside each other. ``tell`` is told of each fit
+    that is made, in a sentence.
 
     Raises RunError if there are too few for that to say anything.
     """
     _check_enough(networks)
     costs = [network.costs for network in networks]
-    estimates: dict[str, tuple[float, ...]] = {}
     folds = _folds([one.name for one in costs])
-    for number, fold in enumerate(folds, start=1):
-        tell(f"fit {number} of {len(folds) + 1}, without {_said(fold)}")
-        without = fit_costs([one for one in costs if one.name not in fold])
-        estimates |= {one.name: estimate(without, one) for one in costs if one.name in fold}
-    tell(f"fit {len(folds) + 1} of {len(folds) + 1}, to all {len(costs)} networks")
     table = fit_costs(costs)
+    tell(f"fit 1 of {len(folds) + 1}, to all {len(costs)} networks")
+    estimates: dict[str, tuple[float, ...]] = {}
+    for number, found in enumerate(all_estimates_without(costs, folds), start=2):
+        estimates |= found
+        tell(f"fit {number} of {len(folds) + 1}, without {_said(found)}")
     training = {network.name: estimate(table, network) for network in costs}
     by_network = tuple(network_errors(one, estimates[one.name]) for one in costs)
     return LeftOut(table, estimates, _errors(networks, estimates, training), by_network)
@@ -164,12 +164,6 @@ def network_errors(network: Network, estimates: Sequence[float]) -> NetworkError
     """Errors of ``estimates``, microseconds of each build of ``network``."""
     float_mb = sum(map(weights_mb, network.builds[0].plan))
     return NetworkErrors.of(float_mb, [build.us for build in network.builds], estimates)
-
-
-def estimate(table: CostTable, network: Network) -> tuple[float, ...]:
-    """Estimated microseconds of each build; a network of no-ops takes some time, too."""
-    estimates = np.maximum(layer_matrix(network).estimates(table), 1e-3)
-    return tuple(estimates.tolist())
 
 
 def pairs_of(network: PredictedNetwork, estimates: Sequence[float]) -> list[BuildPair]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from placer.errors import RunError
+from placer.fitting import processes
 from placer.fitting.builds import WIDTH, Build, Network, ProfiledLayer
 from placer.fitting.costs import fit_costs
 from placer.fitting.equations import System
@@ -259,13 +260,24 @@ def test_errors_are_those_of_networks_that_were_left_out():
     assert found.errors.training_ratio <= found.errors.ratio
 
 
-def test_each_fit_is_told_of_before_it_is_made():
+def test_each_fit_is_told_of():
     told: list[str] = []
     found = leave_out([measured(network) for network in NETWORKS[:8]], told.append)
-    assert told[0] == "fit 1 of 9, without network 0"
-    assert told[-1] == "fit 9 of 9, to all 8 networks"
+    assert told[0] == "fit 1 of 9, to all 8 networks"
+    assert told[1] == "fit 2 of 9, without network 0"
     assert len(told) == 9
     assert found.table.find(FLOAT).us_per_mop == pytest.approx(20, rel=0.1)
+
+
+def test_fits_in_processes_are_those_of_one_process(monkeypatch: pytest.MonkeyPatch):
+    folds = [{one.name} for one in NETWORKS[:3]]
+    expected = list(processes.all_estimates_without(NETWORKS, folds))
+    monkeypatch.setattr(processes, "_WORTHWHILE", 0)
+    monkeypatch.setattr(processes, "usable_cores", lambda: 2)
+    assert list(processes.all_estimates_without(NETWORKS, folds)) == expected
+    # One in which nothing can be imported ends at once, and its fits are made here.
+    monkeypatch.setenv("PYTHONHOME", "nowhere")
+    assert list(processes.all_estimates_without(NETWORKS, folds)) == expected
 
 
 def test_shares_of_ratios_agree_though_one_network_has_most_of_them():

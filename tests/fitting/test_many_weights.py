@@ -7,7 +7,7 @@ import pytest
 
 from placer.fitting.builds import Build, Network
 from placer.fitting.costs import fit_costs
-from placer.fitting.leave_out import estimate
+from placer.fitting.estimates import estimate
 from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
 
 MANY_MB, BESIDES_US, US_PER_MB = 8.0, 20.0, 100.0
