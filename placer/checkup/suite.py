@@ -28,6 +28,7 @@ from placer.engines.abilities import (
 from placer.engines.base import Compiled, Engine
 from placer.engines.conditions import conditions_of
 from placer.engines.isolation import IsolatedEngine
+from placer.engines.times import measured_seconds
 from placer.errors import InputError, RunError
 from placer.graph.shapes import ShapeRange
 from placer.optimizer.observer import QuietObserver
@@ -104,7 +105,7 @@ class Suite:
         subject = self._subject
         proto = subject.candidate(subject.placement())
         outcome = agrees(subject, proto, INT8_DB, self._int8)
-        seconds = self._engine.measure([self._float, self._int8], subject.inputs, ROUNDS)
+        seconds = measured_seconds(self._engine, [self._float, self._int8], subject.inputs, ROUNDS)
         ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
         low, high = ratio.low, ratio.high
         said = f"{outcome.said}; latency {ratio.median:.2f} of float ({low:.2f} to {high:.2f})"
@@ -128,7 +129,9 @@ class Suite:
 
     def repeat(self) -> Outcome:
         """One compiled model, measured twice in one series."""
-        seconds = self._engine.measure([self._float] * 2, self._subject.inputs, 2 * ROUNDS)
+        seconds = measured_seconds(
+            self._engine, [self._float] * 2, self._subject.inputs, 2 * ROUNDS
+        )
         ratio = paired_ratio(seconds[:, 1], seconds[:, 0])
         said = f"ratio {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
         if not ratio.low <= 1 <= ratio.high and abs(ratio.median - 1) > _SAME_ENGINE:
@@ -228,7 +231,7 @@ class Suite:
         def work(subject: Subject) -> None:
             try:
                 compiled = subject.compile(subject.model.proto)
-                subject.engine.measure([compiled], subject.inputs, ROUNDS)
+                measured_seconds(subject.engine, [compiled], subject.inputs, ROUNDS)
             except RunError as error:
                 failures.append(error)
 

@@ -23,6 +23,7 @@ from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.estimated.error import EstimateError
 from placer.engines.select import base_of_files, check_base, select_engine
 from placer.engines.tensorrt.saved import SUFFIXES
+from placer.engines.times import measured_seconds
 from placer.errors import InputError
 from placer.graph import index_graph, tensor_type
 from placer.graph.shapes import InputType, check_ranges
@@ -123,7 +124,7 @@ def bench(
     notes += _placed_for_others(networks, chosen) if engine == "auto" else []
     compiled = [_compile(chosen, model, ranges) for model in loaded]
     inputs = _inputs(compiled[0][1], source)
-    seconds = chosen.measure([model for model, _ in compiled], inputs, rounds)
+    seconds = measured_seconds(chosen, [model for model, _ in compiled], inputs, rounds)
     error = EstimateError.of(chosen)
     same = replace(error, ratio=0.0)
     return BenchResult(

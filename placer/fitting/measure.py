@@ -13,6 +13,7 @@ from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.engines.abilities import target_of
 from placer.engines.base import Compiled, Engine, Tensors
+from placer.engines.times import measured_seconds
 from placer.errors import RunError
 from placer.fitting.records import DEFAULT, FLOAT, BuildRecord, LayerRecord, NetworkRecord
 from placer.model import Model
@@ -59,7 +60,7 @@ class Measurer:
         copy = candidates.compile(EMPTY)
         inputs = next(iter(synthetic_dataset(model, 1, 0))).inputs
         compiled = [copy, *built.values()]
-        seconds = self.engine.measure(compiled, inputs, self.rounds)
+        seconds = measured_seconds(self.engine, compiled, inputs, self.rounds)
         builds = (
             _record(label, chosen[label], build, seconds[:, column], inputs)
             for column, (label, build) in enumerate(built.items(), start=1)

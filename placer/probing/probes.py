@@ -8,6 +8,7 @@ import numpy as np
 
 from placer.accuracy.metrics import finite
 from placer.engines.base import Compiled
+from placer.engines.times import measured_seconds
 from placer.errors import RunError
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
@@ -114,9 +115,9 @@ def _saved(
     except RunError:
         return None  # Its noise tells why.
     if task.engine.estimated:
-        first, second = task.engine.measure([default, other], task.inputs, 1)[0]
+        first, second = measured_seconds(task.engine, [default, other], task.inputs, 1)[0]
         return SavedPart(microseconds=1e6 * float(second - first))
-    seconds = task.engine.measure([default, other], task.inputs, rounds)
+    seconds = measured_seconds(task.engine, [default, other], task.inputs, rounds)
     gains = 1e6 * (seconds[:, 1] - seconds[:, 0])
     picks = np.random.default_rng(0).integers(0, len(gains), size=(_RESAMPLES, len(gains)))
     low, high = np.quantile(np.median(gains[picks], axis=1), (0.025, 0.975))

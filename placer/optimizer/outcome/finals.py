@@ -13,6 +13,7 @@ from placer.accuracy.gates import LatencyValue
 from placer.common.statistics import Ratio, fastest, is_absurd, paired_ratio, still_in
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.conditions import Conditions, conditions_of
+from placer.engines.times import measured_seconds
 from placer.errors import RunError
 from placer.optimizer.setup.latency_baselines import CANDIDATE, FLOAT, LatencyBaselines
 from placer.optimizer.setup.task import Task
@@ -153,7 +154,7 @@ def _measure(
 ) -> np.ndarray:
     """Seconds of each model, averaged over its copies, shape (rounds, len(models))."""
     flat = [compiled for copies in models for compiled in copies]
-    seconds = engine.measure(flat, inputs, rounds)
+    seconds = measured_seconds(engine, flat, inputs, rounds)
     bounds = np.cumsum([len(copies) for copies in models])[:-1]
     parts = np.split(seconds, bounds, axis=1)
     return np.stack([part.mean(axis=1) for part in parts], axis=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from placer.common.statistics import Ratio, paired_ratio
+from placer.engines.times import measured_seconds
 from placer.errors import RunError
 from placer.model.load import load_as_is
 from placer.optimizer.observer import Observer
@@ -32,7 +33,9 @@ def ratio_to_given(
     try:
         file = load_as_is(path, task.model.input_shapes)
         given = task.engine.compile(file.proto, file.base_dir)
-        seconds = task.engine.measure([result, given], task.inputs, task.preset.confirm_rounds)
+        seconds = measured_seconds(
+            task.engine, [result, given], task.inputs, task.preset.confirm_rounds
+        )
     except RunError as error:
         log.info("the file that was given is not measured: %s", error)
         return None

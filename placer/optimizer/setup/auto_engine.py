@@ -22,6 +22,7 @@ from placer.engines.base import Compiled
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.engines.registry import ComparesBases, Registry, measures_throughput
 from placer.engines.select import BUILT_IN
+from placer.engines.times import measured_seconds
 from placer.errors import InputError, PlacerError, RunError
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.options.option_values import check_values
@@ -241,5 +242,5 @@ def _times(contenders: Sequence[_Contender]) -> list[list[float]]:
     for _ in range(_BLOCKS):
         for contender, rounds in zip(contenders, seconds, strict=True):
             task = contender.task
-            rounds.append(task.engine.measure(contender.compiled, task.inputs, _ROUNDS))
+            rounds.append(measured_seconds(task.engine, contender.compiled, task.inputs, _ROUNDS))
     return [np.median(np.vstack(rounds), axis=0).tolist() for rounds in seconds]

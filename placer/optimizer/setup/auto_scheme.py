@@ -17,6 +17,7 @@ from placer.common.statistics import paired_ratio, still_in
 from placer.engines.abilities import target_of
 from placer.engines.base import Compiled
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel
+from placer.engines.times import measured_seconds
 from placer.errors import InputError, RunError
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.options.request import AUTO, Request
@@ -137,7 +138,7 @@ def _best(task: Task, built: list[_Built], observer: Observer) -> _Built:
     preset = task.preset
     compiled = [one.compiled for one in built]
     rounds = preset.race_rounds * preset.races
-    seconds = task.engine.measure(compiled, task.inputs, rounds)
+    seconds = measured_seconds(task.engine, compiled, task.inputs, rounds)
     kept = [built[i] for i in still_in(seconds)]
     best = max(kept, key=lambda one: one.sqnr)
     column = built.index(best)

@@ -10,6 +10,7 @@ from pydantic import NonNegativeFloat
 
 from placer.engines.base import Compiled
 from placer.engines.rounds import TIMING
+from placer.engines.times import measured_seconds
 from placer.optimizer.options.request import Base
 from placer.optimizer.setup.layer_cache import FILE_NAME, LayerCosts
 from placer.optimizer.setup.task import Task
@@ -93,7 +94,7 @@ def remembered_layers(
         times = costs.load() if costs is not None else {}
         kept = {}
         if times:
-            seconds = task.engine.measure([setup.baseline], task.inputs, FLOAT_ROUNDS)
+            seconds = measured_seconds(task.engine, [setup.baseline], task.inputs, FLOAT_ROUNDS)
             latency_us = 1e6 * float(np.median(seconds))
             kept = {signature: time / latency_us for signature, time in times.items()}
         study.set_attribute(name, kept)

@@ -13,6 +13,7 @@ from placer.accuracy.metrics import finite
 from placer.common.statistics import paired_ratio
 from placer.engines.base import Compiled, Tensors
 from placer.engines.conditions import conditions_of
+from placer.engines.times import measured_seconds
 from placer.errors import RunError
 from placer.optimizer.setup.candidates import Candidates
 from placer.optimizer.setup.latency_baselines import LatencyBaselines
@@ -137,7 +138,7 @@ class TrialRunner:
     def _measure(self, placement: Placement, compiled: Compiled) -> Measurement:
         engine, start = self._candidates.engine, time.monotonic()
         models = [self._baseline, compiled, *self._latency_baselines.measured]
-        seconds = engine.measure(models, self._inputs, self._rounds)
+        seconds = measured_seconds(engine, models, self._inputs, self._rounds)
         self._costs.measuring = time.monotonic() - start
         layers: Mapping[str, float] = {}
         if self._layers is not None and not self._is_known(placement):
