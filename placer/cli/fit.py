@@ -12,6 +12,7 @@ from rich.table import Table
 
 import placer
 from placer.cli.options import Device, EngineOptions, Threads, engine_options, option
+from placer.common.durations import parse_duration
 
 EXAMPLES = (
     "placer fit --engine openvino --output fit.json",
@@ -44,6 +45,10 @@ def fit_command(
         int, typer.Option(help="Random placements of each, beside float and the default.")
     ] = 4,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds, 3 or more.")] = 15,
+    timeout: Annotated[
+        str | None,
+        typer.Option(help="Measure no further network after it, as 30m, and fit to those so far."),
+    ] = None,
     names: Annotated[
         bool, typer.Option("--names", help="Write the names of given models to the file.")
     ] = False,
@@ -69,6 +74,7 @@ def fit_command(
         placements=placements,
         rounds=rounds,
         names=names,
+        timeout=None if timeout is None else parse_duration(timeout, "--timeout"),
         on_network=tell,
     )
     _print(Console(), fit, output)

@@ -9,6 +9,7 @@ size that deployed networks read (``staged_networks.py``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -203,6 +204,7 @@ _MAKERS = {
     _STAGED: staged,
     ARCHITECTURE: architecture,
 }
+_GOLDEN = (5**0.5 - 1) / 2
 # Of how many networks of 140 there are of each kind but the first, which is all others.
 _OF_140 = {
     TOKENS: 6, WIDE: 4, _SHORT: 12, _SEQUENCE: 9, _CHANNELS_LAST: 4, _FEW_TOKENS: 7, _MIXED: 20,
@@ -211,7 +213,7 @@ _OF_140 = {
 
 
 def network_names(count: int) -> tuple[str, ...]:
-    """The names of ``count`` networks, in the order in which they are measured.
+    """The names of ``count`` networks, by kind.
 
     Of 140, 18 are convolutional, and all that the archive of architectures lacks.
     """
@@ -219,6 +221,16 @@ def network_names(count: int) -> tuple[str, ...]:
     few[ARCHITECTURE] = min(few[ARCHITECTURE], len(architecture_names()))
     counts = {CONVOLUTIONAL: count - sum(few.values()), **few}
     return tuple(f"{kind}-{number}" for kind, most in counts.items() for number in range(most))
+
+
+def mixed_order(names: Sequence[str]) -> list[str]:
+    """``names`` so that any first ones of them have the same share of each kind.
+
+    A run that is cut short has then measured some of everything. Numbers are ordered by the
+    fraction of their multiple of the golden ratio: those of any share lie evenly, since
+    architectures that are alike lie beside each other.
+    """
+    return sorted(names, key=lambda name: int(name.rpartition("-")[2]) * _GOLDEN % 1)
 
 
 def generated_kind(name: str) -> str | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +30,12 @@ from placer.fitting.leave_out import (
     leave_out,
 )
 from placer.fitting.measure import Measurer, model_paths
-from placer.fitting.networks import ARCHITECTURE, network_names, write_network
+from placer.fitting.networks import (
+    ARCHITECTURE,
+    mixed_order,
+    network_names,
+    write_network,
+)
 from placer.fitting.predicted import PredictedNetwork, counts_moves, in_steadier_times, predict
 from placer.fitting.progress import Progress
 from placer.fitting.records import Records
@@ -67,6 +74,7 @@ class FitOptions:
     placements: int
     rounds: int
     names: bool
+    timeout: float | None
 
 
 def fit(
@@ -82,14 +90,16 @@ def fit(
     placements: int = 4,
     rounds: int = 15,
     names: bool = False,
+    timeout: float | None = None,
     on_network: Callable[[str], None] = lambda _: None,
 ) -> Fit:
     """Measure known and generated networks and the ONNX files in ``models``; fit layer costs.
 
     Each is built in float, by the rules' default layouts and with ``placements`` random placements,
     which are measured in turn in ``rounds``. What was measured is kept in ``OUTPUT.builds``, where
-    a run that was interrupted goes on. ``output`` holds no weights and, without ``names``, no name
-    of a model. ``on_network`` is told of each network that is ready, in a sentence.
+    a run that was interrupted goes on. After ``timeout`` seconds no further network is measured,
+    and costs are fitted to those that were. ``output`` holds no weights and, without ``names``, no
+    name of a model. ``on_network`` is told of each network that is ready, in a sentence.
 
     Raises InputError for wrong options or files, RunError if the engine cannot run here or too
     little was measured to tell how far off the costs are.
@@ -105,6 +115,7 @@ def fit(
         placements=placements,
         rounds=rounds,
         names=names,
+        timeout=timeout,
     )
     _check(options)
     check_writable(Path(output))  # Else that is noticed when all is measured.
@@ -121,6 +132,8 @@ def _check(options: FitOptions) -> None:
     check_count("placements", options.placements, 1)
     check_count("rounds", options.rounds, 3, MOST_ROUNDS)
     check_count("threads", options.threads, 1, MOST_THREADS)
+    if options.timeout is not None and not options.timeout > 0:
+        raise InputError(f"`timeout` is {options.timeout:g}; give some seconds")
     if options.models is None:
         _check_count(options.networks)
         return
@@ -209,6 +222,8 @@ class _Run:
         self._remarks: list[str] = []
         self._failed: list[str] = []  # What the engine refused, and models that are no such.
         self._moves = counts_moves(measurer.pack, options.engine_options)
+        self._ends = math.inf if options.timeout is None else time.monotonic() + options.timeout
+        self._not_measured = 0  # Since time was up.
 
     def fitted(self, folder: Path) -> Fit:
         """Measure what was not measured yet, and fit; ``folder`` is for generated networks."""
@@ -223,11 +238,20 @@ class _Run:
         # Given ones first: what is wrong with one is told at once, not behind all others.
         given = [n for p in models for n in self._network(f"{GIVEN}{p.stem}", p, progress)]
         networks = []
-        for number, name in enumerate(generated, start=1):
-            networks += self._network(name, write_network(name, folder), progress)
+        for number, name in enumerate(mixed_order(generated), start=1):
+            path = write_network(name, folder)
+            networks += self._network(name, path, progress)
+            path.unlink()
             if number == _HOPELESS:
                 self._check_any([*networks, *given])
-        self._tell("all is measured; fitting, each kind of network estimated without it")
+        place = {name: number for number, name in enumerate(generated)}
+        networks.sort(key=lambda network: place[network.record.network])
+        if self._not_measured:
+            self._remark(
+                f"time was up with {self._not_measured} networks not measured; the same command "
+                "again goes on with them"
+            )
+        self._tell("fitting, each kind of network estimated without it")
         return self._fit(in_steadier_times(self._distinct([*networks, *given])))
 
     def _distinct(self, networks: list[PredictedNetwork]) -> list[PredictedNetwork]:
@@ -255,6 +279,9 @@ class _Run:
         record = self._records.load(name, model.fingerprint)
         if record is not None:
             progress.tell(f"{name}: {len(record.builds)} builds were measured before")
+        elif time.monotonic() >= self._ends:
+            self._not_measured += 1
+            return []
         else:
             try:
                 record = measurer.measure(name, model)
@@ -286,9 +313,10 @@ class _Run:
         try:
             return leave_out(networks, self._tell)
         except RunError as error:
-            if not self._failed:
-                raise
-            raise RunError(f"{error}. What failed first: {self._failed[0]}") from error
+            why = [f"What failed first: {self._failed[0]}"] if self._failed else []
+            if self._not_measured:
+                why.append(f"Time was up with {self._not_measured} networks not measured")
+            raise RunError(". ".join([str(error), *why])) from error
 
     def _remark(self, remark: str, sentence: str = "") -> None:
         """Keep ``remark`` for the file, once, and tell the user, who may know names and paths."""

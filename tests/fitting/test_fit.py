@@ -3,6 +3,8 @@
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -16,7 +18,7 @@ from placer.cli.app import app
 from placer.errors import InputError, RunError
 from placer.fitting.architectures import ARCHIVE, architecture, architecture_names, is_bare
 from placer.fitting.measure import Measurer
-from placer.fitting.networks import network_names, write_network
+from placer.fitting.networks import mixed_order, network_names, write_network
 from placer.fitting.predicted import counts_moves
 from placer.fitting.records import Records
 from placer.fitting.run import network_weight
@@ -136,6 +138,33 @@ def test_builds_that_were_timed_otherwise_are_measured_again(
     sentences = told("onnxruntime", tmp_path / "former" / "fit.json", models)
     assert sentences[0].startswith("builds measured with other options are kept and take no part")
     assert sum("builds measured" in sentence for sentence in sentences[1:]) == 5
+
+
+def test_when_time_is_up_costs_are_fitted_to_what_was_measured(
+    fitted: Path, models: Path, tmp_path: Path
+):
+    shutil.copytree(fitted, tmp_path / "run")
+    shutil.copytree(models, tmp_path / "models")
+    onnx.save(parse_model(SECRET.format(c=12)), tmp_path / "models" / "secret-12.onnx")
+    output = tmp_path / "run" / "fit.json"
+    found = placer.fit("onnxruntime", output, models=tmp_path / "models", timeout=1e-6, **FEW)
+    assert found.errors.networks == 5
+    assert found.remarks == (
+        "time was up with 1 networks not measured; the same command again goes on with them",
+    )
+    with pytest.raises(RunError, match=r"^0 networks .* Time was up with 6 networks not measured"):
+        placer.fit("onnxruntime", tmp_path / "new", models=tmp_path / "models", timeout=1e-6, **FEW)
+
+
+def test_whatever_is_measured_first_has_its_share_of_each_kind():
+    def kinds(names: Iterable[str]) -> Counter[str]:
+        return Counter(name.rpartition("-")[0] for name in names)
+
+    names = network_names(280)
+    first = mixed_order(names)[:70]
+    assert all(abs(4 * kinds(first)[kind] - count) <= 8 for kind, count in kinds(names).items())
+    numbers = sorted(int(name[13:]) for name in first if name.startswith("architecture-"))
+    assert max(after - one for one, after in pairwise(numbers)) <= 8  # Of 60.
 
 
 def test_a_model_that_has_changed_is_measured_again(fitted: Path, models: Path, tmp_path: Path):
