@@ -452,7 +452,8 @@ def test_an_edited_file_is_refused(fit_file: Path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("placer-fit/12", "placer-fit/7", "format 'placer-fit/7' is not placer-fit/12"),
+        ("placer-fit/12", "placer-fit/7", "format 'placer-fit/7' is not placer-fit/12; run placer"),
+        ("placer-fit/12", "placer-fit/13", "is not placer-fit/12; a newer version of placer wrote"),
         ('"fixed_us": 2.0', '"fixed_us": -2.0', "field 'costs.1.fixed_us'"),
         ('"noise"', '"nois"', "field 'noise': Field required"),
         ("}", "", "not valid JSON"),

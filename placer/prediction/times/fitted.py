@@ -208,7 +208,7 @@ def parse_fit(text: str, name: str) -> Fit:
         raise InputError(f"{name}: not valid JSON: {error}; {again}") from error
     given_format = document.get("format") if isinstance(document, dict) else None
     if given_format != FORMAT:
-        raise InputError(f"{name}: format {given_format!r} is not {FORMAT}; run placer fit again")
+        raise InputError(f"{name}: format {given_format!r} is not {FORMAT}; {_other(given_format)}")
     try:
         fit = Fit.model_validate(document)
     except ValidationError as error:
@@ -218,6 +218,15 @@ def parse_fit(text: str, name: str) -> Fit:
     if not fit.is_intact():
         raise InputError(f"{name} was changed after placer fit wrote it; {again}")
     return fit
+
+
+def _other(given: object) -> str:
+    """What to do about a file of the format ``given``, which is not this version's."""
+    name, _, number = str(given).rpartition("/")
+    ours, _, own_number = FORMAT.rpartition("/")
+    if name == ours and number.isdecimal() and int(number) > int(own_number):
+        return "a newer version of placer wrote it: use that one, or run placer fit again"
+    return "run placer fit again, which keeps what was measured"
 
 
 class FittedEstimator(Estimator):
