@@ -47,6 +47,8 @@ _MILLION = 1e6
 _AT_ONCE, _SUMMED_AT_ONCE = 16, 4
 _ROWS = "rows"  # How kinds of parts begin that count rows.
 _POINT = " 1x1"  # How kinds of convolutions end whose window is one pixel.
+_OF_ACTIVATIONS = " of activations"  # How products end of two tensors that are computed.
+_OF_A_PRODUCT = " of a product"  # How conversions end of what a float product wrote.
 _RESIZE = "Resize"  # Each mode is a kind of its own: some copy, some interpolate.
 # How kinds begin whose kernel differs where channels are not last, or are in blocks.
 ROW_MAJOR_KIND, BLOCKED_KIND = "row-major ", "blocked "
@@ -117,6 +119,17 @@ def layer_parts(
     )
 
 
+def is_float_product(key: CostKey) -> bool:
+    """Whether ``key`` is that of matrix products by weights, in float."""
+    is_product = key.name.startswith("matmul") and not key.name.endswith(_OF_ACTIVATIONS)
+    return is_product and not is_quantized(key.dtype)
+
+
+def quantized_product(part: Part) -> Part:
+    """``part``, the main one of a quantize, as that of what a float product by weights wrote."""
+    return part._replace(key=CostKey(f"{part.key.name}{_OF_A_PRODUCT}", part.key.dtype))
+
+
 def _main(nodes: Sequence[Node]) -> Node:
     """The node that a layer is named after: the others are what is done to what it reads or writes.
 
@@ -143,7 +156,8 @@ def ancestors(key: CostKey) -> tuple[CostKey, ...]:
     if operator != key.name:
         keys: tuple[CostKey, ...] = (CostKey(operator, ""), CostKey(family, ""))
     elif family in ("conv", "matmul", "conversion"):
-        wider = (CostKey(operator.removesuffix(_POINT), key.dtype),) if family == "conv" else ()
+        ends = {"conv": _POINT, "conversion": _OF_A_PRODUCT}
+        wider = (CostKey(operator.removesuffix(ends[family]), key.dtype),) if family in ends else ()
         keys = (*wider, CostKey(family, key.dtype), CostKey(family, ""))
     elif operator.startswith("Transpose"):
         keys = (CostKey(key.name, ""), CostKey("Transpose", key.dtype), CostKey(family, ""))
@@ -157,7 +171,7 @@ def ancestors(key: CostKey) -> tuple[CostKey, ...]:
 def _family(name: str) -> str:
     if name.startswith("fused"):
         return "fused"
-    last = name.removeprefix("few-channel ")
+    last = name.removeprefix("few-channel ").removesuffix(_OF_A_PRODUCT)
     if last in ("quantize", "dequantize", "requantize", "reformat", "conversion"):
         return "conversion"
     if "conv" in name:
@@ -177,7 +191,7 @@ def _name(main: Node, work: Work, graph: Graph) -> str:
         return main.op
     if main.op in ("Gemm", "MatMul"):
         constant = any(tensor in graph.initializers for tensor in main.inputs[1:2])
-        return work.name if constant else f"{work.name} of activations"
+        return work.name if constant else f"{work.name}{_OF_ACTIVATIONS}"
     shape = graph.type_of(main.inputs[1]).shape or ()
     point = len(shape) > 2 and math.prod(shape[2:]) == 1
     name = "transposed conv" if main.op == "ConvTranspose" else work.name
