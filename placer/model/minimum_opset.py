@@ -1,4 +1,4 @@
-"""The lowest opset that placer works on, and models raised to it."""
+"""The opsets that placer works on, and models raised or lowered to them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from placer.graph.edit import (
 
 MIN_OPSET = 17
 HALF_OPSET = 19  # From here on QuantizeLinear takes float16 and bfloat16.
+MAX_OPSET = 27  # ONNX Runtime 1.32 runs floats of opset 28, but has no QuantizeLinear of it.
 _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _CONVERTER_ERRORS = (
     RuntimeError,
@@ -67,6 +68,22 @@ def raise_opset(proto: ModelProto, path: Path) -> None:
             f"{_culprit(stub)}: {one_line(error)}; "
             f"export the model with opset {MIN_OPSET} or later"
         ) from error
+
+
+def lower_opset(proto: ModelProto) -> bool:
+    """Lower the opset to ``MAX_OPSET`` in place; whether that was done.
+
+    A model that has operators or types of later opsets stays as it is.
+    """
+    if standard_opset(proto) <= MAX_OPSET:
+        return False
+    try:
+        lowered = onnx.version_converter.convert_version(without_large_tensors(proto), MAX_OPSET)
+        onnx.shape_inference.infer_shapes(lowered, check_type=True)
+    except _CONVERTER_ERRORS:
+        return False
+    adopt(proto, lowered)
+    return True
 
 
 def _culprit(stub: ModelProto) -> str:

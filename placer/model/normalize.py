@@ -1,6 +1,6 @@
 """Bring a float model into the one form that the rest of placer works on.
 
-Local functions inlined, ONNX Runtime's fused operators taken apart, opset at least 17, Constant,
+Local functions inlined, ONNX Runtime's fused operators taken apart, opset 17 to 27, Constant,
 Identity, Dropout and other nodes that only copy gone, constant subgraphs folded, If, Loop and Scan
 replaced by the nodes that run where the model fixes which, Transposes that others undo taken out,
 means over the places of maps written as poolings, BatchNormalization and constant per-channel Mul,
@@ -49,7 +49,14 @@ from placer.model.early_axes import name_axes
 from placer.model.early_norms import put_back
 from placer.model.fused_operators import replace_fused
 from placer.model.identities import remove_identities
-from placer.model.minimum_opset import HALF_OPSET, MIN_OPSET, raise_for_half, raise_opset
+from placer.model.minimum_opset import (
+    HALF_OPSET,
+    MAX_OPSET,
+    MIN_OPSET,
+    lower_opset,
+    raise_for_half,
+    raise_opset,
+)
 from placer.model.named_dimensions import forget_placeholders
 from placer.model.pooled_means import pool_means
 from placer.model.redundant_views import bypass_redundant_views, may_have_redundant_views
@@ -114,6 +121,9 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
         constants_to_initializers(graph)  # The converter turns attributes into Constants.
         put_back(proto)
         taken += _take_apart(proto, path)  # What lower opsets lack, as LayerNormalization.
+    elif lower_opset(proto):
+        notes.append(f"opset {opset} lowered to {MAX_OPSET}, in which ONNX Runtime has pairs")
+        constants_to_initializers(graph)
     removed = remove_dead_nodes(graph) + _fold_constants(proto, base_dir, path)
     flattened, unrolled = _resolve_control_flow(proto, base_dir, path)
     taken += _take_apart(proto, path) if flattened or unrolled else 0

@@ -237,6 +237,21 @@ def test_old_opsets_are_raised(save: Save):
     np.testing.assert_array_equal(outputs(model.proto, x=x)[0], x[None])
 
 
+def test_opsets_of_which_onnxruntime_has_no_pairs_are_lowered(save: Save):
+    text = """
+        <ir_version: 11, opset_import: ["": 28]>
+        g (float[2,4] x) => (float[2,4] y) <float[4] b = {1, 2, 3, 4}> {
+          h = Add(x, b)
+          y = OPERATOR
+        }
+        """
+    model = load_model(save(text.replace("OPERATOR", "Celu<alpha = 2.0>(h)")))
+    assert model.proto.opset_import[0].version == 27
+    assert "opset 28 lowered to 27, in which ONNX Runtime has pairs" in model.notes
+    only_there = load_model(save(text.replace("OPERATOR", "SwiGLU(h, h)")))
+    assert only_there.proto.opset_import[0].version == 28
+
+
 def with_weight(text: str, path: Path, w: np.ndarray) -> Path:
     """Write the ONNX text model with the weight ``w``, of a type that texts cannot give."""
     proto = onnx.parser.parse_model(text)
