@@ -19,6 +19,7 @@ from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.errors import RunError
 from placer.graph.edit import every_node, subgraphs, without_initializers
 from placer.graph.external_data import read_tensor
+from placer.graph.names import UnusedNames, tensor_names
 from placer.model.normalize import infer_values
 
 log = logging.getLogger(__name__)
@@ -124,20 +125,26 @@ def in_float32(model: ModelProto, base_dir: Path) -> ModelProto:
         if value.name in types:
             value.type.tensor_type.elem_type = TensorProto.FLOAT
     del wide.graph.node[:]
-    wide.graph.node.extend(_rounded_inputs(model.graph, types))
+    names = UnusedNames(tensor_names(model.graph))
+    inputs = {v.name for v in model.graph.input} & types.keys()
+    rounded = {name: names.unused(f"{name}/rounded") for name in inputs}
+    for value in model.graph.input:
+        if value.name in rounded:
+            wide.graph.node.extend(
+                _round(value.name, rounded[value.name], types[value.name], names)
+            )
     for node in model.graph.node:
-        wide.graph.node.extend(_wide(node, types, {v.name for v in model.graph.input}))
+        wide.graph.node.extend(_wide(node, types, rounded, names))
     return wide
 
 
-def _rounded_inputs(graph: GraphProto, types: Mapping[str, int]) -> Iterator[NodeProto]:
-    for value in graph.input:
-        if value.name in types:
-            yield from _round(value.name, f"{value.name}/rounded", types[value.name])
+def _wide(
+    node: NodeProto, types: Mapping[str, int], rounded: Mapping[str, str], names: UnusedNames
+) -> Iterator[NodeProto]:
+    """``node`` in float32, and the nodes that round its outputs.
 
-
-def _wide(node: NodeProto, types: Mapping[str, int], inputs: set[str]) -> Iterator[NodeProto]:
-    """``node`` in float32, and the nodes that round its outputs."""
+    ``rounded``: what the graph's inputs are called once they are rounded.
+    """
     if any(t.data_type in _HALF for g in subgraphs(node) for t in g.initializer) or any(
         t in types for g in subgraphs(node) for inner in g.node for t in inner.input
     ):
@@ -148,18 +155,18 @@ def _wide(node: NodeProto, types: Mapping[str, int], inputs: set[str]) -> Iterat
         if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in _HALF:
             attribute.i = TensorProto.FLOAT
     for index, tensor in enumerate(node.input):
-        if tensor in types and tensor in inputs:
-            copy.input[index] = f"{tensor}/rounded"
+        if tensor in rounded:
+            copy.input[index] = rounded[tensor]
     rounding: list[NodeProto] = []
     for index, tensor in enumerate(node.output):
         if tensor in types:
-            copy.output[index] = f"{tensor}/unrounded"
-            rounding += _round(copy.output[index], tensor, types[tensor])
+            copy.output[index] = names.unused(f"{tensor}/unrounded")
+            rounding += _round(copy.output[index], tensor, types[tensor], names)
     yield copy
     yield from rounding
 
 
-def _round(source: str, target: str, dtype: int) -> Iterator[NodeProto]:
-    narrow = f"{target}/narrow"
+def _round(source: str, target: str, dtype: int, names: UnusedNames) -> Iterator[NodeProto]:
+    narrow = names.unused(f"{target}/narrow")
     yield helper.make_node("Cast", [source], [narrow], to=dtype)
     yield helper.make_node("Cast", [narrow], [target], to=TensorProto.FLOAT)

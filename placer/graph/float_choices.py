@@ -25,8 +25,8 @@ from placer.graph.edit import (
 from placer.graph.external_data import is_external
 from placer.graph.scopes import Body, Scopes
 
-# Before the names of copied nodes, and of what they write.
-COPY = "float/"
+# Before the names of copied nodes, and of what they write; no exporter begins a name like that.
+COPY = "copy in float: "
 # Of these the copy gives what another input decides, not the output, which holds values.
 _DECIDING_INPUT = {"Compress": 1}
 

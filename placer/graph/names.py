@@ -23,6 +23,14 @@ class UnusedNames:
         return name
 
 
+def unused_prefix(graph: GraphProto, base: str) -> str:
+    """``base``, with dots behind until no name of a tensor in ``graph`` begins with it."""
+    names, prefix = tensor_names(graph), base
+    while any(name.startswith(prefix) for name in names):
+        prefix += "."
+    return prefix
+
+
 def tensor_names(graph: GraphProto) -> set[str]:
     """Names of tensors in ``graph`` and its subgraphs, where ONNX forbids another meaning."""
     names = {value.name for value in (*graph.input, *graph.output)}

@@ -11,6 +11,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from placer.graph.edit import reads, replace_nodes
 from placer.graph.external_data import read_tensor
+from placer.graph.names import UnusedNames, tensor_names
 
 _NORM = "LayerNormalization"
 # A norm's scale and bias are where the others have weights and bias.
@@ -69,6 +70,7 @@ class _Folder:
         self._graph = graph
         self._base_dir = base_dir
         self._tensors = {t.name: t for t in graph.initializer}
+        self._names = UnusedNames(tensor_names(graph))
         self._producer = {t: node for node in graph.node for t in node.output}
         self._reads = Counter(t for node in graph.node for t in reads(node))
         self._reads.update(value.name for value in graph.output)
@@ -215,9 +217,8 @@ class _Folder:
         old = node.input[index]
         name = old
         if not old or self._reads[old] > 1:
-            name = f"{old or node.output[0]}/{('x', 'weight', 'bias')[index]}"
-            while name in self._tensors:
-                name += "_"
+            part = ("x", "weight", "bias")[index]
+            name = self._names.unused(f"{old or node.output[0]}/{part}")
         tensor = numpy_helper.from_array(np.ascontiguousarray(value), name)
         if name == old:
             self._tensors[name].CopyFrom(tensor)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+from placer.graph.names import UnusedNames, tensor_names
 from placer.graph.port_arithmetic import IntegerPort
 from placer.quantization import Scheme
 
@@ -48,6 +49,7 @@ class _Writer:
         self._graph = graph
         self._nodes = {node.name: node for node in graph.node}
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
+        self._names = UnusedNames(tensor_names(graph))
         self._outputs = {value.name for value in graph.output}
         self._gone = set[str]()
         self._touched = set[str]()
@@ -102,8 +104,7 @@ class _Writer:
         self._nodes[name].CopyFrom(made)
 
     def _add(self, name: str, values: np.ndarray) -> str:
-        while name in self._constants:
-            name += "_"
+        name = self._names.unused(name)
         self._constants[name] = numpy_helper.from_array(values, name)
         self._touched.add(name)
         return name

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from placer.accuracy.evaluation import Run
 from placer.common.ort_session import Session, create_session, run_once
 from placer.graph.edit import subgraphs, without_initializers
+from placer.graph.names import unused_prefix
 from placer.graph.operators import PAIR_OPS
 from placer.model.save import serialized
 from placer.qdq import Inserter
@@ -25,6 +26,9 @@ _THREADS = 1
 # What a group has in the vector of all parameters: its scale, and the least and the largest integer
 # before the zero point is added.
 _PARAMETERS = 3
+# Groups whose parameters one vector holds after a Split: to make a session, ONNX Runtime takes
+# quadratic time in how many nodes read one tensor.
+_GROUPS_OF_SPLIT = 32
 
 
 class Simulation:
@@ -47,7 +51,9 @@ class Simulation:
         self._placement = placement
         self._ranges = ranges
         self._scales = inserter.scales(placement, ranges)
-        self._inputs = _Inputs.of(self._scales, switched=switched)
+        # Names that a candidate adds begin with one of the model's.
+        prefix = unused_prefix(inserter.model.proto.graph, "simulation:")
+        self._inputs = _Inputs.of(self._scales, prefix, switched=switched)
 
     @cached_property
     def _session(self) -> Session:
@@ -105,47 +111,63 @@ class Simulation:
 class _Inputs:
     """What a simulation reads besides the model's inputs: few vectors, as each input costs time.
 
-    ``groups`` and their positions by scale. ``on``: the input that says of each group whether it is
-    quantized, unused unless ``switched``. ``parameters``: by type, the input with ``_PARAMETERS``
-    values of each group.
+    ``groups`` and their positions by scale. ``prefix``: what the names of all that is added begin
+    with. ``switched``: whether the input ``on`` says of each group whether it is quantized.
+    ``parameters``: by type, the input with ``_PARAMETERS`` values of each group.
     """
 
     groups: Sequence[ScaleNames]
     position: Mapping[str, int]
-    on: str
+    prefix: str
     parameters: Mapping[np.dtype[Any], str]
     switched: bool
 
     @staticmethod
-    def of(groups: Sequence[ScaleNames], *, switched: bool) -> _Inputs:
-        first = groups[0].scale if groups else ""
+    def of(groups: Sequence[ScaleNames], prefix: str, *, switched: bool) -> _Inputs:
         types = dict.fromkeys(group.dtype for group in groups)
         return _Inputs(
             groups,
             {group.scale: index for index, group in enumerate(groups)},
-            f"{first}/on",
-            {dtype: f"{first}/{dtype.name}" for dtype in types},
+            prefix,
+            {dtype: f"{prefix}{dtype.name}" for dtype in types},
             switched,
         )
 
+    @property
+    def on(self) -> str:
+        """The input that switches groups on."""
+        return f"{self.prefix}on"
+
     def declare(self, graph: GraphProto) -> None:
-        """Add the inputs to ``graph``, and the node that takes ``on`` apart before all others."""
+        """Add the inputs to ``graph``, and the nodes that take them apart before all others."""
         count = len(self.groups)
+        starts = range(0, count, _GROUPS_OF_SPLIT)
+        parts = [_PARAMETERS * min(_GROUPS_OF_SPLIT, count - start) for start in starts]
         for dtype, name in self.parameters.items():
-            kind = helper.np_dtype_to_tensor_dtype(dtype)
-            graph.input.append(helper.make_tensor_value_info(name, kind, (_PARAMETERS * count,)))
+            pieces = [f"{name}/{index}" for index in range(len(parts))]
+            self._add_split(graph, name, dtype, parts, pieces)
         graph.initializer.extend(
-            numpy_helper.from_array(np.array(index, np.int64), f"{self.on}/{index}")
-            for index in range(_PARAMETERS * count)
+            numpy_helper.from_array(np.array(index, np.int64), f"{self.prefix}{index}")
+            for index in range(max(parts, default=0))
         )
         if count and self.switched:
             switches = [self.switch(group.scale) for group in self.groups]
-            sizes = numpy_helper.from_array(np.ones(count, np.int64), f"{self.on}/sizes")
-            graph.input.append(helper.make_tensor_value_info(self.on, TensorProto.BOOL, (count,)))
-            graph.initializer.append(sizes)
-            _put_first(
-                graph, [helper.make_node("Split", [self.on, sizes.name], switches, self.on, axis=0)]
-            )
+            self._add_split(graph, self.on, np.dtype(np.bool_), [1] * count, switches)
+
+    def _add_split(
+        self,
+        graph: GraphProto,
+        name: str,
+        dtype: np.dtype[Any],
+        parts: Sequence[int],
+        pieces: Sequence[str],
+    ) -> None:
+        """Add the input ``name``, of the length of all ``parts``, which become ``pieces``."""
+        kind = helper.np_dtype_to_tensor_dtype(dtype)
+        graph.input.append(helper.make_tensor_value_info(name, kind, (sum(parts),)))
+        sizes = numpy_helper.from_array(np.array(parts, np.int64), f"{name}/sizes")
+        graph.initializer.append(sizes)
+        _put_first(graph, [helper.make_node("Split", [name, sizes.name], pieces, name, axis=0)])
 
     def group(self, scale: str) -> ScaleNames:
         """The group of ``scale``."""
@@ -153,13 +175,15 @@ class _Inputs:
 
     def switch(self, scale: str) -> str:
         """The tensor that says whether the group of ``scale`` is quantized."""
-        return f"{scale}/on/split"
+        return f"{self.on}/{scale}"
 
     def parameter(self, scale: str, number: int, target: str) -> NodeProto:
         """The node that writes a parameter of the group of ``scale`` as the scalar ``target``."""
-        vector = self.parameters[self.group(scale).dtype]
-        index = f"{self.on}/{_PARAMETERS * self.position[scale] + number}"
-        return helper.make_node("Gather", [vector, index], [target], f"{target}/Gather", axis=0)
+        part, place = divmod(self.position[scale], _GROUPS_OF_SPLIT)
+        piece = f"{self.parameters[self.group(scale).dtype]}/{part}"
+        index = f"{self.prefix}{_PARAMETERS * place + number}"
+        name = f"{self.prefix}{target}/Gather"
+        return helper.make_node("Gather", [piece, index], [target], name, axis=0)
 
     def values(self, given: Sequence[ScaleNames | None]) -> dict[str, np.ndarray]:
         """The inputs for the groups as they are ``given``; None is not quantized."""
@@ -234,7 +258,8 @@ def _simulated(node: NodeProto, inputs: _Inputs, written: Collection[str]) -> li
         return [node]
     if not inputs.switched:
         return _rounding(node, inputs, node.output[0])
-    quantized, same = (f"{node.output[0]}/{name}" for name in ("quantized", "same"))
+    base = f"{inputs.prefix}{node.output[0]}"
+    quantized, same = (f"{base}/{name}" for name in ("quantized", "same"))
     off = [helper.make_node("Identity", [node.input[0]], [same], f"{node.name}/Identity")]
     kind = helper.np_dtype_to_tensor_dtype(inputs.group(node.input[1]).dtype)
 
@@ -255,7 +280,8 @@ def _simulated(node: NodeProto, inputs: _Inputs, written: Collection[str]) -> li
 
 def _rounding(node: NodeProto, inputs: _Inputs, target: str) -> list[NodeProto]:
     """What writes to ``target`` the values that the pair of a QuantizeLinear ``node`` makes."""
-    source, scale, base = node.input[0], node.input[1], node.output[0]
+    source, scale = node.input[0], node.input[1]
+    base = f"{inputs.prefix}{node.output[0]}"
     step, low, high = (f"{base}/{name}" for name in ("step", "low", "high"))
     divided, rounded, cut = (f"{base}/{name}" for name in ("divided", "rounded", "cut"))
     return [

@@ -125,7 +125,7 @@ def test_rows_are_chosen_in_float32_whatever_the_base(choice: str, tmp_path: Pat
         found = HalfPrecisionModel(written, tmp_path, 1).run(inputs)["y/rows_of_float"]
         np.testing.assert_allclose(found, reference, rtol=0.02, atol=0.02)
     twin = MixedPrecision.of(Inserter(judged.of(model), scheme), "float16", "keep", {}, ())
-    kept = {n.name: n for n in twin.model.graph.nodes if n.name.startswith("float/")}
+    kept = {n.name: n for n in twin.model.graph.nodes if n.name.startswith("copy in float: ")}
     assert kept
     assert all(
         twin.model.graph.type_of(tensor).dtype != onnx.TensorProto.FLOAT16

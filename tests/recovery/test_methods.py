@@ -13,6 +13,7 @@ from placer.accuracy.evaluator import Evaluator
 from placer.calibration.collect import METHODS, calibrate
 from placer.calibration.dataset import Dataset, load_dataset
 from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.graph import Edge
 from placer.graph.text import parse_model
 from placer.model import Model, load_model
 from placer.qdq import Inserter
@@ -98,6 +99,36 @@ def test_a_simulation_computes_what_the_candidate_does(
         np.testing.assert_allclose(
             values, expected[name], atol=2e-4
         )  # An int32 bias keeps its scale.
+
+
+@pytest.mark.parametrize("name", ["a/scale/on", "a/scale_1", "simulation:on", "simulation:0"])
+def test_no_name_of_the_network_disturbs_a_simulation(tmp_path: Path, name: str):
+    model = network(tmp_path, TWO_HEADS.replace(" y", f' "{name}"').replace("(y", f'("{name}"'))
+    assert name in model.graph.producer
+    ranges = {"a": Range(-1.5, 2.0), "b": Range(0.0, 0.7)}
+    alone = Placement.of([Edge("a", "conv_a", 0), Edge("b", "conv_b", 0)])
+    simulation = Simulation(Inserter(model, INT8), alone, ranges, switched=True)
+    (sample,) = data_of(model, tmp_path, 1)
+    float_outputs = OnnxRuntimeModel(model.proto, model.base_dir, 1).run(sample.inputs)
+    outputs = simulation.run(ranges, only=["b"])(sample.inputs)
+    np.testing.assert_array_equal(outputs["whole"], float_outputs["whole"])
+    assert (outputs["bounded"] != float_outputs["bounded"]).any()
+
+
+def test_groups_beyond_one_split_have_ranges_of_their_own(tmp_path: Path):
+    nodes = "".join(f"[relu{i}] t{i + 1} = LeakyRelu(t{i}) " for i in range(40))
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,4] t0) => (float[1,4] t40) {{ {nodes} }}
+    """
+    model = network(tmp_path, text)
+    placement = Placement.of(Edge(f"t{i}", f"relu{i}", 0) for i in range(40))
+    wide = {f"t{i}": Range(0.0, 100.0) for i in range(40)}
+    simulation = Simulation(Inserter(model, INT8), placement, wide)
+    x = {"t0": np.array([[1, 2, 3, 4]], np.float32)}
+    for cut in (0, 31, 32, 39):
+        outputs = simulation.run({**wide, f"t{cut}": Range(0.0, 2.0)})(x)
+        assert outputs["t40"].max() == pytest.approx(2, abs=0.5)
 
 
 def test_one_group_alone_leaves_the_other_head_float(tmp_path: Path):
