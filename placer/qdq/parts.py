@@ -12,6 +12,8 @@ from onnx import NodeProto, TensorProto, numpy_helper
 
 from placer.errors import RunError
 from placer.graph import Graph
+from placer.graph.edit import subgraphs
+from placer.graph.names import tensor_names
 from placer.quantization.numerics import ScaleError
 
 # Every name that a candidate adds is base/part or base/part_number.
@@ -33,10 +35,16 @@ class PairName(NamedTuple):
 
 
 def taken_names(graph: Graph) -> set[PairName]:
-    """The model's own names that look like one that a candidate adds."""
-    names = {*graph.by_name, *graph.producer, *graph.initializers, *graph.inputs, *graph.types}
-    matches = (_ADDED.fullmatch(name) for name in names)
+    """The model's own names that look like one that a candidate adds, those in bodies too."""
+    matches = (_ADDED.fullmatch(name) for name in all_names(graph))
     return {PairName(m[1], int(m[2] or 0)) for m in matches if m}
+
+
+def all_names(graph: Graph) -> set[str]:
+    """Names of nodes and tensors, in bodies that are not entered as well."""
+    names = {*graph.by_name, *graph.producer, *graph.initializers, *graph.inputs, *graph.types}
+    bodies = (body for node in graph.nodes for body in subgraphs(node.proto))
+    return names.union(*map(tensor_names, bodies))
 
 
 def claim(base: str, taken: set[PairName], claimed: set[PairName]) -> PairName:

@@ -24,6 +24,7 @@ from placer.model import Model
 from placer.qdq.base_types import TensorTypes
 from placer.qdq.bases import Base, InputOutputTypes
 from placer.qdq.opset import with_opset, with_proto
+from placer.qdq.parts import all_names
 from placer.quantization import Ranges
 
 # What the name of a tensor ends in where a Cast makes another type of it.
@@ -92,7 +93,7 @@ class _Writer:
         self._model = types.model
         self._graph = types.graph
         self._names: dict[tuple[str, int], str] = {}
-        self._taken = {*self._graph.types, *self._graph.producer, *self._graph.by_name}
+        self._taken = all_names(self._graph)
 
     def run(self) -> Model:
         """Write the converted model; the model itself if there is nothing to convert."""

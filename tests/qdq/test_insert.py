@@ -13,6 +13,7 @@ from onnx import ModelProto, numpy_helper
 from placer.graph import Edge
 from placer.model import load_model
 from placer.qdq import Inserter
+from placer.qdq.precision import convert
 from placer.quantization import Placement, Range, Scheme
 from placer.quantization.numerics import activation_quantization
 from placer.version import __version__
@@ -146,6 +147,28 @@ def test_a_constant_operand_is_stored_in_the_activation_type(save: Save):
     assert inputs_of(grouped, "k/DequantizeLinear")[1:] == ["k/scale", "k/zero_point"]
     assert inputs_of(grouped, "x/QuantizeLinear")[1:] == ["k/scale", "k/zero_point"]
     assert values(grouped, "k/quantized").tolist() == [0, 20, 40, 102]
+
+
+def test_names_in_bodies_are_taken(save: Save):
+    model = load_model(
+        save(
+            """
+            <ir_version: 8, opset_import: ["": 19]>
+            g (float[1,4] x, bool c) => (float[1,4] y) <float[4,4] w = {0.5}> {
+                [matmul] h = MatMul(x, w)
+                [if] y = If(c) <
+                    then_branch = t () => (float[1,4] "x/scale") { "x/scale" = Relu(h) },
+                    else_branch = e () => (float[1,4] "h/float16") { "h/float16" = Abs(h) }
+                >
+            }
+            """
+        )
+    )
+    placement = Placement.of([Edge("x", "matmul", 0), Edge("w", "matmul", 1)])
+    candidate = Inserter(model, TENSORRT).insert(placement, RANGES)
+    check(candidate)
+    assert inputs_of(candidate, "x/QuantizeLinear_1")[1] == "x/scale_1"
+    check(convert(model, "float16", "keep").proto)
 
 
 def test_each_use_of_a_constant_has_names_of_its_own(save: Save):
