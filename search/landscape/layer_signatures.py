@@ -212,16 +212,23 @@ class LayerModel:
         return number
 
     def _node(self, predicted: PredictedLayer) -> int:
-        if predicted.nodes:
-            # By name: where the given shapes settle nodes, the predictor numbers the others anew.
-            return self.graph.by_name[predicted.nodes[0].name].index
-        if predicted.layer.nodes:  # A kernel that prepares the weights of a node.
-            return self.graph.by_name[predicted.layer.nodes[0]].index
-        edge = predicted.edges[0]
-        if not edge.is_graph_output:
-            return self.graph.by_name[edge.node].index
-        producer = self.graph.producer.get(edge.tensor)
-        return producer.index if producer is not None else 0
+        """The position of a layer's first node, else of what writes or reads a tensor of it."""
+        # By name: where the given shapes settle nodes, the predictor numbers the others anew.
+        # Of a layer without nodes, those named are the ones whose weights it prepares.
+        names = [node.name for node in predicted.nodes] or list(predicted.layer.nodes)
+        edges = predicted.edges[:1]
+        if not names:
+            names = [edge.node for edge in edges]
+        known = next((self.graph.by_name[n] for n in names if n in self.graph.by_name), None)
+        if known is not None:
+            return known.index
+        # A graph output, or Casts that the engine inserts.
+        written = [tensor for node in predicted.nodes for tensor in node.outputs]
+        tensors = [*written, *(edge.tensor for edge in edges)]
+        producers = (self.graph.producer[t] for t in tensors if t in self.graph.producer)
+        readers = (e.node for t in tensors for e in self.graph.edges_of(t) if not e.is_graph_output)
+        near = (*producers, *(self.graph.by_name[name] for name in readers))
+        return near[0].index if near else 0
 
 
 def _key(predicted: PredictedLayer) -> tuple[str, ...]:

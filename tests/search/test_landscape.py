@@ -333,3 +333,20 @@ def test_changes_are_found_where_shapes_settle_nodes():
         land = landscape(SETTLED, pack)
         state = land.state(land.space.defaults)
         check_changes(land, state)
+
+
+HALF = """
+<ir_version: 9, opset_import: ["": 19]>
+g (float16[1,2] x) => (float16[1,2] out) <float16[2,2] w = {1, 2, 3, 4}> {
+  [product1] a = MatMul(x, w) [relu1] b = Relu(a) [product2] out = MatMul(b, w)
+}
+"""
+
+
+def test_casts_that_an_engine_inserts_change_with_the_layers_beside_them():
+    graph, pack = graph_of_text(HALF), load_pack("onnxruntime")
+    space = build_space(graph, find_sites(graph, pack.rules))
+    land = Landscape(space, LayerModel(graph, make_predictor(graph, pack, ANY_TARGET, "float")))
+    layers = [layer.layer.op for layer in land.predict(land.state(space.floats)).layers]
+    assert layers.count("Cast") == 3  # Of the input, the weight and the output.
+    check_changes(land, land.state(space.everything))
