@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +17,14 @@ from placer.model.validate import parse_model
 Dimensions = list[TensorShapeProto.Dimension]
 # Not `?` and the like, and not what exporters call all that they do not know.
 _NAME = re.compile(r"(?i:(?!(none|unknown|dynamic)$))[A-Za-z_][\w./]*")
+# What PyTorch writes where one size follows from others, as ``2*s0 + 1`` and ``s0//2``.
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+_LONGEST = 200  # characters of an expression
 # What several dimensions of one input are called though they differ.
 _PLACEHOLDER = re.compile(r"(?i:none|unknown|dynamic|\?+|\*|-1)")
 # What may stand behind axis 0, as in states of LSTM, and has no other size than the inputs' batch.
@@ -27,8 +37,9 @@ def with_named_dimensions(
     """``ranges``, those that name a dimension replaced by shapes of the inputs that have it.
 
     A dimension is named by what is no input of ``model`` but a dimension of one, and has one size
-    in each shape. A sum, as Optimum writes (``past_sequence_length + 1``), follows from its parts.
-    An input that is in ``ranges`` keeps its shape, and a batch without a size is 1.
+    in each shape. What is computed of names (``past_sequence_length + 1`` of Optimum,
+    ``2*s0`` of PyTorch) follows from them. An input that is in ``ranges`` keeps its shape, and a
+    batch without a size is 1.
 
     Raises InputError where the size of another dimension of such an input is missing.
     """
@@ -96,9 +107,12 @@ def with_ones(proto: ModelProto, known: Mapping[str, Shape]) -> dict[str, Shape]
 
 
 def parts_of(dim: TensorShapeProto.Dimension) -> list[str]:
-    """The names in a dimension that is not known, of which it is the sum; empty if it has none."""
+    """The names of which a dimension that is not known is computed; empty if it has none."""
     if dim.dim_value > 0:
         return []
+    expression = _expression(dim.dim_param)
+    if expression is not None:
+        return [node.id for node in ast.walk(expression) if isinstance(node, ast.Name)]
     parts = [part for part in _parts(dim) if not part.isdecimal()]
     return parts if all(_NAME.fullmatch(part) for part in parts) else []
 
@@ -107,6 +121,10 @@ def size_of(dim: TensorShapeProto.Dimension, sizes: Mapping[str, int]) -> int | 
     """The size of ``dim``, by itself or by ``sizes`` of names; None if they do not tell."""
     if dim.dim_value > 0:
         return int(dim.dim_value)
+    expression = _expression(dim.dim_param)
+    if expression is not None:
+        size = _value(expression, sizes)
+        return size if size is None or size >= 0 else None
     known = [int(part) if part.isdecimal() else sizes.get(part) for part in _parts(dim)]
     return None if None in known else sum(size for size in known if size is not None)
 
@@ -131,6 +149,36 @@ def dimensions_of(proto: ModelProto) -> dict[str, Dimensions]:
         for value in proto.graph.input
         if value.name not in weights
     }
+
+
+def _expression(text: str) -> ast.BinOp | None:
+    """What ``text`` computes of names and numbers; None if it is a name or something else."""
+    if len(text) > _LONGEST:
+        return None
+    try:
+        found = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    return found if isinstance(found, ast.BinOp) and _is_computed(found) else None
+
+
+def _is_computed(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return type(node.op) in _OPERATORS and _is_computed(node.left) and _is_computed(node.right)
+    if isinstance(node, ast.Name):
+        return _NAME.fullmatch(node.id) is not None
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> int | None:
+    """The size that an expression has by the ``sizes`` of names; None if that is none."""
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, sizes), _value(node.right, sizes)
+        divides = isinstance(node.op, ast.FloorDiv)
+        if left is None or right is None or (divides and right == 0):
+            return None
+        return int(_OPERATORS[type(node.op)](left, right))
+    return sizes.get(node.id) if isinstance(node, ast.Name) else ast.literal_eval(node)
 
 
 def _parts(dim: TensorShapeProto.Dimension) -> list[str]:

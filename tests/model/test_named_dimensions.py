@@ -43,18 +43,28 @@ def test_a_size_holds_for_all_inputs_that_have_the_dimension(decoder: Path):
     assert [wider["ids"], wider["state"]] == [(4, 3), (2, 4)]
 
 
-def test_a_sum_of_names_follows_from_its_parts(decoder: Path):
+@pytest.mark.parametrize(
+    ("mask", "sizes"),
+    [
+        ("past + s", (3, 8, 13)),
+        ("2*past - s", (3, 7, 14)),
+        ("(past + 8*s)//2 + 1", (6, 15, 21)),  # As of PyTorch's derived dimensions.
+    ],
+)
+def test_what_is_computed_of_names_follows_from_them(
+    mask: str, sizes: tuple[int, ...], decoder: Path
+):
     proto = placer.model.load_model(decoder, SHAPES).proto  # Any model of these inputs.
     for value, dims in zip(
         proto.graph.input,
-        (("batch", "s"), ("batch", "past + s"), ("batch", 2, "past", 4), (2, "batch")),
+        (("batch", "s"), ("batch", mask), ("batch", 2, "past", 4), (2, "batch")),
         strict=True,
     ):
         for dim, size in zip(value.type.tensor_type.shape.dim, dims, strict=True):
             if isinstance(size, str):
                 dim.dim_param = size
     ranges = given_ranges({"s": "1:3:4", "past": "2:5:9"})
-    assert with_named_dimensions(proto, ranges)["mask"] == ShapeRange((1, 3), (1, 8), (1, 13))
+    assert with_named_dimensions(proto, ranges)["mask"] == ShapeRange(*((1, n) for n in sizes))
 
 
 def test_dimensions_of_one_name_have_one_size(decoder: Path):
