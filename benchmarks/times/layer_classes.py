@@ -122,7 +122,7 @@ ERROR_SOURCE = (
     "80% of fifteen ratios of two builds of one network, each estimated with classes fitted to "
     "engines of other networks (benchmarks/times/layer_classes.py); for latencies the larger of "
     "that and of the error of 80% of fourteen engines; for ratios of networks of matrix products, "
-    "of which none was fitted, of eight of five transformers (docs/measured/plans-tensorrt.md)"
+    "of which none was fitted, of nine of five transformers (docs/measured/plans-tensorrt.md)"
 )
 # They sum one product after the other and compute channels in whole tiles. Of ten ways to count
 # these, the one taken leaves all four kinds of error on engines left out smaller than none does,
