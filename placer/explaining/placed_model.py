@@ -36,6 +36,7 @@ from placer.qdq.unfused_products import UnfusedProduct, unfused_products
 from placer.qdq.wide_weights import wide_in_operators, wide_weights
 from placer.quantization import FLOAT8, Placement, Range
 from placer.quantization.placement_file import Pin, PlacementFile, load_placement, read_placement
+from placer.quantization.scheme import WIDE_TYPES
 from placer.rules.pack import Pack
 
 _RUN_TIME = (
@@ -194,6 +195,10 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         floats = tuple(unfused_products(extracted, graph))
         unread = {product.edge for product in floats}
         placement, pairs = signed_apart(extracted, pairs, graph, unread)
+    elif behaviour.pairs != "symmetric" and behaviour.other_formats == "read":
+        # OpenVINO 2026.4.1 drops such pairs, on which no layer of its plans is left.
+        wide_types = {edge for edge, dtype in extracted.dtypes.items() if dtype in WIDE_TYPES}
+        placement = placement.without(wide_types)
     # Of int8 too: ONNX Runtime converts pairs to uint8, operators as QLinearConv it leaves.
     wide = wide_weights(extracted, graph, folder) if saturates else ()
     return PlacedModel(

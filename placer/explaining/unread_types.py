@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from placer.common.listed import in_quotes
+from placer.quantization.scheme import WIDE_TYPES
 from placer.rules.pack import Pack
 
 
 def unread_types(types: Mapping[str, str], pack: Pack) -> Iterator[str]:
     """Sentences on activations of int8 and of 16 bits; ``types``: those of pairs, by tensor.
 
-    Of engines that convert int8 (ONNX Runtime's qdq_s8_to_u8.cc), and have kernels of uint8 alone.
+    int8 of engines that convert it (ONNX Runtime's qdq_s8_to_u8.cc), and have kernels of uint8
+    alone; 16 bits of all but TensorRT, which refuses them.
     """
-    if pack.manifest.behaviour.signed != "converted":
+    if pack.manifest.behaviour.pairs == "symmetric":
         return
-    wide = [tensor for tensor, dtype in types.items() if dtype in ("int16", "uint16")]
+    wide = [tensor for tensor, dtype in types.items() if dtype in WIDE_TYPES]
     if wide:
         yield (
             f"pairs on {in_quotes(wide)} are of 16 bits, which no integer kernel reads, so that "
@@ -23,7 +25,7 @@ def unread_types(types: Mapping[str, str], pack: Pack) -> Iterator[str]:
             "optimize does"
         )
     signed = [tensor for tensor, dtype in types.items() if dtype == "int8"]
-    if signed:
+    if signed and pack.manifest.behaviour.signed == "converted":
         yield (
             f"pairs on {in_quotes(signed)} are of int8: kernels for x86 read uint8 and have it "
             "converted, and a Q with zero point 0 takes no Relu or Clip before it along; quantize "

@@ -19,7 +19,8 @@ from placer.errors import InputError
 FLOAT8: Final = "float8e4m3fn"
 # Types of files that others quantized, in which no engine here computes: nodes that only move
 # elements pass them on (ONNX Runtime's DropQDQNodesSelector), others read floats.
-MOVED_FORMATS: Final = frozenset({"int4", "uint4", "int16", "uint16"})
+WIDE_TYPES: Final = frozenset({"int16", "uint16"})
+MOVED_FORMATS: Final = WIDE_TYPES | {"int4", "uint4"}
 # A type that single sites may be quantized to instead of the scheme's own.
 Format = Literal["float8e4m3fn"]
 # Zero point 0 everywhere: uint8 where nothing is negative, which has twice the steps there.

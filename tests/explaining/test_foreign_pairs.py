@@ -19,6 +19,7 @@ from onnxruntime.quantization import (
 )
 
 from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.openvino.engine import OpenVinoEngine
 from placer.explaining.api import explain
 from placer.graph.text import parse_model
 from placer.model import load_model
@@ -101,6 +102,18 @@ def test_types_are_told_that_kernels_do_not_read(
     assert len(found) == (told is not None)
     assert told is None or told in found[0]
     assert not any("x86" in note for note in explain(path, pack="openvino").notes)
+
+
+def test_openvino_drops_pairs_of_16_bits(tmp_path: Path):
+    path = tmp_path / "model.onnx"
+    onnx.save(varied(parse_model(TEXT.replace("OPSET", "21"))), tmp_path / "float.onnx")
+    quantize_static(tmp_path / "float.onnx", path, _Images(), **WIDE)
+    explained = explain(path, pack="openvino")
+    built = OpenVinoEngine().compile(onnx.load(path), tmp_path).plan()
+    for plan in (built, explained.explanation.plan):
+        assert not plan.of_kind("quantize")
+        assert {t for layer in plan.of_kind("compute") for t in layer.input_types} == {"float"}
+    assert any("of 16 bits, which no integer kernel reads" in note for note in explained.notes)
 
 
 def test_convs_that_are_quantized_at_run_time_are_named(tmp_path: Path):
