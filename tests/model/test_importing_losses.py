@@ -180,6 +180,11 @@ def test_the_loss_of_a_conversion(
             "'y', part of a dynamic quantization",
         ),
         (
+            "s0 = ReduceMax<axes = [1]>(x) r = Div(x, s0) i = Cast<to = 3>(r)"
+            "[n] m = ConvInteger(i, wq) c = Cast<to = 1>(m) y = Mul(c, s0)",
+            "node 'n' \\(ConvInteger\\) reads integers that the network itself rounds",
+        ),
+        (
             "s0 = ReduceMax<keepdims = 0>(x) i = Cast<to = 3>(x) [n] y = DequantizeLinear(i, s0)",
             "node 'n' \\(DequantizeLinear\\) dequantizes 'i' with scales that are no constant",
         ),

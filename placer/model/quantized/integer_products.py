@@ -99,8 +99,12 @@ def _factor(state: ImportState, node: NodeProto, index: int) -> Factor:
 def _visit_product(state: ImportState, node: NodeProto) -> None:
     """Write the float product where the scales of its operands are multiplied in."""
     index = 0 if node.input[0] in state.products else 1
-    made, scale = state.products[node.input[index]], _factor(state, node, 1 - index)
+    made = state.products[node.input[index]]
     product, bias = made.node, made.bias
+    if _is_rounded_by_the_network(state, product):
+        reason = "reads integers that the network itself rounds, as with a scale for each row"
+        raise state.refuse(product, reason)
+    scale = _factor(state, node, 1 - index)
     if bias is not None and not bias.has_scale(scale):
         raise state.refuse(node, "does not multiply with the scale that the bias is divided by")
     inputs = _operands(state, product, node, scale)
@@ -112,6 +116,13 @@ def _visit_product(state: ImportState, node: NodeProto) -> None:
     state.draft.append(written)
     if bias is not None:
         state.draft.emit("Add", f"{product.name}/bias", [output, bias.tensor], target)
+
+
+def _is_rounded_by_the_network(state: ImportState, product: NodeProto) -> bool:
+    """Whether no quantizer made the integers that ``product`` multiplies, nor are they stored."""
+    data = product.input[0]
+    is_known = data in state.quantized or data in state.draft.constants
+    return not is_known and table_behind(state, data) is None
 
 
 def _operands(state: ImportState, product: NodeProto, node: NodeProto, factor: Factor) -> list[str]:
