@@ -255,7 +255,8 @@ def reason(
     served = _names(predicted.edges)
     if not any(predicted is other for other in prediction.layers):
         return (
-            f"the engine moves '{tensor}', which is read in float by {served}, and rounds it again"
+            f"the engine moves the pair on '{tensor}' to {served}, where floats are read, and so "
+            "quantizes once more"
         )
     if predicted.layer.kind == "dequantize":
         without = _without_pair(predicted.edges, prediction, graph, idle)
