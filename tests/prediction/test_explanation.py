@@ -711,6 +711,29 @@ SPLIT = """
     }"""
 
 
+CROPPED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,64,58,58] x) => (float[1,64,56,56] y)
+<float[64,64,3,3] w = {0.1}, float s = {0.5}, int8 z = {0}, int64[2] first = {1, 1},
+ int64[2] end = {57, 57}, int64[2] axes = {2, 3}> {
+  q0 = QuantizeLinear(x, s, z) d0 = DequantizeLinear(q0, s, z)
+  wq = QuantizeLinear(w, s, z) wd = DequantizeLinear(wq, s, z)
+  [before] c = Conv<pads = [1, 1, 1, 1]>(d0, wd) [act] a = Relu(c)
+  q1 = QuantizeLinear(a, s, z) d1 = DequantizeLinear(q1, s, z)
+  [conv] v = Conv(d1, wd)
+  [crop] r = Slice(d1, first, end, axes)
+  [add] t = Add(v, r) [sum] u = Relu(t)
+  q2 = QuantizeLinear(u, s, z) d2 = DequantizeLinear(q2, s, z)
+  [last] y = Conv<pads = [1, 1, 1, 1]>(d2, wd)
+}"""
+
+
+def test_a_residual_that_a_pair_moves_to_is_one_of_integers(save: Callable[..., Path]):
+    found = explain_file(save(CROPPED)).explanation
+    (add,) = [d for d in found.decisions if d.site.match.rule.id == "conv-add-relu"]
+    assert add.layout == add.default == "int8-residual"
+
+
 def test_halves_of_unequal_scales_are_told_with_the_default_that_gives_them_one(
     save: Callable[..., Path],
 ):

@@ -62,7 +62,23 @@ def decide(
         nearest, missing = _nearest(site, placement) if layout == OTHER else ("", ())
         if nearest and set(missing) <= moved:
             layout, nearest, missing = nearest, "", ()
+        if layout != by_default and _is_moved_to(site, by_default, placement, moved):
+            layout, nearest, missing = by_default, "", ()
         yield Decision(site, layout, by_default, inside, nearest, missing)
+
+
+def _is_moved_to(site: Site, layout: str, placement: Placement, moved: Set[Edge]) -> bool:
+    """Whether ``layout`` has all pairs at ``site``, and what it has more is as good as quantized.
+
+    As a residual behind the Slice of a crop. Of layouts that give tensors one scale that is no
+    matter of edges alone.
+    """
+    present = _considered(site) & placement.edges
+    wanted = site.layouts.get(layout)
+    if wanted is None or wanted.shared or not present < wanted.quantize:
+        return False
+    formats = {placement.formats.get(edge) for edge in present}
+    return formats == {wanted.format} and wanted.quantize - present <= moved
 
 
 def _nearest(site: Site, placement: Placement) -> tuple[str, tuple[Edge, ...]]:
