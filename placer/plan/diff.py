@@ -111,16 +111,21 @@ class _Side:
         self.only = tuple(layer.name for layer, nodes in keyed if not nodes)
         self._producers: dict[str, list[Layer]] = defaultdict(list)
         self._consumers: dict[str, list[Layer]] = defaultdict(list)
+        self._position = {id(layer): index for index, layer in enumerate(plan.layers)}
         for layer in plan.layers:
+            read = set(_tensors(layer)[0])
             for port in layer.outputs:
-                self._producers[port.tensor].append(layer)
+                # Predicted kernels that pad a tensor write it under the name that it had.
+                if layer.kind != "compute" or port.tensor not in read:
+                    self._producers[port.tensor].append(layer)
             for port in layer.inputs:
                 self._consumers[port.tensor].append(layer)
 
     def place(self, conversion: Layer) -> frozenset[str]:
         """Where a conversion sits: behind which known nodes or, for a graph input, before which.
 
-        Empty if the plan does not name the tensors that would tell.
+        What is written later, as into a tensor that is joined in place, is not before it. Empty if
+        the plan does not name the tensors that would tell.
         """
         behind = self._nearest(conversion, self._producers, lambda layer: _tensors(layer)[0])
         if behind:
@@ -172,12 +177,15 @@ class _Side:
         tensors: Callable[[Layer], Sequence[str]],
     ) -> Nodes:
         waiting, seen, nodes = list(tensors(start)), set[str](), set[str]()
+        first = self._position.get(id(start), len(self._position))
         while waiting:
             tensor = waiting.pop()
             if not tensor or tensor in seen:
                 continue
             seen.add(tensor)
             for layer in links.get(tensor, ()):
+                if links is self._producers and self._position[id(layer)] > first:
+                    continue
                 if layer.kind == "compute":
                     nodes |= self._known.intersection(layer.nodes)
                 else:

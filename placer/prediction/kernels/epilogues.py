@@ -28,7 +28,12 @@ from placer.prediction.kernels.parts import (
 from placer.prediction.kernels.shuffled import is_shuffled
 from placer.prediction.kernels.turned_rows import TurnedRows
 from placer.prediction.kernels.units import Units
-from placer.prediction.kernels.views import becomes_map, flattens_for_products, is_matrix_conv
+from placer.prediction.kernels.views import (
+    becomes_map,
+    flattens_for_products,
+    is_matrix_conv,
+    shapes_map,
+)
 
 _OUTPUTS = 2  # Of a generated kernel of a Conv.
 # What adds the results of two Convs to each other.
@@ -257,7 +262,7 @@ class Epilogues:
         shape = self._graph.type_of(unit.node.outputs[0]).shape
         if is_quantized_in_parts(unit, self._graph, self._form):
             return True
-        turned = () if stays else (becomes_map, flattens_for_products)
+        turned = () if stays else (becomes_map, flattens_for_products, shapes_map)
         if any(turns(self._graph, reader.node) for _, reader in unit.readers for turns in turned):
             return True
         if (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from placer.prediction.kernels import row_activations
 from placer.prediction.kernels.channels import leaves_as_row, reads_channels_of, sums_apart
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.joins import Joins
+from placer.prediction.kernels.joins import Joins, is_joined_with_sums
 from placer.prediction.kernels.lines import IN_PARTS, LINE_RANK
 from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import Reduction, is_map, reduction, sums_places
@@ -144,16 +144,34 @@ class Generated:
             return False
         if any(edge.input_index == NORMED for edge, _ in unit.reads):
             return False
-        if unit.pads_integers and (
-            self._only_turns_tokens(kernel) or self._joins_lines(unit, kernel)
-        ):
-            return False
-        if unit.pads_floats and any(other.role == "reduce" for other in kernel):
+        if self._pads_apart(writer, unit):
             return False
         views = unit.node.op in VIEWS and any(e in self._form.scales for e, _ in unit.readers)
         if views and self._sums.multiplies_row(unit):
             return False
         return self._may_fuse(writer, unit)
+
+    def _pads_apart(self, writer: Unit, unit: Unit) -> bool:
+        """Whether ``unit`` pads channels, but not in the kernel of ``writer``."""
+        kernel = self._groups.of(writer)
+        if unit.pads_integers and self._only_turns_tokens(kernel):
+            return True
+        if unit.pads_floats and any(other.role == "reduce" for other in kernel):
+            return True
+        if not (unit.pads_floats or unit.pads_integers):
+            return False
+        views = writer.role == "move" and writer.node.op in VIEWS
+        return (views and not self._is_of_products(kernel)) or self._joins_lines(unit, kernel)
+
+    def _is_of_products(self, kernel: Sequence[Unit]) -> bool:
+        """Whether it reads nothing but what kernels of products and pools write.
+
+        A kernel that computes of anything else does not go on behind a view of it to pad channels,
+        be it one of the model or of a line, which is one of two dimensions to the builder (60
+        small graphs).
+        """
+        read = [writer for unit in kernel for _, writer in unit.reads if writer not in kernel]
+        return all(w is not None and not self.joins.is_generated(w) for w in read)
 
     def _joins_sums(self, unit: Unit, kernel: Sequence[Unit]) -> bool:
         """Whether a Concat reads sums of this kernel."""
@@ -172,7 +190,8 @@ class Generated:
     def _is_left_to_readers(self, writer: Unit, unit: Unit) -> bool:
         """Whether the kernel of other sums, or of a Concat, does what only reads a sum.
 
-        What lies between a product of one row and a Softmax, and views of means that are joined.
+        What lies between a product of one row and a Softmax, views of means that are joined, and
+        what is computed of sums to be joined with others.
         Sums are joined, and quantized as such, by another kernel than theirs (20 small graphs).
         """
         if is_concat(unit) and self._joins_sums(unit, self._groups.of(writer)):
@@ -182,6 +201,8 @@ class Generated:
             return False
         if self._sums.is_row_product(writer):
             return unit.role == "pointwise" and self._is_for_sums(unit)
+        if is_joined_with_sums(unit):
+            return True
         return unit.node.op in VIEWS and all(map(is_concat, readers))
 
     def _is_for_sums(self, unit: Unit) -> bool:
@@ -246,12 +267,10 @@ class Generated:
         shape = self._graph.type_of(padding.node.inputs[0]).shape or ()
         if len(shape) != LINE_RANK or any(unit.node.op in IN_PARTS for unit in kernel):
             return len(shape) == LINE_RANK
-        read = [w for unit in kernel for _, w in unit.reads if w not in kernel]
         inside = [unit for unit in kernel if unit.works]
         known = [{edge.tensor for edge, w in u.reads if w not in inside} for u in kernel]
         sums = [tensor for tensors in known for tensor in tensors]
-        convs = [w is not None and not self.joins.is_generated(w) for w in read]
-        return len(set(sums)) < len(sums) or (len(read) > 1 and not all(convs))
+        return len(set(sums)) < len(sums) or not self._is_of_products(kernel)
 
     def _may_fuse(self, writer: Unit, unit: Unit) -> bool:
         """Whether what is generated of both may be one kernel."""

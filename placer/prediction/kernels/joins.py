@@ -68,6 +68,8 @@ class Joins:
             return False
         if any(map(self._groups.writes_line, writers)):
             return False
+        if any(w is not None and w.role == "reduce" for w in writers):
+            return False
         parts = [(edge.tensor, writer) for edge, writer in unit.reads if writer is not None]
         if any(self._is_joined_elsewhere(part, w, unit) for part, w in parts):
             return False
@@ -87,3 +89,18 @@ class Joins:
         others = [(e, r) for e, r in writer.readers if e.tensor == part and is_concat(r)]
         read = [e for e, r in others if r.node is not joined.node and not r.in_place]
         return any(edge not in self._form.scales for edge in read)
+
+
+def is_joined_with_sums(unit: Unit) -> bool:
+    """Whether all that is made of ``unit`` element by element is joined with sums.
+
+    As deviations are with means: the kernel that joins them computes it (25 small graphs).
+    """
+    if unit.role != "pointwise" or len(unit.reads) != 1 or not unit.readers:
+        return False
+    return all(
+        any(part is not None and part.role == "reduce" for _, part in reader.reads)
+        if is_concat(reader)
+        else is_joined_with_sums(reader)
+        for _, reader in unit.readers
+    )

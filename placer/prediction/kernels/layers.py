@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from placer.graph import Edge
+from placer.graph import Edge, Node
 from placer.plan import Kind, Layer, Port
 from placer.plan.dtypes import is_quantized
 from placer.prediction.kernels.attention import NARROW, share_heads
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames, squeezes
-from placer.prediction.kernels.parts import CONVS, VIEWS, Unit, is_padded
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, VIEWS, Unit, is_padded
 from placer.prediction.kernels.ports import KernelPorts
 from placer.prediction.kernels.reductions import is_map, reduction_axes
 from placer.prediction.kernels.units import Units
-from placer.prediction.kernels.views import SWAPPED, is_matrix_conv, keeps_all, leaves_turned
+from placer.prediction.kernels.views import (
+    SWAPPED,
+    is_matrix_conv,
+    keeps_all,
+    leaves_turned,
+    shapes_map,
+)
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.motion import Scale
 
-_MAP_RANK = 4
+_MAP_RANK, _MATRIX_RANK = 4, 2
 
 
 class KernelLayers:
@@ -46,7 +52,8 @@ class KernelLayers:
                 for unit in units:
                     yield from self._moved_parts(unit)
             elif self._only_casts(units) or self._only_turns(units):
-                yield self._squeezed_cast(units) or self._cast(units)
+                yield self._named_cast(units) or self._cast(units)
+                yield from (copy for unit in units for copy in self._copies(unit))
             elif self._quantizes_turned(units):
                 yield from self._quantized_view(units)
             elif not self._is_gone(units):
@@ -68,15 +75,51 @@ class KernelLayers:
         shapes = {self._graph.type_of(edge.tensor).shape for u in casts for edge, _ in u.reads}
         return len(shapes) == 1
 
-    def _squeezed_cast(self, units: Sequence[Unit]) -> PredictedLayer | None:
-        """The cast of a graph output that sums were written for, called after what sums them up."""
+    def _named_cast(self, units: Sequence[Unit]) -> PredictedLayer | None:
+        """The cast of a graph output that is called after a node: of sums, or of what is reshaped.
+
+        Sums are written for it without their dimensions; see ``_reshapes`` for views.
+        """
         writer = units[0].reads[0][1]
-        if writer is None or len(units) > 1 or not (writer.works and squeezes(writer.node)):
+        if not any(edge.is_graph_output for edge, _ in units[-1].reads):
+            return None
+        views = [u.node for u in units if u.role != "cast"] or list(units[0].views)
+        if writer is not None and len(units) == 1 and writer.works and squeezes(writer.node):
+            node = writer.node
+        elif writer is not None and views and self._reshapes(views, writer):
+            node = views[-1]
+        else:
             return None
         (edge, given), made = next(iter(self._ports.inputs(units))), self._ports.outputs(units)
-        names = (writer.node.name,)
-        layer = Layer(f"cast {names[0]}", "Generated", names, (given,), tuple(made))
+        layer = Layer(f"cast {node.name}", "Generated", (node.name,), (given,), tuple(made))
         return PredictedLayer(layer, (), None, (edge,))
+
+    def _reshapes(self, views: Sequence[Node], writer: Unit) -> bool:
+        """Whether a kernel that casts what ``writer`` makes moves it to the shape of ``views``.
+
+        Not if a product of matrices wrote it, with a Relu at most or a bias for each column of one
+        matrix, and not if dimensions of one are all that come or go of a map, or all that its
+        channels or places are (60 small graphs).
+        """
+        given, made = (
+            self._graph.type_of(tensor).shape or ()
+            for tensor in (views[0].inputs[0], views[-1].outputs[0])
+        )
+        kernel = self._groups[writer.group]
+        product, *behind = sorted(kernel, key=lambda unit: unit.index)
+        matrix = product.role == "product" and (
+            product.node.op in PRODUCTS or is_matrix_conv(self._graph, product.node)
+        )
+        split = len(given) == _MATRIX_RANK < len(made)
+        simple = all(unit.node.op == "Relu" for unit in behind) or (len(behind) == 1 and split)
+        if matrix and simple:
+            return False
+        if any(view.op == "Transpose" for view in views):
+            return True
+        if writer.role != "pool" and not any(unit.node.op in CONVS for unit in kernel):
+            return True
+        alike = [size for size in given if size != 1] == [size for size in made if size != 1]
+        return not (alike or {1} in (set(given[1:2]), set(given[2:])))
 
     def _cast(self, units: Sequence[Unit]) -> PredictedLayer:
         """A kernel that does nothing but make other types of a tensor.
@@ -90,8 +133,8 @@ class KernelLayers:
         """Whether heads that a product of activations wrote become rows again: of no node.
 
         So do maps that a Conv's kernel wrote, which are stored otherwise. Of heads that are no
-        multiple of eight wide, of what is read twice and of what a product reads that writes a map,
-        the kernel has the Transpose's name.
+        multiple of eight wide, of what is read twice and of what a Conv reads, or a product that
+        writes a map, the kernel has the Transpose's name.
         """
         if all(self._is_view(unit) for unit in units):
             return False
@@ -108,6 +151,7 @@ class KernelLayers:
             return True
         wide = all(self._width(unit) % NARROW == 0 for unit in units)
         once = len(readers) == 1 and not leaves_turned(self._graph, readers[0].node)
+        once = once and readers[0].node.op not in CONVS
         return products and wide and once and all(w is not None and self._mixes(w) for w in writers)
 
     def _quantizes_turned(self, units: Sequence[Unit]) -> bool:
@@ -156,7 +200,7 @@ class KernelLayers:
         if any(r.alone and r.node.name not in self._units.of_groups for r in readers):
             return False
         if all(self._is_view(unit) for unit in units):
-            return True
+            return not self._makes_map(units)
         moves = all(unit.node.op in VIEWS or unit.node.op == "Transpose" for unit in units)
         writers = [w for unit in units for _, w in unit.reads if w not in units]
         read = [edge for unit in units for edge, _ in unit.reads]
@@ -174,6 +218,18 @@ class KernelLayers:
         ):
             return True
         return self._kernels.is_in_place(units[0])
+
+    def _makes_map(self, views: Sequence[Unit]) -> bool:
+        """Whether a kernel moves what a product wrote to a map of channels, see ``shapes_map``."""
+        writer = views[0].reads[0][1]
+        if writer is None or not shapes_map(self._graph, views[-1].node):
+            return False
+        product = min(self._groups[writer.group], key=lambda unit: unit.index)
+        given, made = (
+            self._graph.type_of(tensor).shape or ()
+            for tensor in (product.node.outputs[0], views[-1].node.outputs[0])
+        )
+        return product.node.op in PRODUCTS or (product.node.op in CONVS and given[1:2] != made[1:2])
 
     def _reordered(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         """What cuts out the channels of a ConvTranspose that leave the graph."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from placer.graph import Node
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.fusion import Kernels
-from placer.prediction.kernels.parts import CONVS, VIEWS, Unit
+from placer.prediction.kernels.joins import is_joined_with_sums
+from placer.prediction.kernels.parts import CONVS, VIEWS, Unit, is_concat
 from placer.prediction.kernels.units import Units
 
 
@@ -55,15 +56,16 @@ class KernelNames:
         return tuple(node for node, product in products.items() if product.role == "product")
 
     def _reshaped(self, unit: Unit) -> tuple[Node, ...]:
-        """What wrote rows of several batches as one matrix, or a column too many.
+        """What wrote rows of several batches as one matrix, a column too many or a sum's dimension.
 
-        Its name stays with what makes the batches, or cuts the column off.
+        Its name stays with what makes the batches, or cuts the column or dimension off.
         """
         writers = [w for _, w in unit.reads if w is not None and w.group != unit.group]
         known = self._kernels
         if unit.node.op in VIEWS or not writers:  # The batches are made as a view says.
             return ()
         sums = unit.role == "reduce" and not known.sums.is_row_product(unit)
+        sums = sums or is_concat(unit) or is_joined_with_sums(unit)
         squeezed = [w for w in writers if sums and squeezes(w.node)]
         matrices = [w for w in writers if known.flattened.is_written(w) and not self._is_flat(w)]
         if matrices and known.flattened.keeps_matrix(unit):
@@ -100,7 +102,9 @@ class KernelNames:
         apart = writer.group != unit.group and writer.node.op in CONVS and not writer.generated
         if writer.node.op == "Gemm" and not writer.generated and len(writer.node.inputs) > 2:
             return self._multiplies_column(unit) and not writer.leaves_sums
-        scales = unit.node.op in ("HardSigmoid", "Div", "Mul") and len(unit.reads) == 1
+        # A Div by a constant is a Mul, but not in front of a graph output (20 small graphs).
+        divides = unit.node.op == "Div" and [r.role for _, r in unit.readers] != ["cast"]
+        scales = (unit.node.op in ("HardSigmoid", "Mul") or divides) and len(unit.reads) == 1
         if scales and unit.reads[0][0] in self._units.form.scales:  # It is rounded between.
             return False
         return apart and scales and len(writer.readers) == 1 and not writer.leaves_sums

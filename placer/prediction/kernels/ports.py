@@ -12,6 +12,7 @@ from placer.graph.kept import kept
 from placer.plan import Port
 from placer.prediction.kernels.channels import sums_channels
 from placer.prediction.kernels.fusion import Kernels
+from placer.prediction.kernels.joins import is_joined_with_sums
 from placer.prediction.kernels.lines import IN_PARTS
 from placer.prediction.kernels.parts import (
     CONVS,
@@ -96,15 +97,19 @@ class KernelPorts:
         if reader.pools_integers:
             return self.integer_at(edge)
         wide = edge not in self._form.scales and self._stays_float32(edge.tensor, writer)
-        if wide or (
-            self._is_cast(edge.tensor, writer, reader) and not self._kernels.is_float(writer)
+        deviates = is_joined_with_sums(reader) and self._averages_squares(writer)
+        if (
+            wide
+            or deviates
+            or (self._is_cast(edge.tensor, writer, reader) and not self._kernels.is_float(writer))
         ):
             return FLOAT
         if self._is_resized(edge, writer, reader):
             return self._base
         norms = any(unit.alone and unit.node.op in NORMS for unit in (writer, reader))
         computes_floats = self._kernels.sums.multiplies_row(reader) or sums_channels(reader)
-        if norms or computes_floats or self._kernels.quantizes_apart(writer):
+        joins_sums = writer.role == "reduce" and is_concat(reader)  # Which quantizes them itself.
+        if norms or computes_floats or joins_sums or self._kernels.quantizes_apart(writer):
             return self._base
         scale = self._form.scales.get(edge)
         if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):
@@ -141,6 +146,13 @@ class KernelPorts:
         )
         return tensor in self._units.float32 and not (
             scales and any(r.group == writer.group for r in powers)
+        )
+
+    def _averages_squares(self, unit: Unit) -> bool:
+        """Whether it is the mean of what is multiplied by itself, which is FP32."""
+        squared = unit.reads[0][1] if unit.node.op == "ReduceMean" and unit.reads else None
+        return squared is not None and (
+            squared.node.op == "Mul" and len(set(squared.node.inputs)) == 1
         )
 
     def _is_cast(self, tensor: str, writer: Unit, reader: Unit) -> bool:

@@ -31,7 +31,7 @@ from placer.prediction.kernels.parts import (
     role_of,
 )
 from placer.prediction.kernels.product_units import ProductUnits
-from placer.prediction.kernels.reductions import is_written_out
+from placer.prediction.kernels.reductions import is_written_out, reduction_axes
 from placer.prediction.kernels.rows import Rows
 from placer.prediction.kernels.views import free_nodes, keeps_all
 from placer.prediction.kernels.wiring import UnitGraph
@@ -77,6 +77,7 @@ class Units(UnitGraph):
             and are_quantized_alike(graph, fan, form.scales)
         }
         self._pools: dict[object, Unit] = {}  # By what they are computed of.
+        self._means: dict[object, Unit] = {}
         self._halved = {name for name, fan in fans.items() if has_gelu(graph, fan)}
         self._apart = {n.name: fan for fan in fans.values() for n in (*fan.chain, *fan.tails)}
         joint = {name for name, fan in fans.items() if all(n.op != "Add" for n in fan.chain)}
@@ -110,6 +111,8 @@ class Units(UnitGraph):
                 self._skip(node)
             elif self._is_pooled_again(node):
                 self._pool_once(node)
+            elif self._is_averaged_again(node):
+                self._average_once(node)
             elif node.name in self._apart:
                 self._add_apart(node, self._apart[node.name])
             elif is_written_out(self.graph, node) and not self._has_own_kernel(node):
@@ -143,6 +146,8 @@ class Units(UnitGraph):
                 unit.names = self._expanded(node)
             if unit.role == "pool":
                 self._pools[self._pooled_as(node)] = unit
+            if node.op == "ReduceMean":
+                self._means[self._mean_as(node)] = unit
 
     def _cut_matrix(self, node: Node, parts: Sequence[Node]) -> None:
         """One unit for ``parts``, when the first of them comes."""
@@ -187,6 +192,31 @@ class Units(UnitGraph):
         unit = self._pools[self._pooled_as(node)]
         unit.names = (node,)
         self.writer[node.outputs[0]] = unit
+
+    def _is_averaged_again(self, node: Node) -> bool:
+        """Whether another mean of the same tensor keeps the dimensions that it takes away."""
+        if node.op != "ReduceMean" or self._mean_as(node) not in self._means:
+            return False
+        known = self._means[self._mean_as(node)].node
+        return known.attributes.get("keepdims", 1) != node.attributes.get("keepdims", 1)
+
+    def _mean_as(self, node: Node) -> object:
+        """What a mean is taken of, over which axes."""
+        edge = self.edges(node)[0]
+        return edge.tensor, self.form.scales.get(edge), reduction_axes(self.graph, node)
+
+    def _average_once(self, node: Node) -> None:
+        """Let two means be the one that keeps all dimensions; the other is a view where it is read.
+
+        (25 small graphs of means and deviations.)
+        """
+        unit, made = self._means[self._mean_as(node)], node.outputs[0]
+        keeps, view = node, unit.node
+        if not node.attributes.get("keepdims", 1):
+            keeps, view = unit.node, node
+        unit.node, unit.outputs = keeps, (*unit.outputs, made)
+        self.writer[made] = unit
+        self.views[view.outputs[0]] = (view,)
 
     def _skip(self, node: Node) -> None:
         """Let the readers of what a node makes read what it is made of."""

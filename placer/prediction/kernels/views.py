@@ -21,6 +21,7 @@ SWAPPED = [0, 2, 1]
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _MOVES_ROWS = ("Transpose", "Slice", "Gather", "ReduceMean")
 _MATRIX_CHANNELS = 256
+_MAP_RANK = 4
 FEW = 16  # Tokens or channels up to which a kernel stores a map of tokens (30 small graphs).
 TO_MAP, FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
 
@@ -182,6 +183,19 @@ def is_matrix_conv(graph: Graph, node: Node) -> bool:
 def turns_to_map(node: Node) -> bool:
     """Whether it makes a map of rows of channels."""
     return node.op == "Transpose" and list(node.attributes.get("perm", ())) == TO_MAP
+
+
+@kept
+def shapes_map(graph: Graph, node: Node) -> bool:
+    """Whether it makes a map for Convs and pools of what has other channels, places or ranks.
+
+    Channels of maps are stored last, so a kernel moves all elements of what a product of matrices
+    wrote, and of a map whose channels change. Not if there is a single place (30 small graphs).
+    """
+    readers = readers_of(graph, node.outputs[0]) if node.op in VIEWS else ()
+    made = graph.type_of(node.outputs[0]).shape or ()
+    read = bool(readers) and all(reader.op in (*_CONVS, *POOLS) for reader in readers)
+    return read and len(made) == _MAP_RANK and set(made[2:]) != {1}
 
 
 @kept

@@ -60,7 +60,8 @@ class UnitGraph:
         A MaxPool that is read in integers by some and in float by others runs once for each, but
         computes in float behind a DQ to whose readers a Q has moved (24 small graphs). An
         AveragePool that does not count what pads it computes in float, but for windows of 3 and 7
-        elements and stride 1 (TensorRT-RTX 1.7.1, 50 small graphs of windows from 2 to 16).
+        elements and stride 1 (TensorRT-RTX 1.7.1, 50 small graphs of windows from 2 to 16), and so
+        does any of a line.
         """
         edge = Edge(node.inputs[0], node.name, 0)
         given = None if self.is_float8(edge) else self.form.scales.get(edge)
@@ -69,7 +70,8 @@ class UnitGraph:
             return False
         strides, windows = (set(node.attributes.get(n, (1,))) for n in ("strides", "kernel_shape"))
         counts = node.attributes.get("count_include_pad", 0) == 1
-        averages = counts or (strides == {1} and windows in ({3}, {7}))
+        line = len(self.graph.type_of(node.inputs[0]).shape or ()) < _MAP_RANK
+        averages = not line and (counts or (strides == {1} and windows in ({3}, {7})))
         if node.op == "MaxPool":  # Of one scale: it passes on what it reads.
             return written <= {given, None}
         return None not in written and averages
