@@ -3,9 +3,9 @@
 Local functions inlined, ONNX Runtime's fused operators taken apart, opset 17 to 27, Constant,
 Identity, Dropout and other nodes that only copy gone, constant subgraphs folded, If, Loop and Scan
 replaced by the nodes that run where the model fixes which, Transposes that others undo taken out,
-means over the places of maps written as poolings, BatchNormalization and constant per-channel Mul,
-Add and Sub folded into the weighted node before them, nodes named and sorted. Outputs stay what
-they were.
+Sums written as Adds, means over the places of maps written as poolings, BatchNormalization and
+constant per-channel Mul, Add and Sub folded into the weighted node before them, nodes named and
+sorted. Outputs stay what they were.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from placer.model.minimum_opset import (
     raise_opset,
 )
 from placer.model.named_dimensions import forget_placeholders
+from placer.model.plain_sums import add_sums
 from placer.model.pooled_means import pool_means
 from placer.model.redundant_views import bypass_redundant_views, may_have_redundant_views
 from placer.model.repeated_casts import bypass_repeated_casts, may_have_repeated_casts
@@ -124,6 +125,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
     elif lower_opset(proto):
         notes.append(f"opset {opset} lowered to {MAX_OPSET}, in which ONNX Runtime has pairs")
         constants_to_initializers(graph)
+    _note(notes, add_sums(graph), "wrote {} Sum nodes as Adds")
     removed = remove_dead_nodes(graph) + _fold_constants(proto, base_dir, path)
     flattened, unrolled = _resolve_control_flow(proto, base_dir, path)
     taken += _take_apart(proto, path) if flattened or unrolled else 0

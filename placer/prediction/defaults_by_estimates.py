@@ -47,7 +47,7 @@ Layouts = dict[int, int]  # By the number of a site that of its layout.
 def with_defaults(
     matches: Matches,
     sites: Sequence[Site],
-    rules: Iterable[Rule],
+    rules: Sequence[Rule],
     gains: Gains | None,
     predictor: AnyPredictor,
     estimator: Estimator,
