@@ -39,7 +39,9 @@ class Conversion(Time):
         default=0.0, description="For each map besides, which is often moved in memory as well."
     )
     map_elements: float = Field(
-        default=0.0, description="For each thousand elements of a map besides."
+        default=0.0,
+        description="For each thousand elements of a map besides that a node writes: an image that "
+        "enters the model is not stored in blocks.",
     )
 
     def takes_us(self, tensor: str, graph: Graph) -> float:
@@ -47,8 +49,8 @@ class Conversion(Time):
         shape = graph.type_of(tensor).shape or ()
         is_map = len(shape) > 3 and math.prod(shape[2:]) > 1
         elements = _elements(tensor, graph)
-        moved = self.maps + self.map_elements * elements / _THOUSAND if is_map else 0.0
-        return self.us(elements) + moved
+        moved = self.map_elements * elements / _THOUSAND if tensor in graph.producer else 0.0
+        return self.us(elements) + (self.maps + moved if is_map else 0.0)
 
 
 class Gain(Time):

@@ -203,7 +203,7 @@ def test_maps_are_moved_in_memory_by_their_elements():
     graph = graph_of_text(SWISH)
     conversion = Conversion(each=1, elements=0.5, maps=2, map_elements=0.25)
     assert conversion.takes_us("a", graph) == 1 + 2 + 0.75 * 4.096
-    assert conversion.takes_us("w", graph) == 1 + 2 + 0.75 * 2.304
+    assert conversion.takes_us("x", graph) == 1 + 2 + 0.5 * 4.096
 
 
 POOLED = """
