@@ -46,10 +46,7 @@ _MILLION = 1e6
 # once: 32-bit sums in a vector of AVX-512, and bytes in each of them (VNNI).
 _AT_ONCE, _SUMMED_AT_ONCE = 16, 4
 _TILE = 64  # Integers that a matrix unit (AMX) sums products of at once, less or more of them.
-_FEW_ROWS = 16  # Rows below which reading the weights takes longer than multiplying with them.
-# How kinds of parts begin that are the rest of such tiles, and rows that are missing.
-_PADDING, _FEW = "padding of ", "few rows of "
-_FEW_CHANNEL = "few-channel "
+_PADDING = "padding of "  # How kinds of parts begin that are the rest of such tiles.
 _ROWS = "rows"  # How kinds of parts begin that count rows.
 _POINT = " 1x1"  # How kinds of convolutions end whose window is one pixel.
 _OF_ACTIVATIONS = " of activations"  # How products end of two tensors that are computed.
@@ -107,7 +104,7 @@ def layer_parts(
     if whole_work is None:
         return ()
     if not predicted.nodes:
-        few = _FEW_CHANNEL if whole_work.name.startswith("few-channel") else ""
+        few = "few-channel " if whole_work.name.startswith("few-channel") else ""
         return (_part(f"{few}{layer.kind}", whole_work, whole_work.ops),)
     main = _main(predicted.nodes)
     ops = _operations(main, whole_work, graph, predicted.copies)
@@ -177,7 +174,7 @@ def ancestors(key: CostKey) -> tuple[CostKey, ...]:
 def _family(name: str) -> str:
     if name.startswith("fused"):
         return "fused"
-    last = name.removeprefix(_FEW_CHANNEL).removesuffix(_OF_A_PRODUCT)
+    last = name.removeprefix("few-channel ").removesuffix(_OF_A_PRODUCT)
     if last in ("quantize", "dequantize", "requantize", "reformat", "conversion"):
         return "conversion"
     if "conv" in name:
@@ -269,45 +266,32 @@ def _gathered(main: Node, kind: CostKey, copies: int, graph: Graph) -> Iterator[
 
 
 def _padding(main: Node, kind: CostKey, copies: int, graph: Graph) -> Iterator[Part]:
-    """What a product by weights computes for nothing, where it is no whole tiles.
+    """What an integer product computes for nothing where its sums are no whole tiles.
 
-    Whether it does is for the fit to find. Kernels for AMX sum 64 products of integers at once: a
-    1x1 Conv of 65 to 96 channels took OpenVINO 1.4 times as long for each product as one of 64 or
-    128. And all read each weight once, however few rows it is multiplied with: products of one row
-    took three times as long as those of many.
-    """
-    shape = _product_shape(main, kind, graph)
-    if shape is None:
-        return
-    family, (summed, computed, rows) = _family(kind.name), shape
-    if is_quantized(kind.dtype) and (rest := _up(summed, _TILE) - _up(summed, _SUMMED_AT_ONCE)):
-        mops = 2.0 * rest * computed * rows / copies / _MILLION
-        yield Part(CostKey(f"{_PADDING}{family}", kind.dtype), 0.0, mops, 0.0, 0.0)
-    if rows < _FEW_ROWS:
-        mops = 2.0 * summed * computed * (_FEW_ROWS - rows) / _FEW_ROWS / copies / _MILLION
-        yield Part(CostKey(f"{_FEW}{family}", kind.dtype), 0.0, mops, 0.0, 0.0)
-
-
-def _product_shape(main: Node, kind: CostKey, graph: Graph) -> tuple[int, int, int] | None:
-    """How many products are summed at once, how many such sums a row takes, and rows.
-
-    Those of a Conv are over channels, its rows pixels. None of anything but products by weights.
+    Whether it does is for the fit to find: kernels for AMX sum 64 products at once. A 1x1 Conv of
+    65 to 96 channels took OpenVINO 1.4 times as long for each product as one of 64 or 128.
     """
     family = _family(kind.name)
-    weights = graph.type_of(main.inputs[1]).shape if len(main.inputs) > 1 else None
-    written = graph.type_of(main.outputs[0]).shape
-    if family not in ("conv", "matmul") or main.op in RECURRENT or not weights or not written:
-        return None
-    if kind.name.startswith(("depthwise", _FEW_CHANNEL)) or min(len(weights), len(written)) < 2:
-        return None
-    if kind.name.endswith(_OF_ACTIVATIONS) or main.op == "ConvTranspose":
-        return None
-    if family == "matmul":
+    if family not in ("conv", "matmul") or not is_quantized(kind.dtype) or main.op in RECURRENT:
+        return
+    if kind.name.startswith(("depthwise", "few-channel")):
+        return
+    weights = graph.type_of(main.inputs[1]).shape or ()
+    written = graph.type_of(main.outputs[0]).shape or ()
+    if len(weights) < 2 or len(written) < 2:
+        return
+    groups = main.attributes.get("group", 1)
+    if family == "conv":
+        summed, computed = weights[1], groups * _up(written[1] // groups, _AT_ONCE)
+        times = math.prod(weights[2:]) * math.prod(written) / written[1]
+        rest = _up(summed, _TILE) - _up(summed, _SUMMED_AT_ONCE)
+    else:
         summed = weights[-1 if main.attributes.get("transB") else -2]
-        return summed, written[-1], math.prod(written[:-1])
-    groups, pixels = main.attributes.get("group", 1), written[0] * math.prod(written[2:])
-    each = _up(written[1] // groups, _AT_ONCE) * math.prod(weights[2:])
-    return weights[1], groups * each, pixels
+        computed, times = written[-1], math.prod(written[:-1])
+        rest = _up(summed, _TILE) - summed
+    if rest:
+        mops = 2.0 * times * computed * rest / copies / _MILLION
+        yield Part(CostKey(f"{_PADDING}{family}", kind.dtype), 0.0, mops, 0.0, 0.0)
 
 
 def _rows(
