@@ -45,8 +45,6 @@ _MILLION = 1e6
 # Channels that a convolution computes at once, and of how many an integer one sums products at
 # once: 32-bit sums in a vector of AVX-512, and bytes in each of them (VNNI).
 _AT_ONCE, _SUMMED_AT_ONCE = 16, 4
-_TILE = 64  # Integers that a matrix unit (AMX) sums products of at once, less or more of them.
-_PADDING = "padding of "  # How kinds of parts begin that are the rest of such tiles.
 _ROWS = "rows"  # How kinds of parts begin that count rows.
 _POINT = " 1x1"  # How kinds of convolutions end whose window is one pixel.
 _OF_ACTIVATIONS = " of activations"  # How products end of two tensors that are computed.
@@ -115,7 +113,6 @@ def layer_parts(
     return (
         *parts,
         *_gathered(main, whole.key, predicted.copies, graph),
-        *_padding(main, whole.key, predicted.copies, graph),
         *_rows(main, layer, whole.key, predicted.copies, graph, last),
         *_given_out(layer, whole.key, graph),
         *_weights(whole_work),
@@ -263,35 +260,6 @@ def _gathered(main: Node, kind: CostKey, copies: int, graph: Graph) -> Iterator[
     read_mb = pixels * channels * type_bytes(kind.dtype)
     name = "gathered" if groups == 1 else "gathered in groups"
     yield Part(CostKey(name, kind.dtype), 0.0, pixels, read_mb, 0.0)
-
-
-def _padding(main: Node, kind: CostKey, copies: int, graph: Graph) -> Iterator[Part]:
-    """What an integer product computes for nothing where its sums are no whole tiles.
-
-    Whether it does is for the fit to find: kernels for AMX sum 64 products at once. A 1x1 Conv of
-    65 to 96 channels took OpenVINO 1.4 times as long for each product as one of 64 or 128.
-    """
-    family = _family(kind.name)
-    if family not in ("conv", "matmul") or not is_quantized(kind.dtype) or main.op in RECURRENT:
-        return
-    if kind.name.startswith(("depthwise", "few-channel")):
-        return
-    weights = graph.type_of(main.inputs[1]).shape or ()
-    written = graph.type_of(main.outputs[0]).shape or ()
-    if len(weights) < 2 or len(written) < 2:
-        return
-    groups = main.attributes.get("group", 1)
-    if family == "conv":
-        summed, computed = weights[1], groups * _up(written[1] // groups, _AT_ONCE)
-        times = math.prod(weights[2:]) * math.prod(written) / written[1]
-        rest = _up(summed, _TILE) - _up(summed, _SUMMED_AT_ONCE)
-    else:
-        summed = weights[-1 if main.attributes.get("transB") else -2]
-        computed, times = written[-1], math.prod(written[:-1])
-        rest = _up(summed, _TILE) - summed
-    if rest:
-        mops = 2.0 * times * computed * rest / copies / _MILLION
-        yield Part(CostKey(f"{_PADDING}{family}", kind.dtype), 0.0, mops, 0.0, 0.0)
 
 
 def _rows(
