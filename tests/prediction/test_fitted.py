@@ -22,6 +22,7 @@ from placer.prediction.times.fitted import (
     NetworkEvidence,
 )
 from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part, ancestors, layer_parts
+from placer.prediction.times.plan_parts import plan_parts
 from placer.quantization import EMPTY, Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.target import ANY_TARGET
@@ -256,6 +257,31 @@ def test_a_transpose_back_to_convolutions_is_a_kind_of_its_own(order: str, kind:
     """)
     (layer,) = Predictor(graph, PACK.rules, ANY_TARGET, "float", "uint8").predict(EMPTY).layers
     assert layer_parts(layer, graph)[0].key == CostKey(kind, "float")
+
+
+@pytest.mark.parametrize(
+    ("layer", "kind"),
+    [
+        ("MatMul(x, w)", "quantize of a product"),
+        ("MatMul(x, x)", "quantize"),
+        ("Softmax(x)", "quantize"),
+    ],
+)
+def test_quantizing_what_a_float_product_by_weights_wrote_is_a_kind_of_its_own(
+    layer: str, kind: str
+):
+    graph = graph_of_text(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,8,8] x) => (float[1,8,8] y) <float[8,8] w = {{1}}, float[8,8] v = {{1}}> {{
+      [first] a = {layer}
+      [second] y = MatMul(a, v)
+    }}
+    """)
+    placement = Placement.of(edge for t in ("a", "v") for edge in graph.edges_of(t))
+    prediction = Predictor(graph, PACK.rules, ANY_TARGET, "float", "uint8").predict(placement)
+    _, (quantize,), _ = plan_parts(prediction, graph, moves=False)
+    assert quantize.key == CostKey(kind, "float")
+    assert CostKey("quantize", "float") in (quantize.key, *ancestors(quantize.key))
 
 
 def test_a_window_is_gathered_for_each_pixel_of_an_integer_convolution_that_is_dense():
