@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import combinations
 from operator import getitem
 from threading import Event
 
@@ -185,6 +186,15 @@ class Landscape:
         """All pairs of groups, by number, that are near each other."""
         nodes = [self._reach.nodes(members) for members in self.members]
         return sharing(nodes, [self._reach.ball(members) for members in self.members])
+
+    @cached_property
+    def neighbouring_sites(self) -> tuple[np.ndarray, np.ndarray]:
+        """All pairs of sites of two groups that are near each other, or of one group."""
+        members = self.members
+        pairs = [(i, j) for a, b in self.neighbours for i in members[a] for j in members[b]]
+        pairs += [pair for own in members for pair in combinations(own, 2)]
+        near = np.array(pairs, dtype=int).reshape(-1, 2)
+        return near[:, 0], near[:, 1]
 
     @cached_property
     def near_groups(self) -> tuple[np.ndarray, np.ndarray]:

@@ -36,8 +36,8 @@ class Outlook:
     def latency(self) -> LatencyModel:
         """The model of latency, in which layouts that only failed trials have cost more."""
         model = self._knowledge.latency(self._tried.trials)
-        shape = self.landscape.edge_shares.shape
-        costs = costs_of_failures(self._tried.states, self._tried.trials, shape)
+        tried = self._tried
+        costs = costs_of_failures(self.landscape, tried.states, tried.trials, tried.best_held())
         return model.with_extras(costs) if costs.any() else model
 
     @cached_property
