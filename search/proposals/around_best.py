@@ -6,7 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 
-from placer.search.landscape.landscape import Moves, State
+import numpy as np
+
+from placer.search.landscape.landscape import Moves, State, apply
 from placer.search.out_of_time import OutOfTime
 from placer.search.proposals.further import on_descents
 from placer.search.proposals.gated import Gated
@@ -21,6 +23,9 @@ from placer.search.records import Skip
 # Before the search ends, changes are tried of which so much gain is expected: parts of the float
 # model's latency. Under a gate so many that may hold are measured for one trial.
 HOPED_SKIPS, LEAST_HOPE = 24, 1e-4
+# What is predicted to miss the gates is tried only if at least so much gain is expected of it. So
+# many such changes of one placement are looked at, those with the most gain.
+LEAST_RISKED, RISKED = 0.02, 16
 # Descents of predictions that include errors begin at so many of the best trials, and at so many
 # placements in all.
 BEST_STARTS, MOST_STARTS = 3, 8
@@ -59,6 +64,32 @@ class AroundBest:
         """
         changed = self._near(min(self._tried.held()), self._land.group_moves)
         return None if changed is None or changed[0] < LEAST_HOPE else changed[1]
+
+    def risked(self, gain: float) -> State | None:
+        """The change of one group that is predicted to miss the gates by little and to gain much.
+
+        More is expected of it than ``gain``, that of what is predicted to hold: of a layer that
+        takes half of the time and about all the noise that gates allow, the gain counts, even if
+        it is as likely to miss them as not. Changes of the best placement, of nothing quantized
+        and of what missed the gates narrowly.
+        """
+        best, noise = min(self._tried.held()), self._gated.noise
+        if noise is None:
+            return None
+        land, latency, moves = self._land, self._outlook.latency, self._land.group_moves
+        objective, promising = self._outlook.objective, list[Promising]()
+        near = [] if len(moves) > LARGE else self._tried.near_misses(objective)
+        for start in dict.fromkeys((best[1], land.state(land.space.least), *near)):
+            gains, changes = land.gains(start, objective, moves)
+            enough = gains + land.value(start, objective) < land.value(best[1], objective) - gain
+            order = np.argsort(gains, kind="stable")
+            new = [i for i in order.tolist() if changes[i] and enough[i]]
+            states = (apply(start, [moves.moves[i]]) for i in new[:RISKED])
+            for state in (s for s in states if not self._search.holds(s)):
+                expected = best[0] - latency.predict(state)[0]
+                promising.append((expected * self._gated.chance(state, best[1]), state))
+        worth = sorted((own for own in promising if own[0] > max(gain, LEAST_RISKED)), reverse=True)
+        return next((state for _, state in worth if self._tried.is_new(state)), None)
 
     def hoped(self, pass_over: Callable[[Skip], None]) -> State | None:
         """The change of which most gain is expected, be it predicted to hold or not.

@@ -30,6 +30,8 @@ OPTIMUM = "model optimum"
 REPAIRED = "repaired"
 # After so many trials in vain changes of the best leave every other trial to what layers predict.
 NEAR_PATIENCE = 4
+# Of what is predicted to miss the gates, noise is measured so often for one proposal.
+RISKED_SKIPS = 2
 
 
 class Round:
@@ -73,6 +75,9 @@ class Round:
 
     def propose(self, *, only_gains: bool) -> Proposal | None:
         """``only_gains``: None unless a gain is predicted, however few trials there are."""
+        risked = self._risked()
+        if risked is not None:
+            return risked
         # With a front, a gain that is predicted at another limit comes first.
         goes_near = self._outlook.is_misfit and not (only_gains and self._knowledge.levels)
         # What one way of looking has nothing left of, the other may: only then has it ended.
@@ -143,6 +148,23 @@ class Round:
         if self._progress.has_stalled(NEAR_PATIENCE):
             return self._is_gain(candidate)
         return self._progress.is_gain(self._outlook.latency.predict(candidate[0])[0])
+
+    def _risked(self) -> Proposal | None:
+        """What may miss the gates, if so much gain is expected of it that it is tried first."""
+        if self._explores or self._gated.noise is None or not self._has_best:
+            return None
+        candidate = self._candidate()
+        latency = math.inf if candidate is None else self._outlook.latency.predict(candidate[0])[0]
+        gain = max(0.0, self._progress.best - latency)
+        for _ in range(RISKED_SKIPS):
+            state = self._around.risked(gain)
+            if state is None:
+                return None
+            skip = self._gated.hopeless(state)
+            if skip is None:
+                return self._proposal(NEAR, state)
+            self._pass_over(skip)
+        return None
 
     def _near_best(self) -> Proposal | None:
         """A change of the best; None once all were tried or miss a gate."""
