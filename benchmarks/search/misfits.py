@@ -141,6 +141,16 @@ def rough(shape: Shape) -> Callable[[States], float]:
     return value
 
 
+def mixture(shape: Shape) -> Callable[[States], float]:
+    """``pairs``, ``operators`` and ``cliffs`` at once, as much of each."""
+    parts = [pairs(shape), operators(shape), cliffs(shape)]
+
+    def value(states: States) -> float:
+        return sum(part(states) for part in parts) / math.sqrt(len(parts))
+
+    return value
+
+
 def kind(group: Group) -> str:
     """The operator types of one of its sites."""
     return " ".join(sorted(node.op for node in group.sites[0].match.nodes.values()))
@@ -153,6 +163,7 @@ SHAPES: Mapping[str, Callable[[Shape], Callable[[States], float]]] = {
     "cliffs": cliffs,
     "operators": operators,
     "rough": rough,
+    "mixture": mixture,
 }
 
 

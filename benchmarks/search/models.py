@@ -20,6 +20,9 @@ from typing import Literal
 import numpy as np
 import onnx
 
+from benchmarks.networks.fresh import FRESH
+from benchmarks.networks.further import FURTHER
+from benchmarks.networks.held_out import HELD_OUT
 from benchmarks.networks.ocr import ocr_models
 from benchmarks.networks.searched import (
     decoder,
@@ -110,8 +113,14 @@ FULL: Mapping[str, Source] = {
     "PP-OCRv4 det full": _ocr(_DETECTOR, 1, 3, 640, 640),
     "PP-OCRv4 rec full": _ocr(_READER, 8, 3, 48, 320),
 }
+_LATER = {
+    **dict.fromkeys(("RepVGG", "GhostNet", "HRNet"), HELD_OUT),
+    **dict.fromkeys(("RegNetY", "YOLOv5-like", "BiFPN", "Attention U-Net"), FRESH),
+    **dict.fromkeys(("MobileViT", "FCOS", "nnU-Net", "SqueezeNet", "diffusion U-Net"), FURTHER),
+}
 # Whole spaces on which nothing about the search was decided.
 ASIDE: Mapping[str, Source] = {
+    **{name: Source(networks[name]) for name, networks in _LATER.items()},
     "ResNet-18 full": Source(lambda: residual_net(8, 224, (2, 2, 2, 2), bottleneck=False)),
     "ResNeXt full": Source(lambda: residual_net(8, 224, (2, 2, 2, 2), bottleneck=True, groups=32)),
     "Inception full": Source(lambda: inception(16, 224, 3)),
