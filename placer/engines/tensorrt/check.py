@@ -135,17 +135,20 @@ def check(
     """
     path = Path(model)
     architecture = architecture_of(gpu)
-    proto = load_quantized(path)
-    placed_for, names = _placed_for(proto), _names(proto)
-    is_float = not is_quantized(proto)
-    findings = _findings(proto, path)
-    older = refused_by_tensorrt_8(proto)
-    report = CheckReport(findings, None, placed_for, is_float=is_float, older=older, names=names)
-    found = _imported(report, path)
+    found = _imported(_looked_at(path), path)
     if static:
         return found
     ranges = with_named_dimensions(path, given_ranges(shapes))
     return replace(found, build=check_file(import_builder(), path, architecture, ranges))
+
+
+def _looked_at(path: Path) -> CheckReport:
+    """What the pairs of the file show. The model is let go before the builder needs memory."""
+    proto = load_quantized(path)
+    placed_for, names = _placed_for(proto), _names(proto)
+    findings, older = _findings(proto, path), refused_by_tensorrt_8(proto)
+    is_float = not is_quantized(proto)
+    return CheckReport(findings, None, placed_for, is_float=is_float, older=older, names=names)
 
 
 def _placed_for(proto: ModelProto) -> str | None:
