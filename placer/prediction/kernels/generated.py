@@ -17,7 +17,6 @@ from placer.prediction.kernels.turned import Turned
 from placer.prediction.kernels.views import FEW, keeps_all
 from placer.prediction.kernels.waiting import Waiting, multiplies_out
 
-_CUTS = ("Slice", "Split")
 _MAP_RANK = 4
 
 
@@ -52,7 +51,6 @@ class Generated:
                 if writer is not None and self._is_copy(writer) and self._may_join(writer, unit):
                     self._groups.merge(writer.group, unit.group)
         self._name_resized()
-        self._cut_again()
         Waiting(self._groups, self._sums).move()
         row_activations.name(self._graph, self._groups.units)
 
@@ -86,30 +84,6 @@ class Generated:
                     continue
                 if any(map(resizes, self._groups.of(writer))):
                     unit.views += (writer.node,)
-
-    def _cut_again(self) -> None:
-        """Let what reads a tensor cut parts of it itself that others quantize otherwise."""
-        ordered: list[Unit] = []
-        for unit in self._groups.units:
-            ordered.append(unit)
-            cuts = unit.node.op in _CUTS and len(unit.reads) == len(self._groups.of(unit)) == 1
-            if not cuts or len({self._form.scales.get(edge) for edge, _ in unit.readers}) == 1:
-                continue
-            ((edge, given),) = unit.reads
-            for number in {reader.group for _, reader in unit.readers}:
-                kernel = self._groups.by_number[number]
-                read = any(w is given for other in kernel for _, w in other.reads)
-                if given is None or not read or not all(other.generated for other in kernel):
-                    continue
-                again = Unit(unit.index, unit.node, "move", True, unit.outputs, views=unit.views)
-                self._groups.start(again)
-                self._groups.made.link(edge, given, again)
-                for part, reader in [r for r in unit.readers if r[1] in kernel]:
-                    self._groups.made.relink(reader, part, again)
-                self._groups.merge(number, again.group)
-                ordered.append(again)
-        self._groups.reorder(ordered)
-        self._groups.find_dependences()
 
     def _is_copy(self, writer: Unit) -> bool:
         """Whether it copies integers that enter, in a kernel of their readers at last."""
