@@ -64,7 +64,7 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
         given = (layer.inputs or layer.outputs)[0]  # What clears memory reads nothing.
         few = _channels(given.tensor, graph) <= FEW_CHANNELS
         name = "few-channel conversion" if few else "conversion"
-        elements = max(elements_of(port.tensor, graph) for port in layer.outputs)
+        elements = max(_elements(port.tensor, graph) for port in layer.outputs)
         written = sum(port_bytes(port, graph) for port in layer.outputs)
         return Work(name, given.dtype, elements, moved, written)
     if layer.op == "Concat":
@@ -94,7 +94,7 @@ def _exponentials(nodes: Sequence[Node], graph: Graph) -> int:
     """Elements that a product's kernel takes exponentials of; 0 if none of ``nodes`` is one."""
     if not any(node.op in WEIGHTED for node in nodes):
         return 0
-    return sum(elements_of(node.outputs[0], graph) for node in nodes if node.op in EXPONENTIAL)
+    return sum(_elements(node.outputs[0], graph) for node in nodes if node.op in EXPONENTIAL)
 
 
 def _softmax_rows(main: Node, graph: Graph) -> float:
@@ -148,7 +148,7 @@ def _concat_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     ]
     if not copied:
         return None
-    moved = 2 * sum(elements_of(tensor, graph) for tensor in copied) * type_bytes(dtype)
+    moved = 2 * sum(_elements(tensor, graph) for tensor in copied) * type_bytes(dtype)
     return Work("memory", dtype, 0, moved)
 
 
@@ -200,7 +200,7 @@ def _ops(node: Node, multiple: int, graph: Graph, small: int = 0) -> float:
         return 0.0
     if node.op in ("Gemm", "MatMul"):
         depth = _matrix_depth(node, graph, unknown=1)
-        return 2.0 * elements_of(node.outputs[0], graph) * _up(depth, multiple, small)
+        return 2.0 * _elements(node.outputs[0], graph) * _up(depth, multiple, small)
     weight = weight_input(graph, node)
     if weight is None:
         return 0.0
@@ -213,8 +213,8 @@ def _ops(node: Node, multiple: int, graph: Graph, small: int = 0) -> float:
         second = _up(second, multiple, small)
     kernel = math.prod(shape[2:])
     if node.op == "ConvTranspose":
-        return 2.0 * elements_of(node.inputs[0], graph) / shape[0] * first * second * kernel
-    return 2.0 * elements_of(node.outputs[0], graph) / shape[0] * first * second * kernel
+        return 2.0 * _elements(node.inputs[0], graph) / shape[0] * first * second * kernel
+    return 2.0 * _elements(node.outputs[0], graph) / shape[0] * first * second * kernel
 
 
 def _up(value: int, multiple: int, small: int) -> int:
@@ -247,7 +247,7 @@ def _distinct(ports: Sequence[Port]) -> Iterator[Port]:
 
 def port_bytes(port: Port, graph: Graph) -> float:
     """Bytes of the tensor that a layer reads or writes there."""
-    return elements_of(port.tensor, graph) * type_bytes(port.dtype)
+    return _elements(port.tensor, graph) * type_bytes(port.dtype)
 
 
 def type_bytes(dtype: str) -> int:
@@ -257,8 +257,7 @@ def type_bytes(dtype: str) -> int:
     return 2 if dtype in ("float16", "bfloat16") else _BYTES.get(dtype, 4)
 
 
-def elements_of(tensor: str, graph: Graph) -> int:
-    """How many elements ``tensor`` has; 1 where its shape is not known."""
+def _elements(tensor: str, graph: Graph) -> int:
     return math.prod(graph.type_of(tensor).shape or (1,))
 
 
