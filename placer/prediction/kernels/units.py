@@ -198,7 +198,7 @@ class Units(UnitGraph):
         if node.op != "ReduceMean" or self._mean_as(node) not in self._means:
             return False
         known = self._means[self._mean_as(node)].node
-        return known.attributes.get("keepdims", 1) != node.attributes.get("keepdims", 1)
+        return bool(known.attributes.get("keepdims", 1) != node.attributes.get("keepdims", 1))
 
     def _mean_as(self, node: Node) -> object:
         """What a mean is taken of, over which axes."""
