@@ -175,7 +175,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     saturates = behaviour.products == "saturating"
     is_of_ort = behaviour.signed == "converted"  # OpenVINO multiplies them in float.
     wide_operators = wide_in_operators(quantized, folder) if saturates and is_of_ort else ()
-    shared = move_weights(quantized.graph)
+    shared = move_weights(quantized.graph, transposes_alone=is_of_ort)
     extracted = extract_placement(quantized, pack.manifest.scheme)
     shapes = given_shapes(quantized, shapes, path)
     left_open = unknown_dimensions(quantized, shapes, path)

@@ -18,8 +18,11 @@ from placer.graph.operators import PAIR_OPS, STANDARD_DOMAINS
 _ORIGIN = "placer.pair"  # Metadata of a copy: the name of the node in the file.
 
 
-def move_weights(graph: GraphProto) -> frozenset[str]:
+def move_weights(graph: GraphProto, *, transposes_alone: bool = False) -> frozenset[str]:
     """Replace nodes that only move the elements of a constant by the constant that they make.
+
+    ``transposes_alone``: only Transposes of what has a zero point, as ONNX Runtime does, whose
+    session of 1.32 reads what others move in float (transpose_optimizer).
 
     Returns the names of constants that other nodes still read as they were, through the same pair.
     Pairs in front of them are put behind them. Nodes are to be in topological order. External data
@@ -39,7 +42,8 @@ def move_weights(graph: GraphProto) -> frozenset[str]:
         pair_row = tuple(_row(node.input[0], pairs)) if node.input else ()
         source = pair_row[-1].input[0] if pair_row else node.input[0] if node.input else ""
         moved = None
-        if source in constants and node.output[0] not in kept:
+        is_left = transposes_alone and not _is_transposed_pair(node, pair_row)
+        if source in constants and node.output[0] not in kept and not is_left:
             moved = _moved(node, constants[source], constants)
         behind = None
         if moved is not None:
@@ -120,6 +124,12 @@ def _behind(
             copy.attribute.extend([*others, helper.make_attribute("axis", axis)])
         yield copy
         tensor = made
+
+
+def _is_transposed_pair(node: NodeProto, pair_row: Sequence[NodeProto]) -> bool:
+    """Whether ``node`` transposes what pairs with zero points dequantize, or no pair does."""
+    has_zero_points = all(any(pair.input[2:3]) for pair in pair_row)
+    return not pair_row or (node.op_type == "Transpose" and has_zero_points)
 
 
 def _moved(

@@ -83,3 +83,37 @@ def test_a_conv_whose_bias_has_another_scale_computes_in_float(
     assert layers(predicted) == layers(built)
     told = "'conv' computes in float, as the scale of the bias is not that of the input"
     assert said.startswith(told) if is_told else not said
+
+
+MOVED = """
+<ir_version: 8, opset_import: ["": 17]> g (float[8,4] x) => (float[8,4] y)
+<float s = {0.05}, uint8 z = {128}, int8[SHAPE] w = {VALUES}, float ws = {0.01}, int8 wz = {0},
+ int64[2] flat = {4, 4}, int64[1] first = {0}> {
+  q = QuantizeLinear(x, s, z)
+  d = DequantizeLinear(q, s, z)
+  v = DequantizeLinear(w, WEIGHT)
+  [move] t = MOVE
+  [fc] m = MatMul(d, t)
+  o = QuantizeLinear(m, s, z)
+  y = DequantizeLinear(o, s, z)
+}
+""".replace("VALUES", ", ".join(["3"] * 16))
+
+
+@pytest.mark.parametrize(
+    ("shape", "weight", "move", "reads"),
+    [
+        ("4,4", "ws, wz", "Transpose<perm = [1, 0]>(v)", "uint8"),
+        ("4,4", "ws", "Transpose<perm = [1, 0]>(v)", "float"),
+        ("2,2,4", "ws, wz", "Reshape(v, flat)", "float"),
+        ("1,4,4", "ws, wz", "Squeeze(v, first)", "float"),
+    ],
+)
+def test_weights_that_others_than_a_transpose_move_are_read_in_float(
+    shape: str, weight: str, move: str, reads: str, tmp_path: Path
+):
+    """onnxruntime issue 27845."""
+    text = MOVED.replace("SHAPE", shape).replace("WEIGHT", weight).replace("MOVE", move)
+    for plan in built_and_predicted(text, tmp_path)[:2]:
+        (product,) = [layer for layer in plan.layers if "fc" in layer.nodes]
+        assert product.input_types[0] == reads
