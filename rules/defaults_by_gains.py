@@ -62,13 +62,15 @@ def defaults_by_gains(
     fused = _fused(matches, rules, gains)
     floats = {site.signature: name for site in sites if (name := _float_layout(site)) is not None}
     for site in sites:
-        if site.signature in floats:
-            saved = (gains.saved_us(node, graph) for node in _kernels(site))
-            cut.prefer(site.signature, sum(saved))
+        vertex = _vertex(site, floats)
+        if vertex not in (_INTEGERS, _FLOATS):
+            cut.prefer(vertex, sum(gains.saved_us(node, graph) for node in _kernels(site)))
     vertices = {n.name: (s, _vertex(s, floats)) for s in sites for n in s.match.nodes.values()}
     quantized = {edge.tensor for site in sites for edge in site.layouts[site.default].quantize}
     for site in sites:
         _require(site, _vertex(site, floats), vertices, cut)
+        if any(gains.saved_us(node, graph) < 0 for node in _kernels(site)):
+            _follow(site, graph, vertices, cut)
     for tensor in sorted(quantized - graph.initializers.keys()):
         _connect(tensor, graph, vertices, gains, fused.get(tensor, ()), cut)
     for name, taken_us in _alone(matches, rules, gains, target).items():
@@ -154,6 +156,20 @@ def _require(site: Site, vertex: str, vertices: Mapping[str, tuple[Site, str]], 
     for edge in site.layouts[site.default].requires:
         if edge.node not in own:
             cut.never(vertex, _reader(edge, vertices))
+
+
+def _follow(site: Site, graph: Graph, vertices: Mapping[str, tuple[Site, str]], cut: _Cut) -> None:
+    """What follows the layer that it reads runs in integers where that one does."""
+    vertex = site.name
+    for edge in site.layouts[site.default].requires:
+        node = graph.producer.get(edge.tensor)
+        writer, before = _of_node(node, vertices)
+        if (
+            writer is not None
+            and writer is not site
+            and edge in writer.layouts[writer.default].quantize
+        ):
+            cut.never(before, vertex)
 
 
 def _reader(edge: Edge, vertices: Mapping[str, tuple[Site, str]]) -> str:

@@ -60,6 +60,9 @@ class Gain(Time):
     groups: Literal["one", "depthwise", "any"] = Field(
         default="any", description="Of Convs those with `one` group, `depthwise` ones, or `any`."
     )
+    rank: int = Field(
+        default=0, description="Of nodes that read tensors of so many dimensions or more."
+    )
     products: float = Field(
         default=0.0, description="For each million products that a Conv, MatMul or Gemm sums up."
     )
@@ -144,7 +147,7 @@ def _saved_us(gains: Sequence[Gain], node: Node, graph: Graph) -> float:
 
 
 def _is_of(gain: Gain, node: Node, graph: Graph) -> bool:
-    if node.op not in gain.op:
+    if node.op not in gain.op or len(graph.type_of(node.inputs[0]).shape or ()) < gain.rank:
         return False
     if gain.groups == "any":
         return True

@@ -322,3 +322,26 @@ def test_openvino_multiplies_tokens_as_integers_only_with_vnni(kind: str, expect
     edges = place(sites_with_defaults(graph, load_pack("openvino"), target), {}).edges
     weighted = {edge.node for edge in edges if edge.tensor in graph.initializers}
     assert weighted == expected
+
+
+TURNED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,16,16,16] x) => (float[1,16,16,16] out)
+<float[16,16,3,3] w = {1}, float[16,16,1,1] v = {1}> {
+  [wide] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+  [turn] b = Transpose<perm = [0, 2, 1, 3]>(a)
+  [thin] out = Conv(b, v)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rank", "lost", "kept"),
+    [(5, 9.0, {"wide", "turn", "thin"}), (4, 1.0, {"wide", "turn", "thin"}), (4, 9.0, {"thin"})],
+)
+def test_what_only_moves_elements_may_lose_time_in_integers(rank: int, lost: float, kept: set[str]):
+    """The Convs save 6 us each; the Transpose runs in integers where the first of them does."""
+    graph, given = graph_of_text(TURNED), gains({}, 1)
+    nodes = [Gain(op=["Conv"], each=6), Gain(op=["Transpose"], rank=rank, each=-lost)]
+    found = integers(graph, given.model_copy(update={"nodes": nodes}))
+    assert found - {"turn"} == kept - {"turn"}
