@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container
 
 from placer.prediction.kernels.groups import Groups
@@ -68,7 +69,8 @@ class Joins:
             return False
         if any(map(self._groups.writes_line, writers)):
             return False
-        if any(w is not None and w.role == "reduce" for w in writers):
+        single = math.prod((self._graph.type_of(unit.outputs[0]).shape or ())[2:]) == 1
+        if single and any(w is not None and w.role == "reduce" for w in writers):
             return False
         parts = [(edge.tensor, writer) for edge, writer in unit.reads if writer is not None]
         if any(self._is_joined_elsewhere(part, w, unit) for part, w in parts):
