@@ -46,7 +46,7 @@ def sites_with_defaults(graph: Graph, pack: Pack, target: Target = ANY_TARGET) -
 def defaults_by_gains(
     matches: Matches,
     sites: Sequence[Site],
-    rules: Sequence[Rule],
+    rules: Iterable[Rule],
     gains: Gains | None,
     target: Target = ANY_TARGET,
 ) -> tuple[Site, ...]:
@@ -58,7 +58,7 @@ def defaults_by_gains(
     """
     if gains is None:
         return tuple(sites)
-    cut, graph = _Cut(), matches.graph
+    cut, graph, rules = _Cut(), matches.graph, tuple(rules)
     fused = _fused(matches, rules, gains)
     floats = {site.signature: name for site in sites if (name := _float_layout(site)) is not None}
     for site in sites:
