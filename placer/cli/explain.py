@@ -60,7 +60,7 @@ def explain_command(
         option(
             "base",
             help="Type of what stays float: float16, bfloat16 or float.",
-            default="float16 on a GPU, or the fit's",
+            default="float16 on a GPU, bfloat16 if the file is; or the fit's",
         ),
     ] = None,
     weak: Annotated[

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+from onnx import TensorProto
 
 from placer.common.collector import without_collection
 from placer.common.files import write_text
@@ -33,6 +36,7 @@ from placer.explaining.several_scales import scales_by_channel, scales_by_reader
 from placer.explaining.unfused import unfused
 from placer.explaining.unread_types import unread_types
 from placer.explaining.weights_only import weights_only
+from placer.graph import Graph
 from placer.model import is_quantized_file
 from placer.model.validate import parse_model
 from placer.plan import Plan
@@ -224,8 +228,8 @@ def explain(
     ``gpu``: a GPU, a file that describes one, or one that ``placer fit`` wrote; by default a100,
     and none with the ``pack`` of an engine other than TensorRT, for which nothing is estimated.
     ``pack``: by default the fit's, the built-in one that a placement or a model written by placer
-    names, where no ``gpu`` is given, or tensorrt. ``base``: by default float16 on a GPU, else
-    float, or the fit's.
+    names, where no ``gpu`` is given, or tensorrt. ``base``: by default float16 on a GPU, bfloat16
+    there if the file is, else float, or the fit's.
     ``fix``: values of inputs that become constants, as in ``optimize``.
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
@@ -242,13 +246,13 @@ def explain(
     if isinstance(device, Fit):
         device.check_pack(rules)
         device.check_base(base)
-    base = base or base_of(device)
-    if base not in BASES:
+    if base is not None and base not in BASES:
         raise InputError(unknown("base", base, BASES))
     target = target_on(device, weak, _processor(processor, device, rules))
     given = optima(given_ranges(shapes))
     with without_collection():
         placed = placed_model(path, source, given, fix, rules)
+        base = base or _stored_base(placed.graph, device)
         explainer = _explainer(placed, rules, device, target, base)
         if placed.placement is None:
             explanation = explainer.explain(place(explainer.sites, {}))
@@ -266,6 +270,15 @@ def explain(
     return ModelExplanation(
         placed.source, explanation, device, base, rules, built, tuple(outcomes), target, placed
     )
+
+
+def _stored_base(graph: Graph, device: Device | None) -> str:
+    """The base of ``device``; of a GPU, bfloat16 where most float tensors of the file are."""
+    types = Counter(graph.type_of(t).dtype for node in graph.nodes for t in node.outputs)
+    others = types[TensorProto.FLOAT] + types[TensorProto.FLOAT16]
+    if isinstance(device, Gpu) and types[TensorProto.BFLOAT16] > others:
+        return "bfloat16"
+    return base_of(device)
 
 
 def _processor(kind: str | None, device: Device | None, rules: Pack) -> Processor | None:
