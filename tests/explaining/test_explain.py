@@ -571,7 +571,7 @@ def test_integers_that_enter_leave_as_floats_behind_their_pair(tmp_path: Path, p
 @pytest.mark.parametrize(("dtype", "base"), [("bfloat16", "bfloat16"), ("float", "float16")])
 def test_a_bfloat16_file_is_predicted_in_bfloat16(save: Callable[..., Path], dtype: str, base: str):
     path = save(f"""
-    <ir_version: 10, opset_import: ["": 21]>
+    <ir_version: 10, opset_import: ["": 22]>
     g ({dtype}[1,16,8,8] x, {dtype}[16,16,1,1] w) => ({dtype}[1,16,8,8] y) {{
       c = Conv(x, w) y = Relu(c)
     }}""")
