@@ -139,7 +139,7 @@ class ModelExplanation:
         graph, plan = self._placed.graph, self.explanation.plan
         own = self._placed.own
         convs = (
-            *foldable(graph, {} if own is None else own.nodes),
+            *(() if own is None else foldable(graph, own.nodes)),
             run_time_convs(graph),
             grouped_convs(graph, plan, self.pack),
             padded_channels(graph, plan, self.pack),
@@ -154,8 +154,8 @@ class ModelExplanation:
             "" if own is None else scales_by_reader(graph, self._placed.placement, self.pack),
         )
         first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several)
-        is_file = self._placed.own is not None
-        stored = float_base(graph, plan, self.base, self.pack, self.target) if is_file else ""
+        given = (graph, plan, self.base, self.pack, self.target)
+        stored = "" if own is None else float_base(*given)
         in_float = (stored, *unfused(self._placed.unfused))
         said = (*first, *unread, *in_float, *convs, *floats, *self.unpredicted)
         return tuple(text for text in said if text)

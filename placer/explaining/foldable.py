@@ -54,14 +54,20 @@ def _foldable(node: Node, graph: Graph) -> tuple[Edge | None, Node | None]:
 
 
 def _is_per_channel(dims: tuple[int, ...], before: Node, graph: Graph) -> bool:
-    """Whether a constant of ``dims`` has a value for each channel that ``before`` writes."""
-    if before.op not in {*_PRODUCTS, _NORM} or before.domain or len(before.inputs) < 2:
-        return False
+    """Whether a constant of ``dims`` has one value, or one for each channel, of what is written.
+
+    What ``placer.model.affine_folding`` folds: ``before`` has constant weights and at most a
+    constant bias with a value for each channel, and normalizes one axis if it is a norm.
+    """
     shape = graph.type_of(before.outputs[0]).shape
-    if before.inputs[1] not in graph.initializers or shape is None or len(dims) > len(shape):
+    if before.op not in {*_PRODUCTS, _NORM} or before.domain or shape is None:
+        return False
+    own = [graph.initializers.get(tensor) for tensor in before.inputs[1:3] if tensor]
+    vectors = own if before.op == _NORM else own[1:]
+    if not own or None in own or any(one is not None and len(one.dims) > 1 for one in vectors):
+        return False
+    if len(dims) > (1 if before.op == _NORM else len(shape)):
         return False
     axis = len(shape) - 1 if before.op in ("Gemm", _NORM) else 1
-    if before.op == _NORM and len(dims) > 1:
-        return False
     full = (1,) * (len(shape) - len(dims)) + dims
-    return all(size == 1 or place == axis for place, size in enumerate(full))
+    return all(size in (1, shape[i] if i == axis else 1) for i, size in enumerate(full))

@@ -269,3 +269,33 @@ def test_factors_of_smoothquant_are_to_be_part_of_the_norm(save: Save):
       {PAIR.format("m")} {PAIR.format("w")} y = MatMul(md, wd)
     }}""")
     assert any(note.startswith("fold 'smooth' (Mul) into 'norm'") for note in notes_of(path))
+
+
+@pytest.mark.parametrize(("axis", "scale"), [(1, "ones"), (-1, "given")])
+@pytest.mark.parametrize("quantized", [True, False])
+def test_factors_that_import_does_not_fold_are_not_told(
+    save: Save, axis: int, scale: str, quantized: bool
+):
+    """Of norms over several axes, and of those whose scale is an input."""
+    pairs = f"{PAIR.format('m')} {PAIR.format('w')}" if quantized else ""
+    data = "md, wd" if quantized else "m, w"
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[2,4,16] x, float[16] given) => (float[2,4,16] y)
+    <float[16,16] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}},
+     float[4,16] ones = {{1}}, float[16] f = {{2}}> {{
+      [norm] n = LayerNormalization<axis = {axis}>(x, {scale}) [smooth] m = Mul(n, f)
+      {pairs} y = MatMul({data})
+    }}""")
+    assert not any("fold" in note for note in notes_of(path))
+
+
+def test_a_constant_that_makes_further_channels_is_no_part_of_the_weights(save: Save):
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float[1,16,1,1] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}, float[16,1,1] f = {{2}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} c = Conv(xd, wd) {PAIR.format("c")}
+      m = Mul(cd, f) y = Relu(m)
+    }}""")
+    assert not any("part of the weights" in note for note in notes_of(path))
