@@ -23,7 +23,7 @@ def measured_seconds(
         seconds = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise RunError(f"{whose} no array of times; {blame}") from None
-    if seconds.ndim != 2 or seconds.shape[1] != len(models):
+    if seconds.ndim != 2 or len(seconds) == 0 or seconds.shape[1] != len(models):
         raise RunError(
             f"{whose} times of shape {seconds.shape} instead of {(rounds, len(models))}; {blame}"
         )

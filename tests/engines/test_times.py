@@ -26,6 +26,7 @@ def test_times_are_given_as_an_array_of_rounds_and_models():
         ([[1.0, -1.0]], r"returned -1 s as a time"),
         ([[1.0, 0.0]], r"returned 0 s as a time"),
         ([[1.0]], r"returned times of shape \(1, 1\) instead of \(1, 2\)"),
+        (np.empty((0, 2)), r"returned times of shape \(0, 2\) instead of \(1, 2\)"),
         (None, r"returned times of shape \(\) instead of \(1, 2\)"),
         ("fast", r"returned no array of times"),
     ],
