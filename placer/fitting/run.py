@@ -223,7 +223,7 @@ class _Run:
         self._failed: list[str] = []  # What the engine refused, and models that are no such.
         self._moves = counts_moves(measurer.pack, options.engine_options)
         self._ends = math.inf if options.timeout is None else time.monotonic() + options.timeout
-        self._not_measured = 0  # Since time was up.
+        self._count = self._not_measured = 0  # Networks, and those after time was up.
 
     def fitted(self, folder: Path) -> Fit:
         """Measure what was not measured yet, and fit; ``folder`` is for generated networks."""
@@ -234,7 +234,8 @@ class _Run:
             self._remark(remark, sentence=f"{remark}: {names} in {others[0].parent}")
         generated = network_names(self._options.networks)
         models = model_paths(self._options.models) if self._options.models else []
-        progress = Progress(len(generated) + len(models), self._tell)
+        self._count = len(generated) + len(models)
+        progress = Progress(self._count, self._tell)
         # Given ones first: what is wrong with one is told at once, not behind all others.
         given = [n for p in models for n in self._network(f"{GIVEN}{p.stem}", p, progress)]
         networks = []
@@ -247,12 +248,13 @@ class _Run:
         place = {name: number for number, name in enumerate(generated)}
         networks.sort(key=lambda network: place[network.record.network])
         if self._not_measured:
-            self._remark(
-                f"time was up with {self._not_measured} networks not measured; the same command "
-                "again goes on with them"
-            )
+            self._remark(f"time was up with {self._left}; the same command again goes on with them")
         self._tell("fitting, each kind of network estimated without it")
         return self._fit(in_steadier_times(self._distinct([*networks, *given])))
+
+    @property
+    def _left(self) -> str:
+        return f"{self._not_measured} of {self._count} networks not measured"
 
     def _distinct(self, networks: list[PredictedNetwork]) -> list[PredictedNetwork]:
         """Without copies of one model: left out, it would still be among those fitted to."""
@@ -303,7 +305,11 @@ class _Run:
 
     def _check_any(self, networks: list[PredictedNetwork]) -> None:
         """Raise RunError if no network has builds to compare; all others would take hours."""
-        if self._failed and not any(len(n.costs.builds) >= LEAST_BUILDS for n in networks):
+        if (
+            self._failed
+            and not self._not_measured
+            and not any(len(n.costs.builds) >= LEAST_BUILDS for n in networks)
+        ):
             raise RunError(
                 f"of the first {_HOPELESS} networks none could be measured both in float and "
                 f"quantized; {self._failed[0]}"
@@ -315,7 +321,7 @@ class _Run:
         except RunError as error:
             why = [f"What failed first: {self._failed[0]}"] if self._failed else []
             if self._not_measured:
-                why.append(f"Time was up with {self._not_measured} networks not measured")
+                why.append(f"Time was up with {self._left}")
             raise RunError(". ".join([str(error), *why])) from error
 
     def _remark(self, remark: str, sentence: str = "") -> None:
