@@ -16,7 +16,7 @@ from placer.model.validate import parse_model
 
 Dimensions = list[TensorShapeProto.Dimension]
 # Not `?` and the like, and not what exporters call all that they do not know.
-_NAME = re.compile(r"(?i:(?!(none|unknown|dynamic)$))[A-Za-z_][\w./]*")
+_NAME = re.compile(r"(?i:(?!(none|unknown|dynamic)$))[A-Za-z_][\w./]*(-[A-Za-z_][\w./]*)*")
 # What PyTorch writes where one size follows from others, as ``2*s0 + 1`` and ``s0//2``.
 _OPERATORS = {
     ast.Add: operator.add,
@@ -152,8 +152,11 @@ def dimensions_of(proto: ModelProto) -> dict[str, Dimensions]:
 
 
 def _expression(text: str) -> ast.BinOp | None:
-    """What ``text`` computes of names and numbers; None if it is a name or something else."""
-    if len(text) > _LONGEST:
+    """What ``text`` computes of names and numbers; None if it is a name or something else.
+
+    ``seq-len`` is a name: exporters write differences with spaces.
+    """
+    if len(text) > _LONGEST or ("-" in text and _NAME.fullmatch(text)):
         return None
     try:
         found = ast.parse(text.strip(), mode="eval").body

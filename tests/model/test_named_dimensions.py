@@ -67,6 +67,15 @@ def test_what_is_computed_of_names_follows_from_them(
     assert with_named_dimensions(proto, ranges)["mask"] == ShapeRange(*((1, n) for n in sizes))
 
 
+def test_a_name_may_have_hyphens(decoder: Path):
+    proto = placer.model.load_model(decoder, SHAPES).proto
+    for value in proto.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.Clear()
+            dim.dim_param = "seq-len"
+    assert with_named_dimensions(proto, given_ranges({"seq-len": "5"}))["ids"].optimum == (5, 5)
+
+
 def test_dimensions_of_one_name_have_one_size(decoder: Path):
     """Of an input that is given; other batches are 1 wherever they stand."""
     shapes = {"ids": (6, 3), "past": (5,), "past_and_s": (8,)}
