@@ -2,6 +2,10 @@
 
 What goes to and from a process are pickles on its standard input and output: the networks, then the
 names that each fit leaves out and its estimates. It ends when its input does, so with this process.
+
+Not those of a ProcessPoolExecutor: started anew they would run a user's script again that has no
+main guard, and forked they would have the locks of this process's other threads. A process for each
+fit would import for as long as it fits.
 """
 
 from __future__ import annotations
@@ -92,12 +96,12 @@ class _Process:
 
     def estimates_without(self, names: Collection[str]) -> Estimates | None:
         """See ``placer.fitting.estimates``; None where the process has ended."""
-        request = self._networks + pickle.dumps(set(names), pickle.HIGHEST_PROTOCOL)
-        self._networks = b""  # It has them from now on.
+        networks, self._networks = self._networks, b""  # It has them from now on.
         sent, answers = self._process.stdin, self._process.stdout
         assert sent is not None and answers is not None
         try:
-            sent.write(request)
+            sent.write(networks)
+            sent.write(pickle.dumps(set(names), pickle.HIGHEST_PROTOCOL))
             sent.flush()
             estimates: Estimates = pickle.load(answers)
         except (EOFError, OSError, ValueError, pickle.UnpicklingError):
