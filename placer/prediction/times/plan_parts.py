@@ -45,7 +45,8 @@ def _behind_products(
     """``plan`` in which quantizing what a float product by weights wrote is a kind of its own.
 
     OpenVINO's products take the rounding, and a reorder converts its result one element at a time:
-    490 to 650 us for each megabyte, where it takes 70 to 90 of what other layers wrote.
+    490 to 650 us for each megabyte, where it takes 70 to 90 of what other layers wrote (2026.4.1,
+    an Intel Xeon with AMX; docs/measured/fit.md).
     """
     written = {
         port.tensor
