@@ -14,6 +14,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from placer.graph.edit import reads, remove_dead_nodes, rename_tensors, sort_nodes
+from placer.graph.names import UnusedNames, tensor_names
 from placer.model.transposed_operators import Order, Transposed, transposed
 
 
@@ -165,8 +166,7 @@ class _Rewriting:
         self._graph = graph
         self._region = region
         self._nodes = list(graph.node)
-        self._taken = {t for node in self._nodes for t in (*node.input, *node.output)}
-        self._taken.update(tensor.name for tensor in graph.initializer)
+        self._unused = UnusedNames(tensor_names(graph))
 
     def run(self) -> None:
         """Rewrite the region in place; nodes that are added come last."""
@@ -201,20 +201,14 @@ class _Rewriting:
         for index, change in self._region.transposed.items():
             for tensor in self._nodes[index].output:
                 if tensor and not change.leaves:
-                    names[tensor] = self._new(f"{tensor}/turned")
+                    names[tensor] = self._unused.unused(f"{tensor}/turned")
         return names
-
-    def _new(self, name: str) -> str:
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
 
     def _transpose(self, node: NodeProto, change: Transposed, names: Mapping[str, str]) -> None:
         for position in change.data:
             node.input[position] = names[node.input[position]]
         for position, array in change.inputs.items():
-            name = self._new(f"{node.input[position]}/turned")
+            name = self._unused.unused(f"{node.input[position]}/turned")
             self._graph.initializer.append(numpy_helper.from_array(array, name))
             node.input[position] = name
         changed = [a for a in node.attribute if a.name not in change.attributes]

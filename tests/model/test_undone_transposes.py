@@ -179,3 +179,21 @@ def test_outputs_stay_the_same(proto: onnx.ModelProto) -> None:
     for found, expected in zip(outputs(changed, x), outputs(proto, x), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert take_out_undone(changed.graph) == 0
+
+
+def test_names_in_bodies_are_not_given_again(save: Save):
+    path = save(f"""{HEAD}
+    g (float[1,4,6,5] x, bool c) => (float[1,4,4,3] y, float[1,4,6,5] z)
+    <float[4,4,2,2] w = {{1}}> {{
+      k = Conv(x, w) a = Transpose<perm = [0, 2, 3, 1]>(k) b = Relu(a)
+      e = Transpose<perm = [0, 3, 1, 2]>(b) y = Conv(e, w)
+      z = If(c)<then_branch = t () => (float[1,4,6,5] o) {{ inner = Neg(x) o = Neg(inner) }},
+        else_branch = f () => (float[1,4,6,5] o) {{ o = Abs(x) }}>
+    }}""")
+    proto = onnx.load(path)
+    then = next(a.g for a in proto.graph.node[-1].attribute if a.name == "then_branch")
+    then.node[0].output[0] = then.node[1].input[0] = "b/turned"
+    onnx.save(proto, path)
+    model = load_model(path)
+    assert [node.op for node in model.graph.nodes] == ["Conv", "Relu", "Conv", "If"]
+    onnx.checker.check_model(model.proto)
