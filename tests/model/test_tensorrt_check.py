@@ -545,8 +545,7 @@ def test_blocks_along_another_axis_than_their_scales_say(builder: Any):
     (finding,) = check_pairs(proto, Path(), Path("model.onnx"))
     assert (finding.verdict, finding.fix) == ("refused", "set its attribute axis to 1")
     assert finding.reason == (
-        "its scales have shape (64, 2), which are none of blocks of 16 along axis 0 of shape "
-        "(64, 32)"
+        "its scales have shape (64, 2), but axis 0 of shape (64, 32) takes (4, 32) in blocks of 16"
     )
 
 

@@ -327,13 +327,14 @@ class _Check:
         """Scales of blocks have the shape of the constant, but for the axis that has the blocks."""
         scales, axis = list(self._constants[node.input[1]].dims), integer(node, "axis", 1)
         shapes = {place: _blocked(dims, place, size) for place in range(len(dims))}
-        if -len(dims) <= axis < len(dims) and scales == shapes[axis % len(dims)]:
+        wanted = shapes[axis % len(dims)] if -len(dims) <= axis < len(dims) else None
+        if scales == wanted:
             return
         fitting = [place for place, shape in shapes.items() if shape == scales]
         fix = f"set its attribute axis to {fitting[0]}" if fitting else "export it again"
+        takes = "has none" if wanted is None else f"takes {tuple(wanted)} in blocks of {size}"
         reason = (
-            f"its scales have shape {tuple(scales)}, which are none of blocks of {size} along axis "
-            f"{axis} of shape {tuple(dims)}"
+            f"its scales have shape {tuple(scales)}, but axis {axis} of shape {tuple(dims)} {takes}"
         )
         yield self._finding(node, "refused", reason, fix)
 
