@@ -18,6 +18,7 @@ from placer.common.limits import Limits
 from placer.common.names import near
 from placer.common.yaml_file import parse_text
 from placer.errors import InputError
+from placer.rules.behaviour import Behaviour
 from placer.rules.field_types import Versions
 from placer.rules.pack import Pack, PackId
 from placer.rules.pack_manifest import Manifest, ManifestFile, PackRequirement, parse_requirement
@@ -183,13 +184,31 @@ def _inheriting(parent: Manifest, manifest: ManifestFile) -> Manifest:
     fields = dict(manifest)
     fields["exclude"] = [*parent.exclude, *manifest.exclude]
     given = manifest.behaviour.model_fields_set
-    fields["behaviour"] = parent.behaviour.model_copy(
+    behaviour = parent.behaviour.model_copy(
         update={name: getattr(manifest.behaviour, name) for name in given}
     )
+    is_exact = (parent.behaviour.products, behaviour.products) == ("saturating", "exact")
+    if is_exact and "gains" not in given:
+        behaviour = _with_exact_products(behaviour)
+        behaviour = _with_exact_products(behaviour)
+    fields["behaviour"] = behaviour
     if manifest.scheme is None:
         fields["scheme"] = parent.scheme
         fields["alternatives"] = {**parent.alternatives, **manifest.alternatives}
     return Manifest.model_validate(fields)
+
+
+def _with_exact_products(behaviour: Behaviour) -> Behaviour:
+    """``behaviour`` with inherited times of processors whose sums of products are exact, too.
+
+    On any processor, as its own kernels do not depend on that.
+    """
+    gains = [
+        one.model_copy(update={"when": one.when.model_copy(update={"exact_products": None})})
+        for one in behaviour.all_gains
+        if one.when.exact_products is not False
+    ]
+    return behaviour.model_copy(update={"gains": gains or None})
 
 
 def _parent(wanted: PackRequirement, child: PackId, store: Store) -> PackFiles:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from placer.common.processor import PROCESSORS
 from placer.errors import InputError
 from placer.rules.gains import Conversion, Gains
 from placer.rules.packaging.diff import diff_packs
@@ -11,6 +12,7 @@ from placer.rules.packaging.files import read_pack_files
 from placer.rules.packaging.install import install
 from placer.rules.packaging.load import MAX_DEPTH, load_pack
 from placer.rules.packaging.store import Store
+from placer.rules.target import Target
 from tests.rules.packaging.test_load import GOOD, MANIFEST, pack
 
 TANH = GOOD.replace("id: relu", "id: tanh").replace("op: Relu", "op: Tanh")
@@ -180,3 +182,14 @@ def test_a_chain_may_not_be_too_long(tmp_path: Path, store: Store):
         below = f"level-{number}"
     sentence = refusal(child(tmp_path, manifest("top", below)), store)
     assert sentence.startswith("pack 'top' extends more than 7 packs in a row")
+
+
+def test_where_products_are_exact_times_are_those_of_processors_on_which_all_are() -> None:
+    """Kernels for ARM know no VNNI, whatever the processor that explains their plans."""
+    parent, arm = (
+        load_pack(name).manifest.behaviour for name in ("onnxruntime", "onnxruntime-arm")
+    )
+    (times,) = arm.all_gains
+    assert times.nodes == parent.all_gains[0].nodes
+    assert arm.gains_on(Target(processor=PROCESSORS["avx2"])) == times
+    assert parent.gains_on(Target(processor=PROCESSORS["avx2"])) == parent.all_gains[1]
