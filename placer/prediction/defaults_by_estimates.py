@@ -34,7 +34,7 @@ from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.schema import Rule
 from placer.rules.sites import Site, place
-from placer.rules.target import Target
+from placer.rules.target import ANY_TARGET, Target
 
 _SWEEPS = 4  # Few networks take more than three.
 _LEAST_US = 0.1  # Less is no gain.
@@ -51,14 +51,15 @@ def with_defaults(
     gains: Gains | None,
     predictor: AnyPredictor,
     estimator: Estimator,
+    target: Target = ANY_TARGET,
 ) -> tuple[Site, ...]:
     """``sites`` with the defaults that make the pack's default placement.
 
-    ``rules`` and ``gains`` are the pack's, ``predictor`` and ``estimator`` of the graph of
-    ``matches``.
+    ``rules`` and ``gains`` are the pack's on ``target``, ``predictor`` and ``estimator`` of the
+    graph of ``matches``.
     """
     if gains is not None or isinstance(estimator, NoTimes):
-        return defaults_by_gains(matches, sites, rules, gains)
+        return defaults_by_gains(matches, sites, rules, gains, target)
     return _by_estimates(matches, sites, predictor, estimator)
 
 
@@ -76,7 +77,7 @@ def with_defaults_on_device(
     """
     behaviour = pack.manifest.behaviour
     if behaviour.gains is not None or device is None:
-        return defaults_by_gains(matches, sites, pack.rules, behaviour.gains_on(target))
+        return defaults_by_gains(matches, sites, pack.rules, behaviour.gains_on(target), target)
     predictor = make_predictor(matches.graph, pack, target, base, matches)
     estimator = make_estimator(matches.graph, device, behaviour)
     return _by_estimates(matches, sites, predictor, estimator)

@@ -1,6 +1,7 @@
 """Which sites stay float since integers would not pay for their conversions."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import compress, product
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from placer.common.processor import PROCESSORS
 from placer.graph import Graph
 from placer.graph.text import graph_of_text
+from placer.prediction.defaults_by_estimates import with_defaults_on_device
 from placer.rules.behaviour import Behaviour
 from placer.rules.condition import Condition
 from placer.rules.defaults_by_gains import defaults_by_gains, sites_with_defaults
@@ -197,6 +199,21 @@ def test_only_what_the_engine_version_takes_along_is_left_alone():
             if s.match.anchor.name == "wide"
         )
         assert site.default == kept
+
+
+def test_defaults_ask_for_the_engine_version_however_they_are_made():
+    graph, pack = graph_of_text(SWISH), load_pack("onnxruntime")
+    given = gains({"Conv": 10.0}, 1).model_copy(
+        update={"alone": [Gain(op=["HardSwish"], each=9.0)]}
+    )
+    behaviour = pack.manifest.behaviour.model_copy(update={"gains": given})
+    pack = replace(pack, manifest=pack.manifest.model_copy(update={"behaviour": behaviour}))
+    for version, kept in (("1.29.0", "integer"), ("1.30.0", "float")):
+        target = Target(engine_version=version)
+        sites = find_sites(graph, pack.rules, pack.target(target))
+        decided = with_defaults_on_device(Matches(graph), sites, pack, target, "float", None)
+        for made in (decided, sites_with_defaults(graph, pack, target)):
+            assert [s.default for s in made if s.match.anchor.name == "wide"] == [kept]
 
 
 def test_maps_are_moved_in_memory_by_their_elements():

@@ -129,7 +129,7 @@ class Explainer:
         self._predictor = predictor
         self._estimator = estimator
         sites, self._overlaps = find_sites_with_overlaps(matches, rules, target, formats)
-        self.sites = with_defaults(matches, sites, rules, gains, predictor, estimator)
+        self.sites = with_defaults(matches, sites, rules, gains, predictor, estimator, target)
         self._passed = _passed_backward(rules)
 
     def explain(self, placement: Placement, idle: Set[Edge] = frozenset()) -> Explanation:
