@@ -149,12 +149,10 @@ def test_when_time_is_up_costs_are_fitted_to_what_was_measured(
     output = tmp_path / "run" / "fit.json"
     found = placer.fit("onnxruntime", output, models=tmp_path / "models", timeout=1e-6, **FEW)
     assert found.errors.networks == 5
-    assert found.remarks == (
-        "time was up with 1 of 6 networks not measured; the same command again goes on with them",
-    )
-    with pytest.raises(
-        RunError, match=r"^0 networks .* Time was up with 6 of 6 networks not measured"
-    ):
+    left = "time was up with 1 of 6 networks not measured; the same command again goes on with them"
+    assert left in found.remarks  # A busy machine may be remarked on, too.
+    late = r"^0 networks .* Time was up with 6 of 6 networks not measured"
+    with pytest.raises(RunError, match=late):
         placer.fit("onnxruntime", tmp_path / "new", models=tmp_path / "models", timeout=1e-6, **FEW)
 
 
