@@ -190,7 +190,6 @@ def _inheriting(parent: Manifest, manifest: ManifestFile) -> Manifest:
     is_exact = (parent.behaviour.products, behaviour.products) == ("saturating", "exact")
     if is_exact and "gains" not in given:
         behaviour = _with_exact_products(behaviour)
-        behaviour = _with_exact_products(behaviour)
     fields["behaviour"] = behaviour
     if manifest.scheme is None:
         fields["scheme"] = parent.scheme
