@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.graph import Graph, Node
+from placer.graph import Edge, Graph, Node
 from placer.rules.check import Check, Nodes, Tensors, within
 from placer.rules.memory import written_with
 from placer.rules.predicate_schema import ConsumersAre, ReadBefore, ReadBy, WrittenBy
@@ -43,15 +43,17 @@ def written_by(condition: WrittenBy) -> Check:
 
 def read_by(condition: ReadBy) -> Check:
     """The check that nodes of certain operators read the tensors, and nothing else does."""
+    enough = any if condition.among_others else all
 
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
         edges = [e for tensor in tensors.get(condition.tensor, ()) for e in graph.edges_of(tensor)]
-        readers = [graph.by_name.get(edge.node) for edge in edges]
-        if condition.input is not None and any(e.input_index != condition.input for e in edges):
+        return bool(edges) and enough(is_one(edge, graph) for edge in edges)
+
+    def is_one(edge: Edge, graph: Graph) -> bool:
+        reader = graph.by_name.get(edge.node)
+        if reader is None or reader.qualified_op not in condition.op:
             return False
-        return bool(readers) and all(
-            r is not None and r.qualified_op in condition.op for r in readers
-        )
+        return condition.input in (None, edge.input_index)
 
     return check
 

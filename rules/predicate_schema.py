@@ -120,6 +120,9 @@ class ReadBy(Strict):
     input: int | None = Field(
         default=None, ge=0, description="As which of their inputs, counted from 0; any by default."
     )
+    among_others: bool = Field(
+        default=False, description="One such reader is enough, whatever else reads the tensor."
+    )
 
 
 class ReadBefore(Strict):
@@ -143,6 +146,10 @@ class Predicate(Strict):
     is_initializer: TensorName | None = Field(default=None, description="The tensor is a constant.")
     is_activation: TensorName | None = Field(
         default=None, description="The tensor is computed at run time."
+    )
+    varies: TensorName | None = Field(
+        default=None,
+        description="The tensor depends on the model's inputs, not on constants and shapes alone.",
     )
     scalar: TensorName | None = Field(default=None, description="The tensor has one element.")
     fixed: TensorName | None = Field(

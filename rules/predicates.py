@@ -9,6 +9,7 @@ from onnx import numpy_helper
 
 from placer.common.processor import UNKNOWN_PROCESSOR, Processor
 from placer.graph import Graph
+from placer.graph.dependence import data_tensors
 from placer.graph.external_data import is_external
 from placer.graph.signs import is_non_negative
 from placer.rules.block_operators import block_of, reads_blocks
@@ -175,6 +176,7 @@ _MAKERS_BY_PROCESSOR: Mapping[str, Callable[..., Check]] = {
 _MAKERS: Mapping[str, Callable[..., Check]] = {
     "is_initializer": of_each(lambda tensor, graph: tensor in graph.initializers),
     "is_activation": of_each(lambda tensor, graph: tensor not in graph.initializers),
+    "varies": of_each(lambda tensor, graph: tensor in data_tensors(graph)),
     "is_graph_input": of_each(lambda tensor, graph: tensor in graph.inputs),
     "is_graph_output": of_each(lambda tensor, graph: tensor in graph.outputs),
     "scalar": of_each(is_scalar),

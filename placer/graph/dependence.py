@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from placer.graph.edit import subgraphs
 from placer.graph.index import Graph
+from placer.graph.kept import kept
 from placer.graph.operators import OF_SHAPES
 from placer.graph.randomness import RANDOM_OPS
 
 
+@kept
 def data_tensors(graph: Graph) -> frozenset[str]:
     """The tensors that depend on values of the graph's inputs, of bodies' inputs, or on chance.
 

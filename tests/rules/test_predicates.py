@@ -71,7 +71,11 @@ pattern:{pattern}
         ("read_by: {tensor: c, op: [Relu, Clip]}", True),
         ("read_by: {tensor: c, op: [Conv]}", False),
         ("read_by: {tensor: r, op: [Relu]}", False),  # a graph output, too
+        ("read_by: {tensor: r, op: [Relu], among_others: true}", True),
         ("read_by: {tensor: b, op: [Relu]}", False),  # absent
+        ("varies: c", True),
+        ("varies: w", False),
+        ("varies: b", False),  # absent
         ("read_before: {tensor: c, node: clip}", True),
         ("read_before: {tensor: r, node: conv}", False),  # a graph output
         ("read_before: {tensor: c, node: clip, with_parts: true}", True),
