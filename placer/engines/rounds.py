@@ -53,6 +53,13 @@ def time_calls(
     return seconds
 
 
+def expected_seconds(per_call: float) -> tuple[float, float]:
+    """Seconds of the warm-up and of a round of ``time_calls``, for one call of ``per_call``."""
+    untimed = per_call if per_call <= _CALLED_BEFORE_S else 0.0
+    timed = per_call * _count(max(per_call, 1e-9), INTERVAL_S)
+    return per_call + max(_WARM_UP_S, per_call), untimed + timed
+
+
 def cpu_clock(threads: int) -> tuple[Callable[[], float], str]:
     """The clock for an engine on ``threads`` CPU threads, and what its seconds are.
 

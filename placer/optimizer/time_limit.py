@@ -17,11 +17,13 @@ class TimeLimit:
     """``start``: ``time.monotonic`` when the run began. ``seconds``: None without a limit.
 
     ``busy``: how many times as long as its CPU time the start of the process took; 1 if unknown.
+    ``kept_s``: seconds before the end that no share of the limit reaches into.
     """
 
     start: float
     seconds: float | None = None
     busy: float = 1.0
+    kept_s: float = 0.0
 
     @staticmethod
     def begun(seconds: float | None) -> TimeLimit:
@@ -35,20 +37,25 @@ class TimeLimit:
     @property
     def end(self) -> float:
         """``time.monotonic`` when the run must have ended; infinite without a limit."""
-        return self.after(1.0)
+        return math.inf if self.seconds is None else self.start + self.seconds
 
     def after(self, share: float) -> float:
-        """``time.monotonic`` when ``share`` of the limit has passed; infinite without a limit."""
-        return math.inf if self.seconds is None else self.start + share * self.seconds
+        """``time.monotonic`` when ``share`` of the limit has passed; infinite without a limit.
+
+        Not in the last ``kept_s`` seconds.
+        """
+        if self.seconds is None:
+            return math.inf
+        return min(self.start + share * self.seconds, self.end - self.kept_s)
 
     def span(self, until: float, least: float) -> float:
         """``after(until)``, or later so that what begins now has the share ``least`` of the limit.
 
-        Never after the end.
+        Not in the last ``kept_s`` seconds.
         """
         if self.seconds is None:
             return math.inf
-        return min(self.end, max(self.after(until), time.monotonic() + least * self.seconds))
+        return min(self.after(1.0), max(self.after(until), time.monotonic() + least * self.seconds))
 
     @property
     def passed_s(self) -> float:

@@ -16,6 +16,7 @@ from placer.errors import InputError
 from placer.optimizer.device_search import Device
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Request
+from placer.optimizer.outcome.end_costs import first_trial_s
 from placer.optimizer.search_loop import search
 from placer.optimizer.setup.calibrated import Calibrated, activations_of
 from placer.optimizer.setup.prepare import prepare
@@ -67,7 +68,7 @@ def trial_setup_of(task: Task, study: Study | None, observer: Observer) -> Trial
     """
     kept = None if study is None else study.attribute(_CALIBRATION, dict[str, Any])
     if study is None or kept is None:
-        return set_up(task, observer)
+        return set_up(task, observer, first_trial_s=first_trial_s)
     try:
         calibrated = Calibrated.from_json(kept)
         if not calibrated.ranges.keys() >= set(activations_of(task)):
@@ -75,7 +76,8 @@ def trial_setup_of(task: Task, study: Study | None, observer: Observer) -> Trial
     except (ValueError, KeyError) as error:  # Pydantic's are ValueErrors.
         raise _made_by_another_version(study.name) from error
     if calibrated.part.shortened and not study.shared and not study.records():
-        return set_up(task, observer)  # No trial rests on it: an earlier run had no time for more.
+        # No trial rests on it: an earlier run had no time for more.
+        return set_up(task, observer, first_trial_s=first_trial_s)
     return set_up(task, observer, calibrated)
 
 

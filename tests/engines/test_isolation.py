@@ -327,6 +327,17 @@ def test_a_worker_that_dies_between_calls_is_nobodys_fault(baseline: Compiled):
     assert process_of(baseline) != worker
 
 
+def test_a_worker_may_start_before_it_is_needed(tmp_path: Path):
+    with IsolatedEngine(ORT, Limits(), tmp_path / "logs", OnnxRuntimeEngine()) as engine:
+        assert engine.worker_pid is None
+        engine.begin()
+        begun = engine.worker_pid
+        assert begun is not None
+        engine.begin()
+        engine.ready()
+        assert engine.worker_pid == begun
+
+
 def test_models_that_nobody_holds_are_forgotten(tmp_path: Path, temporary: Path):
     def files() -> int:
         return len(list(temporary.rglob("*.onnx")))

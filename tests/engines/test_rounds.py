@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from placer.engines.rounds import time_calls
+from placer.engines.rounds import expected_seconds, time_calls
 
 
 class Machine:
@@ -37,3 +37,10 @@ def test_a_long_call_is_made_once_a_round_in_orders_that_are_balanced():
     seconds = time_calls(calls, 2, time.perf_counter)
     assert seconds.shape == (2, 3)
     assert made[-6:] == ["one", "other", "third", "other", "third", "one"]
+
+
+def test_what_a_model_takes_is_known_before_it_is_measured():
+    """Seconds of the warm-up and of a round: a short call is made once more, and then repeated."""
+    assert expected_seconds(1.0) == (2.0, 1.0)
+    assert expected_seconds(0.01) == (0.01 + 0.05, 0.01 + 0.01)
+    assert expected_seconds(0.0005) == (0.0005 + 0.05, 0.0005 + 4 * 0.0005)

@@ -15,11 +15,12 @@ import pytest
 
 from placer.common.statistics import Ratio
 from placer.errors import RunError
-from placer.optimizer.observer import QuietObserver
+from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.options.presets import load_preset
 from placer.optimizer.options.request import Request
 from placer.optimizer.outcome.end_costs import (
     end_seconds,
+    first_trial_s,
     kept_by,
     kept_for_the_end,
     lighter,
@@ -29,6 +30,8 @@ from placer.optimizer.outcome.end_costs import (
 from placer.optimizer.outcome.missed_gates import TimeNeeds
 from placer.optimizer.outcome.recovered import recover
 from placer.optimizer.run import optimize
+from placer.optimizer.setup import trial_setup
+from placer.optimizer.setup.calibrated import calibration_of
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup, set_up
@@ -36,6 +39,7 @@ from placer.optimizer.time_limit import TimeLimit, TimeSpent, plausible_age
 from placer.optimizer.trials import search_time
 from placer.optimizer.trials.costs import TrialCosts
 from placer.optimizer.trials.search_time import SearchTime, TimedProposer
+from placer.recovery.halves import SplitCalibration
 from placer.results.parts import LatencyPart
 from placer.results.result import Result
 from placer.search.proposals.surrogate import SurrogateProposer, seed_proposals
@@ -148,11 +152,30 @@ def test_before_a_trial_was_measured_the_first_one_has_to_fit(digits: tuple[Task
     task, setup = digits
     setup = replace(setup, float_build_s=2.0, float_run_s=0.5)
     samples = len(task.evaluation_data)
-    first = 2.0 + 2 * (0.1 + 21 * 2 * 0.5) + samples * 0.5
+    # A model is warmed up by two calls, and one that takes so long is called once a round.
+    first = 2.0 + 2 * (2 * 0.5 + 21 * 0.5) + samples * 0.5
     costs = TrialCosts.of([], setup, task)
     assert costs.trial == pytest.approx(first)
     kept = kept_by(task, setup)
     assert kept([]) == pytest.approx(kept_for_the_end(task, costs, 1) + first)
+
+
+def test_calibration_leaves_a_first_trial_its_time(
+    tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+):
+    """A trial and the end seem to take 830 s, and a fifth is added."""
+    request = request_of(tmp_path, save, evaluation_data=str(tmp_path / "data.npz"))
+    task = replace(prepare(request, QuietObserver()), limit=TimeLimit(time.monotonic(), 1000.0))
+    limits: list[TimeLimit] = []
+
+    def calibrate(own: Task, observer: Observer) -> SplitCalibration:
+        limits.append(own.limit)
+        return calibration_of(own, observer)
+
+    monkeypatch.setattr(trial_setup, "calibration_of", calibrate)
+    set_up(task, QuietObserver(), first_trial_s=lambda *_: 830.0)
+    assert limits == [replace(task.limit, kept_s=1.2 * 830.0)]
+    assert first_trial_s(replace(task, limit=TimeLimit(0.0)), 1.0, 1.0) == 0.0
 
 
 def test_the_end_is_made_with_the_effort_that_time_allows(digits: tuple[Task, TrialSetup]):
@@ -190,6 +213,9 @@ def test_a_slow_start_leaves_calibration_a_part_of_its_own(tmp_path: Path, save:
     assert late.span(0.2, 0.05) == pytest.approx(time.monotonic() + 50, abs=5)
     assert late.span(0.9, 0.05) == late.after(0.9)
     assert TimeLimit(0.0, 1.0).span(0.2, 0.05) == 1.0
+    # What is kept for a first trial is no part of it.
+    kept = TimeLimit(0.0, 100.0, kept_s=70.0)
+    assert (kept.after(0.2), kept.after(0.5), kept.span(0.2, 0.9), kept.end) == (20, 30, 30, 100)
     assert TimeLimit(0.0).span(0.2, 0.05) == math.inf
 
 

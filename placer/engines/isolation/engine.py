@@ -67,6 +67,17 @@ class IsolatedEngine:
         self.abilities = hello.abilities
         self.conditions: Conditions | None = None
 
+    def begin(self) -> None:
+        """Start the worker while this process does something else; raises RunError if it cannot."""
+        self._host.begin()
+
+    def ready(self) -> None:
+        """Wait for the worker's engine, so that no model's build seems to take that long, too.
+
+        Raises what the engine's factory raises if that is a PlacerError, else RunError.
+        """
+        self._host.hello()
+
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> IsolatedCompiled:
         """Compile in the worker; raises RunError if the engine refuses the model or fails."""
         return IsolatedCompiled(self, self._host, self._host.compile(model, base_dir))

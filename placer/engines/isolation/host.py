@@ -84,6 +84,11 @@ class Host:
     def pid(self) -> int | None:
         return None if self._worker is None else self._worker.pid
 
+    def begin(self) -> None:
+        """Start a worker, unless there is one, and do not wait for it."""
+        if self._worker is None and not self._closed:
+            self._worker = WorkerProcess(self._spec, self._limits, self._logs, self._folder)
+
     def hello(self) -> Hello:
         return self._running().hello
 
@@ -189,6 +194,7 @@ class Host:
                 log.info("starting the engine again; the last log is %s", self._worker.log)
                 self._worker.kill()
             self._worker = WorkerProcess(self._spec, self._limits, self._logs, self._folder)
+        _ = self._worker.hello  # Its engine is made.
         return self._worker
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -66,10 +67,11 @@ class Limits:
 
 
 class WorkerProcess:
-    """A worker process, its engine made."""
+    """A worker process; its engine is made when ``hello`` is first asked for."""
 
     def __init__(self, spec: EngineSpec, limits: Limits, logs: Logs, folder: Path) -> None:
         self.log = logs.begin(folder)
+        self._spec = spec
         self._logs = logs
         self.handles: set[int] = set()
         self._limits = limits
@@ -82,7 +84,12 @@ class WorkerProcess:
             self._process = _start(spec, self.log, folder, theirs.fileno())
         # A daemon, or it would keep the interpreter from exiting and so from closing the engine.
         threading.Thread(target=self._watch, daemon=True).start()
-        self.hello: Hello = self.call(Request(Start(spec), "starting", limits.start_s))
+
+    @cached_property
+    def hello(self) -> Hello:
+        """What the engine says of itself; raises what ``call`` raises."""
+        hello: Hello = self.call(Request(Start(self._spec), "starting", self._limits.start_s))
+        return hello
 
     @property
     def pid(self) -> int | None:

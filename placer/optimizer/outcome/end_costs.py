@@ -86,6 +86,17 @@ def kept_for_the_end(task: Task, costs: TrialCosts, candidates: int) -> float:
     return max(least, min(full, _SHARE_OF_END * limit)) + recovery_s(task)
 
 
+def first_trial_s(task: Task, build_s: float, run_s: float) -> float:
+    """Seconds that a first trial and the shortest end take; 0 without a limit.
+
+    ``build_s``, ``run_s``: of the float model's build and of one inference.
+    """
+    if task.limit.seconds is None:
+        return 0.0
+    costs = TrialCosts.of_float(build_s, run_s, task)
+    return costs.trial + end_seconds(lighter(task.preset)[-1], costs, 1, task) + recovery_s(task)
+
+
 def finalists_of(records: Sequence[TrialRecord]) -> int:
     """How many of ``records`` may be the result."""
     return sum(r.feasible and r.placement_id not in FLOAT_IDS for r in records)

@@ -19,6 +19,7 @@ from placer.calibration.dataset import (
 )
 from placer.engines.abilities import range_note, target_of
 from placer.engines.base import Engine, Tensors
+from placer.engines.isolation import IsolatedEngine
 from placer.errors import InputError
 from placer.graph.bodies import bodies_of
 from placer.graph.port_arithmetic import numeric_outputs
@@ -136,6 +137,8 @@ def _engine_of(
     reason = f": {why}" if why else ""
     observer.stage(f"engine {engine.name} {engine.version} on {engine.device}{reason}")
     check_engine(request, engine, pack, warn)
+    if isinstance(engine, IsolatedEngine):  # Its process starts while the model is loaded.
+        engine.begin()
     return engine, pack
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import median
 
@@ -14,6 +14,7 @@ from placer.calibration.collect import METHODS
 from placer.calibration.dataset import Dataset
 from placer.engines.base import Compiled, Tensors
 from placer.engines.execution_paths import each_path
+from placer.engines.isolation import IsolatedEngine
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.model import Model
 from placer.optimizer.observer import Observer
@@ -35,6 +36,12 @@ from placer.results.parts import CalibrationPart
 
 # Inferences by which it is judged what a first trial takes.
 _TIMED_RUNS = 5
+# Calibration leaves so many times what a first trial and the end seem to take: models of latency
+# are made, too, and a quantized model's build takes longer than the float model's.
+_SPARE = 1.2
+
+# Seconds of a first trial and all that follows, by the float model's build and one inference.
+FirstTrial = Callable[[Task, float, float], float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +71,16 @@ class TrialSetup:
         return self.calibrated.part
 
 
-def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None) -> TrialSetup:
+def set_up(
+    task: Task,
+    observer: Observer,
+    calibrated: Calibrated | None = None,
+    first_trial_s: FirstTrial = lambda *_: 0.0,
+) -> TrialSetup:
     """Compile the float model and make what trials need.
 
     ``calibrated``: what an earlier run or another worker found; None calibrates here and chooses
-    the method.
+    the method, in the time that ``first_trial_s`` leaves where time is limited.
     """
     makers = _Makers(task, task.model)
     converts = task.engine.remainder == "built"
@@ -78,11 +90,15 @@ def set_up(task: Task, observer: Observer, calibrated: Calibrated | None = None)
     # model that crashes or hangs is to cost an engine's process and not this one.
     evaluator = evaluator_of(task, reference)
     if calibrated is None:
-        data = calibration_of(task, observer)
+        own = task
+        if float_build is not None:
+            kept_s = _SPARE * first_trial_s(task, float_build.build_s, float_build.run_s)
+            own = replace(task, limit=replace(task.limit, kept_s=kept_s))
+        data = calibration_of(own, observer)
         if float_build is None:
             plain = makers.candidates(ranges_of(task, data.whole, METHODS[0]))
             float_build = _timed_build(task, plain)
-        calibrated = choose_ranges(task, makers.judged_inserter, data, reference, observer)
+        calibrated = choose_ranges(own, makers.judged_inserter, data, reference, observer)
         for sentence in calibrated.part.shortened:
             observer.warn(sentence)
     if float_build is None:
@@ -117,6 +133,8 @@ class _FloatBuild:
 
 
 def _timed_build(task: Task, candidates: Candidates) -> _FloatBuild:
+    if isinstance(task.engine, IsolatedEngine):
+        task.engine.ready()
     start = time.monotonic()
     baseline = candidates.compile(task.float_placement)
     built, run_s = time.monotonic() - start, 0.0

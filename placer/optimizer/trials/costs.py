@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from placer.engines.abilities import abilities_of
+from placer.engines.rounds import expected_seconds
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.search.records import TrialRecord
@@ -42,7 +43,7 @@ class TrialCosts:
         """By the last trials; before there is one that was measured, by the float model."""
         recent = [r for r in records if r.measurement is not None and r.seconds > 0][-RECENT:]
         if not recent:
-            return TrialCosts.of_float(setup, task)
+            return TrialCosts.of_float(setup.float_build_s, setup.float_run_s, task)
         models = 2 + len(setup.latency_baselines.measured)
         measured = (
             median(r.measurement.seconds for r in recent if r.measurement is not None) / models
@@ -66,14 +67,13 @@ class TrialCosts:
         )
 
     @staticmethod
-    def of_float(setup: TrialSetup, task: Task) -> TrialCosts:
-        """What the float model's build and its first run let one expect."""
-        build, run = setup.float_build_s, setup.float_run_s
+    def of_float(build: float, run: float, task: Task) -> TrialCosts:
+        """What the float model's ``build`` and one ``run`` of it, in seconds, let one expect."""
         judge = len(task.evaluation_data) * run
         if task.engine.estimated:
             return TrialCosts(build, _rebuild(build, task), 0.0, 0.0, judge, build + judge)
-        # A short model is called once before each interval (``placer.engines.rounds``).
-        costs = TrialCosts(build, build, _WARM_UP_S, 2 * run, judge, 0.0)
+        warm_up, of_round = expected_seconds(run)
+        costs = TrialCosts(build, build, warm_up, of_round, judge, 0.0)
         return replace(costs, trial=build + costs.measure(2, task.preset.rounds) + judge)
 
 
