@@ -22,7 +22,12 @@ from placer.optimizer.outcome.end_costs import kept_by, with_affordable_end
 from placer.optimizer.outcome.export import export
 from placer.optimizer.outcome.finals import Final, Rejected, chosen_placement
 from placer.optimizer.outcome.given_file import ratio_to_given
-from placer.optimizer.outcome.missed_gates import missed_error, time_needs, write_closest
+from placer.optimizer.outcome.missed_gates import (
+    is_cut_short,
+    missed_error,
+    time_needs,
+    write_closest,
+)
 from placer.optimizer.outcome.near_misses import recovered_near_miss
 from placer.optimizer.outcome.noise_sources import noise_sources
 from placer.optimizer.outcome.pareto_front import (
@@ -139,7 +144,11 @@ def _searched(
         spent_s=spent.seconds,
     )
     _warn_of(result, ended, records, observer)
-    _write(result, ended, folder, observer)
+    result.write(folder.result)
+    if not is_cut_short(
+        records, searched.stopped
+    ):  # Else there is nothing to show, and it is late.
+        _write_shown(result, ended, folder, observer)
     _raise_if_not_done(result, ended, folder, records, spent)
     return result
 
@@ -155,10 +164,9 @@ def _warn_of(
             observer.warn(sentence)
 
 
-def _write(result: Result, ended: _Ended, folder: OutputFolder, observer: Observer) -> None:
-    """Write result.json, the plans and the report."""
+def _write_shown(result: Result, ended: _Ended, folder: OutputFolder, observer: Observer) -> None:
+    """Write the plans and the report."""
     task = ended.task
-    result.write(folder.result)
     _tell_of_bodies(task, _write_plans(task, folder, ended.final, ended.setup), observer)
     if task.request.front is not None:
         folder.keep_front_points({OutputFolder(folder.path / part.folder) for part in result.front})

@@ -283,6 +283,8 @@ def test_a_run_says_in_one_sentence_what_did_not_fit(tmp_path: Path, save: Save)
     assert {*kept.calibration.shortened} <= {*kept.warnings}
     assert (kept.trials, kept.calibration.samples) == ([], 2)
     assert (kept.budget.trials, kept.budget.stopped) == (None, "timeout")
+    # A report and plans would be late and show nothing.
+    assert not {*(tmp_path / "out").glob("plan*"), *(tmp_path / "out").glob("*.html")}
     # More time goes on with the same study.
     finished = optimize(replace(request, timeout=600.0, budget=2), QuietObserver())
     assert [t.kind for t in finished.trials] == ["default", "none"]

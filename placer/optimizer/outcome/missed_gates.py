@@ -80,9 +80,13 @@ def missed_error(
     A RunError where the time or Ctrl-C ended the search before a candidate was measured: no gate
     was missed.
     """
-    cut_short = stopped in ("interrupted", "timeout") and closest(records) is None
     sentence = missed_sentence(task, records, stopped, rejected, time_needs)
-    return RunError(sentence) if cut_short else GateError(sentence)
+    return RunError(sentence) if is_cut_short(records, stopped) else GateError(sentence)
+
+
+def is_cut_short(records: Sequence[TrialRecord], stopped: StopReason) -> bool:
+    """Whether the time or Ctrl-C ended the search before a quantized candidate was measured."""
+    return stopped in ("interrupted", "timeout") and closest(records) is None
 
 
 def missed_sentence(
