@@ -22,7 +22,9 @@ from placer.qdq.precision import convert
 from placer.quantization import EMPTY, Placement, Range
 from placer.quantization.placement import ScaleGroup
 from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites
 from placer.rules.target import Target
+from placer.search.space import build_space
 from tests.prediction.test_openvino_plans import layers, varied
 
 PACK = load_pack("onnxruntime")
@@ -463,6 +465,42 @@ def test_casts_surround_what_has_no_kernel_for_float16(tmp_path: Path):
     assert predicted[frozenset({"conv", "clip"}), ("float",)] == 1
     casts = {types: count for (nodes, types), count in predicted.items() if not nodes}
     assert casts == {("float",): 4, ("float16",): 3}
+
+
+# Both branches of the Concat are read by Convs, and both Convs before it may be quantized with what
+# they write; ONNX Runtime would make a QLinearConcat, which takes no float16 scales.
+HALF_BRANCHES = """
+<ir_version: 9, opset_import: ["": 19]>
+g (float[1,8,8,8] x) => (float[1,8,8,8] y)
+<float[8,8,1,1] w = {1}, float[8,8,1,1] v = {1}, float[8,16,1,1] u = {1}> {
+  [conv1] a = Conv(x, w)
+  [conv2] b = Conv(a, v)
+  [join] c = Concat<axis = 1>(a, b)
+  [conv3] y = Conv(c, u)
+}
+"""
+
+
+def test_whatever_is_quantized_of_float16_has_no_integer_concat(tmp_path: Path):
+    onnx.save(varied(parse_model(HALF_BRANCHES)), tmp_path / "float.onnx")
+    half = convert(load_model(tmp_path / "float.onnx"), "float16", "convert").proto
+    onnx.save(half, tmp_path / "half.onnx")
+    model, scheme = load_model(tmp_path / "half.onnx"), PACK.manifest.scheme
+    everything = {}
+    for graph in (load_model(tmp_path / "float.onnx").graph, model.graph):
+        space = build_space(graph, find_sites(graph, PACK.rules))
+        everything[graph.type_of("a").dtype] = space.placement(space.everything)
+    quantized = {
+        dtype: {edge.tensor for edge in placement.edges if edge.node == "join"}
+        for dtype, placement in everything.items()
+    }
+    assert quantized == {onnx.TensorProto.FLOAT: {"a", "b"}, onnx.TensorProto.FLOAT16: set()}
+    placement = everything[onnx.TensorProto.FLOAT16]
+    assert {edge.node for edge in placement.edges} == {"conv1", "conv2", "conv3", ""}
+    ranges = dict.fromkeys("xabcy", Range(-8.0, 8.0))
+    candidate = Inserter(model, scheme).insert(placement, ranges)
+    plan = OnnxRuntimeEngine().compile(candidate, tmp_path).plan()  # It is not refused.
+    assert {layer.op for layer in plan.of_kind("compute") if "join" in layer.nodes} == {"Concat"}
 
 
 STATES = """
