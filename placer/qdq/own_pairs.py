@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, numpy_helper
 
 from placer.graph import Edge, Graph
 from placer.graph.external_data import is_external
-from placer.graph.operators import OF_SHAPES
+from placer.graph.operators import OF_SHAPES, PAIR_OPS
 from placer.graph.weights import BIAS_INDEX, WEIGHTED_OPS
 from placer.qdq.extract import ExtractedModel
 from placer.qdq.moved_weights import name_in_file
@@ -26,6 +26,7 @@ _LEVELS: Mapping[int, tuple[int, int]] = {
 }
 
 _MATRIX = 2  # Dimensions.
+_MOVERS = frozenset({"MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice"})
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,21 @@ class OwnPairs:
 
 
 def own_pairs(model: ExtractedModel) -> OwnPairs:
-    """Read the pairs on the activations of ``model``, and on tables of which a Gather copies."""
+    """Read the pairs on the activations of ``model``, and on tables of which a Gather copies.
+
+    Of pairs in a row values keep what all of them represent, which is the range of the one pair
+    that ONNX Runtime makes of them (double_qdq_pairs_remover.cc).
+    """
     ranges: dict[str, Range] = {}
     types: dict[str, set[int]] = {}
     tables = {node.name for node in model.nodes if node.op == "Gather"}
+    written = {node.output[0]: node for node in model.proto.graph.node if node.op_type in PAIR_OPS}
     for edge, pair in model.pairs.items():
         if edge.tensor in model.constants and edge.node not in tables:
             continue
-        for dtype, found in _range(pair, model.constants):
+        row = [one for node in _row(pair, written) for one in _range(node, model.constants)]
+        for dtype, _ in row[:1]:
+            found = _common([kept for _, kept in row])
             ranges[edge.tensor] = union([ranges.get(edge.tensor, found), found])
             types.setdefault(edge.tensor, set()).add(dtype)
     names = {
@@ -59,6 +67,20 @@ def own_pairs(model: ExtractedModel) -> OwnPairs:
         if len(found) == 1
     }
     return OwnPairs(ranges, names, _nodes(model))
+
+
+def _row(pair: NodeProto, written: Mapping[str, NodeProto]) -> Iterator[NodeProto]:
+    """``pair`` and the nodes of pairs right before it, the last first; ``written``: by output."""
+    node: NodeProto | None = pair
+    while node is not None:
+        yield node
+        node = written.get(node.input[0])
+
+
+def _common(ranges: Sequence[Range]) -> Range:
+    """What all of ``ranges`` have, or the first of them if that is nothing."""
+    low, high = max(r.low for r in ranges), min(r.high for r in ranges)
+    return Range(low, high) if low < high else ranges[0]
 
 
 def _nodes(model: ExtractedModel) -> dict[Edge, tuple[str, ...]]:
@@ -106,7 +128,7 @@ def signed_apart(
     outputs = {value.name for value in model.proto.graph.output}
     # Equal Qs are one, as ONNX Runtime eliminates common subexpressions.
     written = {
-        node.output[0]: tuple(node.input)
+        node.output[0]: (node.input[0], _numbers(model, node.input[1]), *node.input[2:])
         for node in model.proto.graph.node
         if node.op_type == "QuantizeLinear"
     }
@@ -131,21 +153,39 @@ def signed_apart(
         for edge, pair in model.pairs.items()
         if _is_signed(pair, model.constants) and is_left(edge, pair)
     }
-    groups = set[ScaleGroup]()
+    first: dict[str, object] = {}
+    by_edge = {edge: written.get(_integers(pair)) for edge, pair in model.pairs.items()}
+    for edge in sorted(by_edge):
+        first.setdefault(edge.tensor, by_edge[edge])
+    further = {edge: one for edge, one in by_edge.items() if one != first[edge.tensor]}
+    moved = {edge: to for edge in left for to in _past_mover(edge, model, graph)}
+    groups = {ScaleGroup(frozenset({edge})) for edge in moved.values()}
     for group in model.placement.groups:
-        formats: dict[Format | None, set[Edge]] = {}
-        for edge in group.edges:
+        formats: dict[tuple[Format | None, object], set[Edge]] = {}
+        for edge in group.edges - moved.keys():
             dtype = model.dtypes[edge]
             is_apart = edge in model.axes and edge.tensor not in model.constants
             is_apart = is_apart or edge in left or edge in unread or dtype in MOVED_FORMATS
             chosen = foreign_format(dtype) if is_apart else group.format
-            formats.setdefault(chosen, set()).add(edge)
-        groups.update(
-            ScaleGroup(frozenset(edges), chosen, group.variant) for chosen, edges in formats.items()
-        )
+            formats.setdefault((chosen, further.get(edge)), set()).add(edge)
+        groups.update(ScaleGroup(frozenset(edges), to) for (to, _), edges in formats.items())
     types = dict.fromkeys(pairs.types, "uint8")
-    placement = Placement(frozenset(groups)).with_weights(model.placement.per_tensor)
+    placement = Placement.of_scales(groups).with_weights(model.placement.per_tensor)
     return placement, replace(pairs, types=types)
+
+
+def _past_mover(edge: Edge, model: ExtractedModel, graph: Graph) -> Iterator[Edge]:
+    """Where the pair at ``edge`` is once its DQ moved past what reads it, if it does.
+
+    Behind that, pairs are new and are converted, and what is between the two computes in float.
+    Source: ONNX Runtime's qdq_propagation.cc.
+    """
+    node = graph.by_name.get(edge.node)
+    if node is None or node.op not in _MOVERS or edge.tensor in model.constants:
+        return
+    reader = graph.sole_consumer(node.outputs[0])
+    if reader is not None and reader not in model.pairs:
+        yield reader
 
 
 def _is_reshaped(edge: Edge, graph: Graph, model: ExtractedModel) -> bool:
@@ -166,6 +206,17 @@ def _is_reshaped(edge: Edge, graph: Graph, model: ExtractedModel) -> bool:
     others = [t for t in graph.by_name[reader.node].inputs if t in graph.initializers]
     bias = graph.type_of(others[0]).shape if others else None
     return len(data) > _MATRIX == len(weight) and bias == (weight[-1],)
+
+
+def _numbers(model: ExtractedModel, name: str) -> tuple[object, ...]:
+    """What is equal where the scale ``name`` is: its type and values if known.
+
+    Only floats of equal value are made one constant, not zero points (constant_sharing.cc).
+    """
+    tensor = model.constants.get(name)
+    if tensor is None or is_external(tensor):
+        return (name,)
+    return (tensor.data_type, *numpy_helper.to_array(tensor).ravel().tolist())
 
 
 def _integers(pair: NodeProto) -> str:
