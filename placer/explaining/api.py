@@ -24,6 +24,7 @@ from placer.explaining.float4 import float4_sentence
 from placer.explaining.float8 import float8_sentences
 from placer.explaining.float_base import float_base
 from placer.explaining.float_casts import float_casts
+from placer.explaining.float_products import float_products
 from placer.explaining.foldable import foldable
 from placer.explaining.grouped_convs import grouped_convs
 from placer.explaining.idle_constants import idle_constants
@@ -156,7 +157,10 @@ class ModelExplanation:
         first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several)
         given = (graph, plan, self.base, self.pack, self.target)
         stored = "" if own is None else float_base(*given)
-        in_float = (stored, *unfused(self._placed.unfused))
+        told = {product.node for product in self._placed.unfused}
+        of_file = () if own is None else own.nodes.keys()
+        idle = float_products(graph, of_file, plan, told)
+        in_float = (stored, *unfused(self._placed.unfused), idle)
         said = (*first, *unread, *in_float, *convs, *floats, *self.unpredicted)
         return tuple(text for text in said if text)
 

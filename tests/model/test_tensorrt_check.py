@@ -528,6 +528,22 @@ def test_a_bias_of_16_bits_is_to_stay_float(builder: Any):
     assert (finding.node, finding.fix) == ("q", "keep the bias float")
 
 
+@pytest.mark.parametrize(("zero", "is_taken"), [("z", True), ("u", False)])
+def test_what_a_q_writes_has_the_type_of_its_zero_point(builder: Any, zero: str, is_taken: bool):
+    # ONNX Runtime issue 25526.
+    proto = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 21]> g (float[1,4] x) => (float[1,4] y)
+          <float s = {{0.05}}, int8 z = {{0}}, uint8 u = {{0}}> {{
+          [q] q = QuantizeLinear <output_dtype = {TensorProto.INT8}> (x, s, {zero})
+          y = DequantizeLinear(q, s, {zero})
+        }}""")
+    assert check_model(builder, proto, "sm89").accepted == is_taken
+    refused = [f for f in check_pairs(proto, Path(), Path("model.onnx")) if f.verdict == "refused"]
+    assert [one.reason for one in refused] == (
+        [] if is_taken else ["it writes int8 by a zero point of uint8"]
+    )
+
+
 def test_blocks_along_another_axis_than_their_scales_say(builder: Any):
     # As NNCF wrote them (OpenVINO pull request 37900).
     proto = onnx.parser.parse_model("""

@@ -186,6 +186,10 @@ class _Check:
         elif (before := self._quantizes_integers(node)) is not None:
             yield self._finding(node, "refused", before, "take this node out")
         dtype = self._quantized_type(node)
+        given = integer(node, "output_dtype", 0)
+        if node.op_type in QUANTIZE and given not in {0, dtype}:
+            reason = f"it writes {type_name(given)} by a zero point of {type_name(dtype)}"
+            yield self._finding(node, "refused", reason, "give both one type")
         if dtype not in _TYPES | _SMALL_TYPES and dtype != TensorProto.INT32:
             reason = f"TensorRT does not read {type_name(dtype)}"
             fix = "quantize to int8 or float8e4m3fn"
