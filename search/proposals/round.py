@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeGuard
 
 from placer.search.landscape.landscape import State
@@ -156,23 +158,20 @@ class Round:
         candidate = self._candidate()
         latency = math.inf if candidate is None else self._outlook.latency.predict(candidate[0])[0]
         gain = max(0.0, self._progress.best - latency)
-        for _ in range(RISKED_SKIPS):
-            state = self._around.risked(gain)
-            if state is None:
-                return None
-            skip = self._gated.hopeless(state)
-            if skip is None:
-                return self._proposal(NEAR, state)
-            self._pass_over(skip)
-        return None
+        return self._first_held(partial(self._around.risked, gain), RISKED_SKIPS)
 
     def _near_best(self) -> Proposal | None:
         """A change of the best; None once all were tried or miss a gate."""
         return self._first_held(self._around.promising)
 
-    def _first_held(self, look: Callable[[], State | None]) -> Proposal | None:
-        """The first of what ``look`` finds that may hold the gates; the rest is passed over."""
-        while True:
+    def _first_held(
+        self, look: Callable[[], State | None], looks: int | None = None
+    ) -> Proposal | None:
+        """The first of what ``look`` finds that may hold the gates; the rest is passed over.
+
+        None after ``looks``, or where ``look`` finds nothing more.
+        """
+        for _ in itertools.count() if looks is None else range(looks):
             state = look()
             if state is None:
                 return None
@@ -180,6 +179,7 @@ class Round:
             if skip is None:
                 return self._proposal(NEAR, state)
             self._pass_over(skip)
+        return None
 
     def _predicted(self, *, only_gains: bool) -> Proposal | None:
         """The best by the predictions; None if nothing was found that is worth a trial."""
