@@ -145,9 +145,8 @@ def _searched(
     )
     _warn_of(result, ended, records, observer)
     result.write(folder.result)
-    if not is_cut_short(
-        records, searched.stopped
-    ):  # Else there is nothing to show, and it is late.
+    # Where no candidate was measured there is nothing to show, and it is late.
+    if not is_cut_short(records, searched.stopped):
         _write_shown(result, ended, folder, observer)
     _raise_if_not_done(result, ended, folder, records, spent)
     return result
