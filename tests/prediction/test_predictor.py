@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.prediction.layers.predictor import Predictor
+from placer.prediction.select import make_predictor
 from placer.quantization import EMPTY, Placement
 from placer.rules.packaging.load import load_pack
-from placer.rules.target import Target
+from placer.rules.target import ANY_TARGET, Target
 from tests.prediction.small_rules import (
     A3,
     BLOCK,
@@ -369,3 +370,18 @@ def test_an_fp32_input_is_converted_before_what_takes_any_type_under_strong_typi
     strong = lines(predict(graph, typing="strong"))
     assert strong[:2] == ["reformat x: float -> float16", "gap: float16 -> float16"]
     assert lines(predict(graph, typing="weak"))[0] == "gap: float -> float"
+
+
+@pytest.mark.parametrize("pack", ["onnxruntime", "openvino", "tensorrt"])
+def test_a_scale_before_a_pool_may_be_a_node_of_which_no_rule_says_anything(pack: str):
+    """The direction classifier of PP-OCRv4 on ONNX Runtime: HardSwish in parts, and a pool."""
+    graph = graph_of_text("""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,8,8,8] x) => (float[1,8,4,4] y)
+    <float[8,8,1,1] w = {1}, float three = {3}, float zero = {0}, float six = {6}> {
+      [conv] c = Conv(x, w) [shift] s = Add(c, three) [clip] h = Clip(s, zero, six)
+      [gate] m = Mul(c, h) [scale] d = Div(m, six)
+      [pool] y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(d)
+    }""")
+    spans = make_predictor(graph, load_pack(pack), ANY_TARGET, "float").spans
+    assert any({"scale", "pool"} <= span for span in spans)

@@ -95,11 +95,11 @@ class Region:
         """Nodes, by name, of which however many may become one layer."""
         reaches = [*_neighbours(self.claimed), *map(_reach, self.claimed)]
         parts = [part for part in reaches if len(part) > 1]
-        names = {n.index: n.name for c in self.claimed for n in c.nodes}
-        taken = [follower for c in self.claimed for follower in followers(c)]
-        names |= {n.index: n.name for follower in taken for n in follower.with_movers}
+        # Not of claimed layers alone: a scale may be a node of which no rule says anything.
+        nodes = self.claimed[0].graph.nodes if parts else ()
         return tuple(
-            frozenset(names[index] for i in part for index in parts[i]) for part in connected(parts)
+            frozenset(nodes[index].name for i in part for index in parts[i])
+            for part in connected(parts)
         )
 
     @property
