@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from onnx import GraphProto, NodeProto, helper
 
-from placer.graph.edit import subgraphs
+from placer.graph.edit import replace_nodes, subgraphs
 from placer.graph.names import UnusedNames, tensor_names
 
 
@@ -38,9 +38,7 @@ def _rewrite(graph: GraphProto, names: UnusedNames) -> int:
         count += _is_sum(node)
         nodes.extend(_adds(node, names) if _is_sum(node) else [node])
     if count:
-        nodes = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
     return count
 
 

@@ -3,9 +3,9 @@
 A Q that alone reads a Concat and has a zero point moves before it (MoveFakeQuantize of the low
 precision transformations), and so does what follows its DQ if the next Q takes that along. Where
 both are there OpenVINO 2026.4.1 ends with a segmentation fault, in any model that has them
-(tests/engines/test_openvino_crashes.py). So it does where nothing that it keeps is between the
-pairs. With zero point 0, or where the Concat or what follows is
-read elsewhere, it does not.
+(tests/engines/test_openvino_crashes.py), also where the nodes between the two pairs are all ones
+that it removes. With zero point 0, or where the Concat or what follows is read elsewhere, it does
+not.
 """
 
 from __future__ import annotations
