@@ -215,7 +215,7 @@ def _module(node: Node) -> str | None:
     if scopes is not None:
         try:
             paths = ast.literal_eval(scopes)
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, MemoryError, RecursionError):  # As Python documents it.
             return None
         return str(paths[-2]) if isinstance(paths, list) and len(paths) > 1 else None
     if not node.name.startswith("/"):

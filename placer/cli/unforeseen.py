@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import platform
+import re
 import sys
 import tempfile
 import traceback
@@ -26,6 +27,9 @@ _PATH_ERRORS = frozenset(
         errno.EROFS,
     }
 )
+
+# What stands for a password in a URL: between the user and the host, or in the query.
+_PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*(?=@)|(password=)[^&]*")
 
 
 def unforeseen(error: Exception) -> PlacerError:
@@ -54,9 +58,11 @@ def unforeseen(error: Exception) -> PlacerError:
 
 def _kept_in(error: Exception) -> str:
     """Where the traceback is, for the end of a clause; nothing if no file can be written."""
+    # Users send the file with their reports.
+    arguments = [_PASSWORD.sub(r"\1\2***", word) for word in sys.argv[1:]]
     head = (
         f"placer {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
-        f"arguments: {sys.argv[1:]!r}\n\n"
+        f"arguments: {arguments!r}\n\n"
     )
     text = head + "".join(traceback.format_exception(error))
     try:

@@ -12,6 +12,7 @@ import typer
 
 from placer.cli.app import COMMANDS, RESUMING, app
 from placer.cli.options import with_flags
+from placer.cli.unforeseen import unforeseen
 from placer.optimizer.worker import WorkDone
 from tests.conftest import DIGITS, Finished
 
@@ -211,6 +212,18 @@ def test_what_nobody_foresaw_is_a_sentence_and_a_file(
         assert finished.err.count("\n") == 1
         assert len(finished.err) <= 320
     assert "KeyError" in "".join(f.read_text() for f in tmp_path.glob("placer-error-*.txt"))
+
+
+def test_the_file_of_an_unforeseen_error_has_no_password(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    url = "postgresql://me:secret:/word@host/studies?sslpassword=hidden&sslmode=require"
+    monkeypatch.setattr("sys.argv", ["placer", "optimize", f"--storage={url}"])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    unforeseen(KeyError("odd"))
+    (written,) = tmp_path.glob("placer-error-*.txt")
+    shown = "postgresql://me:***@host/studies?sslpassword=***&sslmode=require"
+    assert f"arguments: ['optimize', '--storage={shown}']" in written.read_text()
 
 
 def test_the_help_of_a_command_imports_no_engine():
