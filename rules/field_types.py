@@ -38,7 +38,7 @@ def version_range(text: str) -> str:
     try:
         SpecifierSet(text)
     except InvalidSpecifier as error:
-        raise ValueError(f"'{text}' is no version range; write e.g. '>=1.18,<2'") from error
+        raise ValueError(f"'{text}' is not a version range; write e.g. '>=1.18,<2'") from error
     return text
 
 

@@ -176,7 +176,7 @@ class Evaluator:
             if not self._of(gate, self._own_scores):
                 raise InputError(
                     f"gate {gate.text()} needs {METRIC_NEEDS[gate.metric]}, which "
-                    f"{gate.output or 'the model'} {'is not' if gate.output else 'has not'}; "
+                    f"{gate.output or 'the model'} {'is not' if gate.output else 'does not have'}; "
                     "choose another metric or output"
                 )
             worst = self._worst(gate, self._own_scores)

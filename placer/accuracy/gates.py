@@ -56,7 +56,7 @@ class Gate:
         """
         match = re.fullmatch(r"\s*([^<>=\s]+)\s*(>=|<=)\s*([^@\s]+?)\s*(?:@\s*(\S+)\s*)?", text)
         if match is None:
-            raise InputError(f"gate '{text}' is no condition; write e.g. sqnr>=15")
+            raise InputError(f"gate '{text}' is not a condition; write e.g. sqnr>=15")
         metric, comparison, number, output = match.groups()
         if metric not in METRICS and ":" not in metric:
             raise InputError(
@@ -68,7 +68,7 @@ class Gate:
         try:
             threshold = float(number)
         except ValueError as error:
-            raise InputError(f"gate '{text}': '{number}' is no number") from error
+            raise InputError(f"gate '{text}': '{number}' is not a number") from error
         if not math.isfinite(threshold):
             raise InputError(f"gate '{text}': the threshold must be finite")
         if output is not None and metric not in METRICS:

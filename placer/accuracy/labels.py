@@ -22,7 +22,7 @@ def class_indices(labels: np.ndarray) -> np.ndarray:
     # Above 2^53 not every whole number is a float64.
     wrong = ~(np.abs(labels) <= 2.0**53) | (labels != np.rint(labels))
     if wrong.any():
-        raise ValueError(f"hold {labels[wrong].flat[0]}, which is no class index; correct them")
+        raise ValueError(f"hold {labels[wrong].flat[0]}, which is not a class index; correct them")
     return labels.astype(np.int64)
 
 

@@ -98,7 +98,7 @@ def _images_in(folder: Path) -> tuple[Sequence[Path], Sequence[str]]:
     if empty is not None:
         raise InputError(
             f"folder {folder / empty} holds no image, but labels are positions among all folders "
-            "of classes; put an image there, or remove the folder if it is no class"
+            "of classes; put an image there, or remove the folder if it is not a class"
         )
     return classed, tuple(by_class)
 
@@ -141,7 +141,7 @@ def _pixels(path: Path, target: Target, how: Preprocessing) -> np.ndarray:
             filter_ = images.Resampling[how.interpolation.upper()]
             pixels = np.asarray(_fitted(image, (width, height), how, filter_), np.float64)
     except (OSError, ValueError, SyntaxError) as error:
-        raise InputError(f"{path} is no readable image ({error}); remove or repair it") from error
+        raise InputError(f"{path} is not a readable image ({error}); remove it") from error
     except images.DecompressionBombError as error:
         raise InputError(f"{path} is too large an image ({error}); scale it down") from error
     return pixels if pixels.ndim == 3 else pixels[:, :, None]

@@ -110,8 +110,8 @@ def target_of(how: Preprocessing, specs: Specs, path: Path) -> Target:
     spec = specs[name]
     if len(spec.shape) != 4:
         raise InputError(
-            f"{path}: field 'input': input '{name}' has shape {spec.shape}, which is no batch of "
-            "images; name one with four dimensions"
+            f"{path}: field 'input': input '{name}' has shape {spec.shape}, which is not a batch "
+            "of images; name one with four dimensions"
         )
     channels_first = _channels_first(how, spec, path)
     channels = spec.shape[1 if channels_first else 3]

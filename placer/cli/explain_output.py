@@ -26,7 +26,7 @@ MAX_CONVERSIONS = 10
 def no_times(explained: ModelExplanation) -> str:
     """Why there are no times."""
     engine = explained.pack.manifest.engine
-    return f"no times: nothing estimates {engine}; placer optimize or placer bench measures it"
+    return f"no times are estimated for {engine}; measure them with placer optimize or placer bench"
 
 
 def print_explanation(console: Console, explained: ModelExplanation, show_all: bool) -> None:
@@ -53,7 +53,7 @@ def print_explanation(console: Console, explained: ModelExplanation, show_all: b
 def _print_times(console: Console, explanation: Explanation) -> None:
     shortest, longest = (us / 1e3 for us in explanation.interval_us)
     low, high = explanation.speedup_interval
-    tie = ", which the estimate cannot tell from 1" if explanation.is_tie else ""
+    tie = ", too close to 1 for the estimate to tell" if explanation.is_tie else ""
     console.print(
         f"estimated: {explanation.total_us / 1e3:.3f} ms (80% interval {shortest:.3f} to "
         f"{longest:.3f}); float {explanation.float_us / 1e3:.3f} ms, so a speed-up of "
@@ -76,15 +76,15 @@ def _print_times(console: Console, explanation: Explanation) -> None:
     if explanation.float_by_default:
         console.print(
             "by default nothing is quantized: the float model is estimated to be faster; placer "
-            "optimize looks for what is worth it",
+            "optimize looks for pairs that are worth it",
             highlight=False,
             soft_wrap=True,
         )
     elif explanation.float_is_faster:
         console.print(
-            "the float model is estimated to be faster, whatever converts: the layers themselves "
-            "take longer in integers; placer optimize --engine fusion-model finds out which are "
-            "worth it, if any",
+            "the float model is estimated to be faster even without conversions: the layers "
+            "themselves take longer in integers; placer optimize --engine fusion-model finds out "
+            "which pairs are worth it, if any",
             highlight=False,
             soft_wrap=True,
         )
@@ -199,7 +199,7 @@ def _print_conversions(
 ) -> None:
     """The costliest ten and those that a remedy removes, or all of them with whole names."""
     if not explanation.conversions:
-        console.print("no pair stays a layer of its own")
+        console.print("no layer only converts tensors")
         return
     total, cost = sum(conversion.us for conversion in explanation.conversions), ""
     if timed:
@@ -219,7 +219,7 @@ def _print_conversions(
         because, remedy = conversion_text(conversion, timed=timed, pairs=explanation.pairs)
         key = because, remedy
         if remedy in first and key not in said:
-            remedy = f"the change named at '{first[remedy]}' removes it, too"
+            remedy = f"the change given for '{first[remedy]}' removes it, too"
         elif conversion.remedy is not None:
             first.setdefault(remedy, conversion.name)
         said.setdefault(key, remedy)

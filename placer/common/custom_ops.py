@@ -48,7 +48,7 @@ def _checked(path: Path) -> Path:
         raise InputError(f"the library {path} of `custom_ops` is not there; check the path")
     if not _is_library(path):
         raise InputError(
-            f"{path} is no library of ONNX Runtime's custom operators: it does not export "
+            f"{path} is not a library of ONNX Runtime's custom operators: it does not export "
             f"{_ENTRY.decode()}; give another file to `custom_ops`"
         )
     return path.absolute()

@@ -14,5 +14,5 @@ def parse_duration(text: str, what: str = "time") -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
     if match is None or not float(match[1]):
-        raise InputError(f"{what} '{text}' is no duration; write e.g. 90s, 10m or 1h")
+        raise InputError(f"{what} '{text}' is not a duration; write e.g. 90s, 10m or 1h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]

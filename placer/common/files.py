@@ -172,7 +172,7 @@ def check_output_folder(path: Path) -> None:
         )
     there = next(one for one in (path, *path.absolute().parents) if os.path.lexists(one))
     if not there.is_dir():
-        raise InputError(f"output {path}: {there} is no folder; choose another")
+        raise InputError(f"output {path}: {there} is not a folder; choose another")
     if not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"output {path}: {there} is not writable; choose another")
 

@@ -66,7 +66,7 @@ class Limits:
             if text is None:
                 continue
             if not text.isdecimal() or int(text) < 1:
-                raise InputError(f"{name}={text} is no positive whole number; correct or unset it")
+                raise InputError(f"{name}={text} is not a whole number above 0; correct it")
             given[field.name] = int(text)
         return Limits(**given)
 

@@ -125,7 +125,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Split ``name=1x3x320x320`` into name and shape; InputError for anything else."""
     name, _, dims = text.rpartition("=")
     if not name or not re.fullmatch(r"\d+(x\d+)*", dims):
-        raise InputError(f"shape '{text}' is no shape; write NAME=1x3x224x224")
+        raise InputError(f"shape '{text}' is not a shape; write NAME=1x3x224x224")
     if max(map(len, dims.split("x"))) > len(str(MAX_DIMENSION)):
         raise InputError(f"shape '{text}' has a dimension above {MAX_DIMENSION:,}; give less")
     return name, tuple(int(d) for d in dims.split("x"))

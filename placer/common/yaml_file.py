@@ -202,7 +202,7 @@ class Strict(BaseModel):
         """Refuse yes, no, true and false for numbers: pydantic takes them for 1 and 0."""
         has_one = next(_booleans(value), None) is not None
         if has_one and not _takes_booleans(cls, info.field_name or ""):
-            raise ValueError("yes, no, true and false are no numbers; write a number")
+            raise ValueError("yes, no, true and false are not numbers; write a number")
         return value
 
 

@@ -333,7 +333,7 @@ def _labelled(samples: list[Sample], labels: str | PathLike[str] | None) -> list
         raise InputError(f"{path} cannot be read as labels: {error}; give an .npy file") from error
     counts = [_rows(sample) for sample in samples]
     if not isinstance(rows, np.ndarray) or rows.ndim == 0:
-        raise InputError(f"{path} is no array of labels; give an .npy file, one label for each row")
+        raise InputError(f"{path} is not an array of labels; give an .npy file, a label a row")
     if len(rows) != sum(counts):
         raise InputError(
             f"{path} has {len(rows)} labels for {sum(counts)} rows of data; give one for each row "

@@ -117,7 +117,7 @@ class ModelExplanation:
         owners = sorted({scope[0].owner for scope in scopes.values()})
         return (
             f"{len(scopes)} of {total} nodes are in the bodies of {in_quotes(owners, 1)}; each is "
-            "shown, and counts in every sum of times, once, however often it runs"
+            "shown once and counts once in every sum of times, however often it runs"
         )
 
     @property
@@ -202,7 +202,7 @@ class ModelExplanation:
         """Write placement.yaml with all remedies applied; InputError where none is known."""
         if self.gpu is None:
             raise InputError(
-                f"nothing estimates what pairs cost engine {self.pack.manifest.engine}, so no "
+                f"what pairs cost on engine {self.pack.manifest.engine} is not estimated, so no "
                 "remedy is known; leave out `improved`, or give `gpu` a file of placer fit"
             )
         improved = self.explanation.improved

@@ -30,8 +30,8 @@ def float8_sentences(
     if isinstance(device, Gpu) and device.peak.float8 is None:
         capability = device.compute_capability
         yield (
-            f"{device.name} (compute capability {capability}) has no FP8 tensor cores, so no "
-            "engine gains by these pairs there: use INT8"
+            f"{device.name} (compute capability {capability}) has no FP8 tensor cores, so FP8 "
+            "pairs make no engine faster there: use INT8"
         )
     matches, target = Matches(placed.graph, target.processor), replace(target, integer=FLOAT8)
     is_known = pack.manifest.behaviour.kernels == "generated"
@@ -42,7 +42,7 @@ def float8_sentences(
         nodes = {node.name for match in matches.of(rule) for node in match.nodes.values()}
         if kept := sorted(nodes & readers):
             yield (
-                f"FP8 pairs before {in_quotes(kept)} gain nothing by rule {rule.id}: "
+                f"FP8 pairs before {in_quotes(kept)} gain nothing (rule {rule.id}): "
                 f"{rule.why.rstrip('.')}{assumed}; leave these nodes in float, or use INT8"
             )
 

@@ -33,9 +33,9 @@ def float_base(graph: Graph, plan: Plan, base: str, pack: Pack, target: Target) 
     one = len(in_float) == 1
     return (
         f"{len(in_float)} layer{'' if one else 's'} shown in {base} run{'s' if one else ''} in "
-        "float32 if this file is built with strong typing as it is (TensorRT 11, TensorRT-RTX, "
+        "float32 if this file is built as it is with strong typing (TensorRT 11, TensorRT-RTX, "
         f"trtexec --stronglyTyped): convert it to {base} first, as placer optimize does; --base "
-        "float shows it as it is"
+        "float shows the file as it is"
     )
 
 

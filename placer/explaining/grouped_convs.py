@@ -26,9 +26,9 @@ def grouped_convs(graph: Graph, plan: Plan, pack: Pack) -> str:
     if not found:
         return ""
     return (
-        f"{in_quotes(found)} (grouped Conv) may be slower in INT8 than in FP16, by one report "
-        "(TensorRT issue 4529); estimates take them to be as fast: measure the file without pairs "
-        "before them, too"
+        f"{in_quotes(found)} (grouped Conv) may be slower in INT8 than in FP16, according to "
+        "one report (TensorRT issue 4529), which the estimates ignore: also measure the file "
+        "without pairs before them"
     )
 
 

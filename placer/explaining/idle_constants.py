@@ -40,6 +40,6 @@ def idle_constants(
     one = len(edges) == 1
     constants, them = ("a constant", "it") if one else ("constants", "them")
     return (
-        f"pairs on {constants}, {shown}, round {them} and gain no speed, as what reads {them} "
-        "computes in float: take these pairs out"
+        f"pairs on {constants}, {shown}, round {them} and gain no speed, because what reads "
+        f"{them} computes in float: take these pairs out"
     )

@@ -35,9 +35,8 @@ def padded_channels(graph: Graph, plan: Plan, pack: Pack) -> str:
     if not found:
         return ""
     return (
-        f"INT8 kernels pad input channels to multiples of {_IN_INT8}, by NVIDIA's word (TensorRT "
-        f"issue 1310), so that {listed(found)} may gain little over FP16, which estimates do not "
-        "count"
+        f"INT8 kernels pad input channels to multiples of {_IN_INT8} (says NVIDIA in TensorRT "
+        f"issue 1310), so {listed(found)} may gain little over FP16, which the estimates ignore"
     )
 
 

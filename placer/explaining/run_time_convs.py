@@ -16,7 +16,7 @@ def run_time_convs(graph: Graph) -> str:
     if not found:
         return ""
     return (
-        f"ConvInteger ({in_quotes(found)}) has its input quantized anew in each run, writes int32, "
-        "and takes neither bias nor activation along, which may be slower than float: placer "
-        "optimize takes it out and places pairs with calibrated ranges"
+        f"ConvInteger ({in_quotes(found)}) has its input quantized in each run, writes int32, and "
+        "fuses with neither bias nor activation, so it may be slower than float: placer optimize "
+        "replaces it and places pairs with calibrated ranges"
     )

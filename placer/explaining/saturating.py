@@ -27,6 +27,6 @@ def saturating(
         return ""
     return (
         f"weights of {in_quotes(wide)} are too large for this kind of CPU, which has no VNNI: sums "
-        "of products may saturate in 16 bits, and accuracy is lost; placer optimize with "
-        "--weight-range reduced derives scales of weights that leave room"
+        "of products may saturate in 16 bits, which costs accuracy; placer optimize with "
+        "--weight-range reduced computes scales of weights that leave room"
     )

@@ -45,7 +45,7 @@ def scales_by_reader(graph: Graph, placement: Placement | None, pack: Pack) -> s
     if not shown:
         return ""
     is_joined = pack.manifest.behaviour.pairs == "symmetric"
-    joined = ", and TensorRT can make one layer of products that read it so" if is_joined else ""
+    joined = ", and TensorRT can join these products in one layer" if is_joined else ""
     return (
         f"products read {listed(shown)} through pairs of several scales, each a quantization of "
         f"its own: with one scale the tensor is quantized once{joined}"

@@ -12,13 +12,13 @@ def unfused(products: Sequence[UnfusedProduct]) -> Iterator[str]:
     """A sentence on ``products`` for each reason that there is."""
     if bare := [one.node for one in products if not one.has_zero_points]:
         yield (
-            f"{_compute(bare)} in float, as a pair before has no zero point: ONNX "
-            "Runtime multiplies integers in a Gemm only if both pairs have one; write zeros"
+            f"{_compute(bare)} in float, because a pair before has no zero point: ONNX Runtime "
+            "multiplies integers in a Gemm only if both pairs have one; add zero points of 0"
         )
     if off := [one.node for one in products if one.has_zero_points]:
         yield (
-            f"{_compute(off)} in float, as the scale of the bias is not that of the input "
-            "times that of the weight: leave the bias in float, or quantize it with that scale"
+            f"{_compute(off)} in float, because the scale of the bias is not the input's times the "
+            "weight's: leave the bias in float, or quantize it with that product as its scale"
         )
 
 

@@ -20,14 +20,13 @@ def unread_types(types: Mapping[str, str], pack: Pack) -> Iterator[str]:
     wide = [tensor for tensor, dtype in types.items() if dtype in WIDE_TYPES]
     if wide:
         yield (
-            f"pairs on {in_quotes(wide)} are of 16 bits, which no integer kernel reads, so that "
-            "what is between them computes in float; quantize activations to uint8, as placer "
-            "optimize does"
+            f"pairs on {in_quotes(wide)} have 16 bits, which no integer kernel reads, so the nodes "
+            "between them compute in float; quantize activations to uint8, as placer optimize does"
         )
     signed = [tensor for tensor, dtype in types.items() if dtype == "int8"]
     if signed and pack.manifest.behaviour.signed == "converted":
         yield (
-            f"pairs on {in_quotes(signed)} are of int8: kernels for x86 read uint8 and have it "
-            "converted, and a Q with zero point 0 takes no Relu or Clip before it along; quantize "
+            f"pairs on {in_quotes(signed)} are int8: kernels for x86 read uint8 and convert int8 "
+            "first, and a Q with zero point 0 does not absorb a Relu or Clip before it; quantize "
             "activations to uint8 with zero points, as placer optimize does"
         )

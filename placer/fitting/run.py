@@ -138,7 +138,7 @@ def _check(options: FitOptions) -> None:
         _check_count(options.networks)
         return
     if not options.models.is_dir():
-        raise InputError(f"{options.models} is no folder; give one that holds ONNX models")
+        raise InputError(f"{options.models} is not a folder; give one that holds ONNX models")
     if not model_paths(options.models):
         raise InputError(f"{options.models} holds no .onnx file; give a folder that does")
     _check_count(options.networks + len(model_paths(options.models)))

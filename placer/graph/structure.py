@@ -142,10 +142,10 @@ def _vertices(text: str, where: str) -> Iterator[Vertex]:
             strings = [name, op, attributes, types, *inputs, *outputs]
         except (ValueError, TypeError) as error:
             raise InputError(
-                f"{where}, line {number} is no vertex; let placer write the file"
+                f"{where}, line {number} is not a vertex; let placer write the file"
             ) from error
         if not all(isinstance(string, str) for string in strings):
-            raise InputError(f"{where}, line {number} is no vertex; let placer write the file")
+            raise InputError(f"{where}, line {number} is not a vertex; let placer write the file")
         yield Vertex(name, op, attributes, types, tuple(inputs), tuple(outputs))
 
 

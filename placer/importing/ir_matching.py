@@ -225,5 +225,5 @@ def _activation_scale(activation: QuantizedActivation) -> ActivationScale:
     zero_point = -wide.low / scale
     whole = round(zero_point)
     if abs(zero_point - whole) > _ZERO_POINT_ERROR or not 0 <= whole < wide.levels:
-        raise LookupError("zero is no level of its range")
+        raise LookupError("zero is not a level of its range")
     return ActivationScale(float(np.float32(scale)), whole, 0, wide.levels - 1, "uint8")

@@ -91,7 +91,7 @@ def distance(ir: Path, model: Model, quantized: ModelProto, samples: Iterable[Te
     sqnr = Comparison(sums, judged.swapped).sqnr
     if sqnr < MIN_SQNR_DB:
         raise InputError(
-            f"with the scales of {ir}, the ONNX model's outputs keep {sqnr:.1f} dB of the IR's: it "
-            "is another function; give the ONNX model that the IR was made from"
+            f"with the scales of {ir}, the ONNX model's outputs agree with the IR's to {sqnr:.1f} "
+            "dB only: it is another function; give the ONNX model that the IR was made from"
         )
     return sqnr

@@ -273,7 +273,7 @@ def distance_sentence(sqnr: float | None) -> str:
         )
     if math.isinf(sqnr):
         return "the float model's outputs equal the file's"
-    return f"the float model's outputs keep {sqnr:.1f} dB of the file's"
+    return f"the float model's outputs agree with the file's to {sqnr:.1f} dB"
 
 
 def inputs_of(model: Model, data: Dataset) -> Iterator[Tensors]:

@@ -94,7 +94,7 @@ def _lesson(
         text = model_text(minimal.case)
         graph_of_text(text)
     except (ValueError, PlacerError) as error:
-        return Lesson(whole, minimal, None, f"the minimal graph is no inline test: {error}")
+        return Lesson(whole, minimal, None, f"the minimal graph is not an inline test: {error}")
     return _drafted(whole, minimal, plans, text, evidence)
 
 

@@ -53,7 +53,7 @@ def drafts_or_pack(folder: Path, pack: str) -> Pack:
             ) from error
         check_name(folder.name)
         if not folder.absolute().parent.is_dir():
-            raise InputError(f"output {folder}: {folder.parent} is no folder; make it first")
+            raise InputError(f"output {folder}: {folder.parent} is not a folder; make it first")
         return load_pack(pack)
     drafts = load_pack(str(folder.resolve()))
     parent, wanted = drafts.lineage[1:2], load_pack(pack).manifest.name

@@ -98,7 +98,7 @@ def fixed_values(proto: ModelProto) -> dict[str, float]:
                 fixed[entry.key.removeprefix(_KEY)] = float(entry.value)
             except ValueError as error:
                 raise InputError(
-                    f"the model's metadata {entry.key} is '{entry.value}', which is no number; "
+                    f"the model's metadata {entry.key} is '{entry.value}', which is not a number; "
                     "remove it"
                 ) from error
     return fixed

@@ -130,7 +130,7 @@ def _input_shape(
 ) -> tuple[int | None, ...]:
     """The sizes of an input's dimensions; None for those that are not known."""
     if not value.type.HasField("tensor_type"):
-        raise InputError(f"{path}: input '{value.name}' is no tensor; placer needs tensor inputs")
+        raise InputError(f"{path}: input '{value.name}' is not a tensor; export it as one")
     tensor = value.type.tensor_type
     dims = list(tensor.shape.dim) if tensor.HasField("shape") else None
     _check_holds_values(value.name, dims or (), path)

@@ -15,7 +15,7 @@ NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 
 def _address(text: str) -> str:
     if not is_address(text):
-        raise ValueError(f"'{text}' is no address; give {SCHEME}HOST:PORT of a scheduler")
+        raise ValueError(f"'{text}' is not an address; give {SCHEME}HOST:PORT of a scheduler")
     return text
 
 

@@ -137,7 +137,7 @@ class Inserter:
             return self.scheme
         if chosen not in self.scheme.formats:
             raise InputError(
-                f"the placement quantizes {edge} to {chosen}, which is no format of its scheme; "
+                f"the placement quantizes {edge} to {chosen}, which is not a format of its scheme; "
                 "give a scheme with several formats, as int8-and-fp8 of pack tensorrt"
             )
         return self.scheme.in_format(chosen)

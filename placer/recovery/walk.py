@@ -101,7 +101,7 @@ class Walk:
             computed = run_once(session, outputs, {name: values[name] for name in given})
             for name, value in zip(outputs, computed, strict=True):
                 if not isinstance(value, np.ndarray):
-                    raise RunError(f"'{name}' is no tensor but a sequence, which has no one shape")
+                    raise RunError(f"'{name}' is a sequence, not a tensor, and has no one shape")
             values.update(zip(outputs, computed, strict=True))
 
 

@@ -67,7 +67,7 @@ def next_decibel(result: Result) -> list[str]:
     )
     if not better:
         known = "No trial holds 1 dB more and is faster than the float model"
-        return [f"{text}{known}: more accuracy is not to be had from what was tried."]
+        return [f"{text}{known}: the trials offer no more accuracy than this."]
     sentences = [f"{text}{_compared(chosen, _fastest(better), result)}."]
     worse = [t for t in trials if _level(t) <= level - STEP_DB and _ratio(t) < _ratio(chosen)]
     if worse:

@@ -103,7 +103,7 @@ def _sentence(counts: Counter[str]) -> str:
     faster, kept = (counts[STATE_OF[v]] for v in (Verdict.FASTER, Verdict.NO_DIFFERENCE))
     return (
         f"{faster} {'is' if faster == 1 else 'are'} faster than float; of {kept} the float model "
-        "was kept, since nothing that meets the gates is faster outside the noise"
+        "was kept, since nothing that meets the gates is measurably faster"
         + (f"; {counts[NOTHING]} had nothing to quantize." if counts[NOTHING] else ".")
     )
 

@@ -102,7 +102,7 @@ def verdict(result: Result) -> VerdictSection:
         sentence = "The rounds disagree too much, even when taken again; the float model is kept."
     else:
         tone, headline = "neutral", "Float model kept"
-        sentence = "No quantized candidate that meets the gates is faster outside the noise."
+        sentence = "No quantized candidate that meets the gates is measurably faster."
     layers = _layers(result) if estimated else ""
     cards = (
         Card(f"{word}speed-up", f"{best.speedup:.2f}", interval),

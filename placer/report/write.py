@@ -32,7 +32,7 @@ def write_report(folder: Path, output: Path | None = None) -> Path:
     path = output or OutputFolder(folder).report
     onboarded = OnboardingFolder(folder).summary
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder; give the output folder of placer optimize")
+        raise InputError(f"{folder} is not a folder; give the output folder of placer optimize")
     if onboarded.is_file():
         page = onboarding_page(folder, read_summary(onboarded))
     else:

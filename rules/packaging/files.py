@@ -226,7 +226,7 @@ def _read_archive(path: Path) -> PackFiles:
             return PackFiles(path, _unpack(archive, path))
     except _BROKEN_ARCHIVE as error:
         raise InputError(
-            f"{path} is no .zip archive that can be read; get it again or make it with "
+            f"{path} is not a .zip archive that can be read; get it again or make it with "
             "`placer rules pack`"
         ) from error
 
@@ -257,8 +257,8 @@ def _check_entry(entry: zipfile.ZipInfo, path: Path) -> None:
         raise InputError(f"{path}: entry {name!r} is a symbolic link; a pack holds files only")
     if kind not in (0, stat.S_IFREG) or not _belongs(name):
         raise InputError(
-            f"{path}: entry {name!r} is no .yaml, .md or LICENSE file at the top level; make the "
-            "archive with `placer rules pack`"
+            f"{path}: entry {name!r} is not a .yaml, .md or LICENSE file at the top level; make "
+            "the archive with `placer rules pack`"
         )
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(

@@ -24,7 +24,7 @@ def build_archive(
     inline tests that fail, those of the pack's own rules in both cases.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder; give the folder of a rule pack")
+        raise InputError(f"{folder} is not a folder; give the folder of a rule pack")
     files = read_pack_files(folder).with_hash()
     pack = load_files(files, store)
     findings = list(lint(pack))

@@ -179,7 +179,7 @@ def _parse(url: str) -> URL:
         parsed.get_dialect()
     except (SQLAlchemyError, ValueError) as error:
         raise InputError(
-            "`storage` is no URL of a database; write e.g. sqlite:///study.db or "
+            "`storage` is not the URL of a database; write e.g. sqlite:///study.db or "
             "postgresql://user@host/database"
         ) from error
     return parsed

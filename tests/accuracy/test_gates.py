@@ -159,11 +159,11 @@ def test_every_gate_reads_back_the_same(metric: str, threshold: float):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("sqnr", "is no condition; write e.g. sqnr>=15"),
+        ("sqnr", "is not a condition; write e.g. sqnr>=15"),
         ("snr>=15", "unknown metric 'snr'; use one of: sqnr, cosine, max_abs"),
         ("sqnr<=15", "points the wrong way; write sqnr>=15"),
         ("top1_drop>=0.1", "points the wrong way; write top1_drop<=0.1"),
-        ("sqnr>=high", "'high' is no number"),
+        ("sqnr>=high", "'high' is not a number"),
         ("sqnr>=nan", "must be finite"),
         ("a.b:c>=1@out", "a function gets all outputs; leave out @out"),
     ],
@@ -265,9 +265,9 @@ def test_labels_must_be_class_indices_of_every_batch():
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        (np.array([0.0, math.nan]), "labels hold nan, which is no class index"),
-        (np.array([0.0, 1.5]), "labels hold 1.5, which is no class index"),
-        (np.array([0.0, math.inf]), "labels hold inf, which is no class index"),
+        (np.array([0.0, math.nan]), "labels hold nan, which is not a class index"),
+        (np.array([0.0, 1.5]), "labels hold 1.5, which is not a class index"),
+        (np.array([0.0, math.inf]), "labels hold inf, which is not a class index"),
         (np.array([True, False]), "labels have type bool; give class indices as integers"),
         (np.array([0j, 1j]), "labels have type complex128; give class indices as integers"),
         (np.array(["0", "1"]), "labels have type <U1; give class indices as integers"),
@@ -372,7 +372,7 @@ def test_a_model_that_gives_only_classes_can_be_gated_on_labels():
     labels = [np.array([0, 1])]
     (gate,) = evaluate(["top1>=1"], reference, candidate, graph=graph, labels=labels).gates
     assert values(gate) == (0.5, "best", False)
-    with pytest.raises(InputError, match="needs a float output, which the model has not"):
+    with pytest.raises(InputError, match="needs a float output, which the model does not have"):
         evaluate(["sqnr>=9"], reference, candidate, graph=graph)
 
 

@@ -230,7 +230,7 @@ def test_a_damaged_structure_is_named(save: Save, tmp_path: Path):
     model = load_model(save(RESIDUAL))
     text = structure_of(model.graph).text()
     assert parse_structure(text, "f").vertices == structure_of(model.graph).vertices
-    with pytest.raises(InputError, match=r"f: structure, line 2 is no vertex"):
+    with pytest.raises(InputError, match=r"f: structure, line 2 is not a vertex"):
         parse_structure(text.replace('["conv1"', '["conv1', 1), "f: structure")
     file_of(RESIDUAL_PLACEMENT, model.graph, tmp_path)
     path = tmp_path / "placement.yaml"

@@ -203,9 +203,9 @@ def test_names_that_are_not_known(placer: Placer):
 def test_an_output_that_cannot_be_written(placer: Placer):
     Path("taken").write_text("a file")
     finished = placer("optimize", MODEL, "--output", "taken", "--no-cache")
-    refused(finished, "taken is no folder; choose another")
+    refused(finished, "taken is not a folder; choose another")
     assert Path("taken").read_text() == "a file"
-    refused(placer("optimize", MODEL, "--output", "taken/out"), "taken is no folder")
+    refused(placer("optimize", MODEL, "--output", "taken/out"), "taken is not a folder")
     finished = placer("optimize", MODEL, "--output", "int8.onnx")
     refused(finished, "output int8.onnx is a folder, for optimized.onnx and what belongs to it")
     assert not Path("int8.onnx").exists()

@@ -100,7 +100,7 @@ def test_import_leaves_float64_as_it_is(placer: Placer):
     source = outputs(saved(QUANTIZED))
     finished = placer("import", "net.onnx", "--data", "data.npz", "-o", "float.onnx")
     assert finished.code == 0, finished.err
-    assert "on 6 samples of data.npz, the float model's outputs keep" in finished.out
+    assert "on 6 samples of data.npz, the float model's outputs agree with" in finished.out
     assert [node.op_type for node in onnx.load("float.onnx").graph.node] == [
         "MatMul",
         "Cast",

@@ -197,7 +197,7 @@ def test_values_are_those_of_the_python_api(project: Path):
         ("gates: [sqnt>=3]", "field 'gates.0': .*; did you mean 'sqnr'[?]"),
         ("profiles: {a: {buget: 3}}", "field 'profiles.a.buget': .*; did you mean 'budget'[?]"),
         ("profiles: {a b: {}}", "field 'profiles.a b"),
-        ("timeout: soon", "field 'timeout': time 'soon' is no duration"),
+        ("timeout: soon", "field 'timeout': time 'soon' is not a duration"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_line_and_field(project: Path, line: str, expected: str):

@@ -19,7 +19,7 @@ def test_a_shape_is_numbers_a_text_or_a_range():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"x": "1x3x?"}, "shape 'x=1x3x\\?' is no shape; write NAME=1x3x224x224"),
+        ({"x": "1x3x?"}, "shape 'x=1x3x\\?' is not a shape; write NAME=1x3x224x224"),
         ({"x": 3}, "`shapes`: that of 'x' is 3; give whole numbers such as"),
         ({"x": (1, 2.5)}, "`shapes`: that of 'x' is \\(1, 2.5\\); give whole numbers"),
         ("x=1x3", "`shapes` is 'x=1x3'; give a mapping such as"),

@@ -59,7 +59,7 @@ def test_dynamic_inputs_take_a_range(library: Library, save: Callable[..., Path]
         ({"x": ShapeRange.fixed((1, 3))}, "shape x=1x3: the input has 4 dimensions"),
         (
             {"x": ShapeRange((4, 3, 16, 16), (2, 3, 16, 16), (1, 3, 16, 16))},
-            "the shapes given for x are no valid range",
+            "the shapes given for x are not a valid range",
         ),
     ],
 )

@@ -55,9 +55,9 @@ def test_what_is_no_engine_is_not_loaded(load: Load, data: bytes):
 
 def test_the_header_is_read_before_a_gpu_is_looked_for(load: Load, engine: bytes):
     other = b"ftrt" + engine[4:]
-    with pytest.raises(RunError, match="it is no engine of this library and version; build it"):
+    with pytest.raises(RunError, match="it is not an engine of this library and version; build it"):
         load(other)
-    with pytest.raises(RunError, match="it is no engine of this library and version; build it"):
+    with pytest.raises(RunError, match="it is not an engine of this library and version; build it"):
         load(engine[:200])
 
 
@@ -76,7 +76,7 @@ def test_loading_needs_a_gpu(load: Load, engine: bytes):
             "IRuntime::deserializeCudaEngine: Error Code 1: Serialization (Serialization assertion "
             "stdVersionRead == kSERIALIZATION_VERSION failed.Version tag does not match. Note: "
             "Current Version: 237, Serialized Engine Version: 239)",
-            "it is no engine of this library and version; build it with the ones",
+            "it is not an engine of this library and version; build it with the installed ones",
         ),
         (
             "INVALID_CONFIG: The engine plan file is generated on an incompatible device, "

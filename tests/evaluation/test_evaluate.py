@@ -181,7 +181,7 @@ def test_rows_are_counted_on_an_input_that_has_any(tmp_path: Path):
     np.save(tmp_path / "one.npy", np.array(3))
     found = placer.evaluate(model, [model], data=data, labels=tmp_path / "labels.npy")
     assert value(found, "top1", "y") == 1.0
-    with pytest.raises(placer.InputError, match="one label for each row"):
+    with pytest.raises(placer.InputError, match="a label a row"):
         placer.evaluate(model, [model], data=data, labels=tmp_path / "one.npy")
 
 

@@ -360,7 +360,7 @@ def test_operators_that_the_engine_lacks_are_told(tmp_path: Path):
     path = tmp_path / "lists.onnx"
     onnx.save(with_random_weights(text), path)
     (told,) = placer.explain(path).unpredicted
-    assert told.startswith("TensorRT has no SequenceAt, SplitToSequence: it builds no engine")
+    assert told.startswith("TensorRT has no SequenceAt, SplitToSequence, so it cannot build")
     assert placer.explain(path, pack="onnxruntime").unpredicted == ()
     task = prepare(Request(model=path, engine="fusion-model", gpu="a100"), QuietObserver())
     assert told in task.warnings
@@ -472,16 +472,16 @@ def test_nvfp4_is_told_of_gpus_without_fp4(tmp_path: Path):
 
 
 NO_TENSOR_CORES = (
-    "a100-pcie-80gb (compute capability 8.0) has no FP8 tensor cores, so no engine gains by these "
-    "pairs there: use INT8"
+    "a100-pcie-80gb (compute capability 8.0) has no FP8 tensor cores, so FP8 pairs make no engine "
+    "faster there: use INT8"
 )
 GROUPS = (
-    "FP8 pairs before 'conv' gain nothing by rule conv-fp8-groups: No fast FP8 kernel takes a Conv "
+    "FP8 pairs before 'conv' gain nothing (rule conv-fp8-groups): No fast FP8 kernel takes a Conv "
     "of groups, depthwise ones among them: it stays in FP16, though layers and times here are "
     "predicted as if one did; leave these nodes in float, or use INT8"
 )
 WINDOW = (
-    "FP8 pairs before 'conv' gain nothing by rule conv-fp8-window: No FP8 kernel takes a Conv "
+    "FP8 pairs before 'conv' gain nothing (rule conv-fp8-window): No FP8 kernel takes a Conv "
     "whose window has more than 32 places, as the 7x7 of a stem: it stays in FP16; leave these "
     "nodes in float, or use INT8"
 )

@@ -82,10 +82,10 @@ def test_what_kernels_do_not_read_is_read_in_float(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({**WIDE}, "of 16 bits, which no integer kernel reads"),
+        ({**WIDE}, "have 16 bits, which no integer kernel reads"),
         (
             {"activation_type": QuantType.QInt8, "extra_options": {"ActivationSymmetric": True}},
-            "of int8: kernels for x86 read uint8 and have it converted",
+            "are int8: kernels for x86 read uint8 and convert int8 first",
         ),
         ({"activation_type": QuantType.QUInt8}, None),
     ],
@@ -113,7 +113,7 @@ def test_openvino_drops_pairs_of_16_bits(tmp_path: Path):
     for plan in (built, explained.explanation.plan):
         assert not plan.of_kind("quantize")
         assert {t for layer in plan.of_kind("compute") for t in layer.input_types} == {"float"}
-    assert any("of 16 bits, which no integer kernel reads" in note for note in explained.notes)
+    assert any("have 16 bits, which no integer kernel reads" in note for note in explained.notes)
 
 
 def test_convs_that_are_quantized_at_run_time_are_named(tmp_path: Path):
@@ -122,7 +122,7 @@ def test_convs_that_are_quantized_at_run_time_are_named(tmp_path: Path):
     onnx.save(varied(parse_model(TEXT.replace("OPSET", "17"))), tmp_path / "float.onnx")
     quantize_dynamic(tmp_path / "float.onnx", path, op_types_to_quantize=["Conv"])
     (told,) = explain(path, pack="onnxruntime").notes
-    assert told.startswith("ConvInteger ('conv_quant') has its input quantized anew in each run")
+    assert told.startswith("ConvInteger ('conv_quant') has its input quantized in each run")
 
 
 def test_pairs_in_half_precision_are_told_to_be_cast(tmp_path: Path):

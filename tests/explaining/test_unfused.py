@@ -48,7 +48,7 @@ def built_and_predicted(text: str, tmp_path: Path) -> tuple[Plan, Plan, str]:
     path = tmp_path / "model.onnx"
     onnx.save(varied(parse_model(text)), path)
     explained = explain(path, pack="onnxruntime")
-    said = " ".join(note for note in explained.notes if " in float, as " in note)
+    said = " ".join(note for note in explained.notes if " in float, because " in note)
     built = OnnxRuntimeEngine().compile(onnx.load(path), tmp_path).plan()
     return built, explained.explanation.plan, said
 
@@ -70,7 +70,7 @@ def test_a_gemm_without_zero_points_computes_in_float(
     text = GEMM.replace("PRODUCT", product).replace("WEIGHT", weight)
     built, predicted, said = built_and_predicted(text, tmp_path)
     assert layers(predicted) == layers(built)
-    told = "'fc' computes in float, as a pair before has no zero point"
+    told = "'fc' computes in float, because a pair before has no zero point"
     assert said.startswith(told) if is_told else not said
 
 
@@ -81,7 +81,7 @@ def test_a_conv_whose_bias_has_another_scale_computes_in_float(
     """As Brevitas writes biases (issue 515)."""
     built, predicted, said = built_and_predicted(CONV.replace("BIAS", scale), tmp_path)
     assert layers(predicted) == layers(built)
-    told = "'conv' computes in float, as the scale of the bias is not that of the input"
+    told = "'conv' computes in float, because the scale of the bias is not the input's"
     assert said.startswith(told) if is_told else not said
 
 

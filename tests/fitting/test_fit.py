@@ -216,7 +216,7 @@ def test_a_model_that_cannot_be_read_is_left_out_and_too_few_are_refused(
         ),
         ({"rounds": 2}, "`rounds` is 2; give 3 or more"),
         ({"placements": 0}, "`placements` is 0; give 1 or more"),
-        ({"models": "nowhere"}, "nowhere is no folder"),
+        ({"models": "nowhere"}, "nowhere is not a folder"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, object], said: str, tmp_path: Path):

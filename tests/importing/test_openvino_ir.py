@@ -203,7 +203,7 @@ def test_another_function_is_refused(here: Path):
             array = numpy_helper.to_array(tensor) + 100
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     onnx.save(proto, here / "shifted.onnx")
-    with pytest.raises(InputError, match=r"keep -\d+\.\d dB of the IR's: it is another function"):
+    with pytest.raises(InputError, match=r"to -\d+\.\d dB only: it is another function"):
         placer.import_model(IR, float_model=here / "shifted.onnx")
     assert [path.name for path in here.iterdir()] == ["shifted.onnx"]
 

@@ -162,7 +162,7 @@ def test_where_a_draft_cannot_be_written_nothing_is_built(tmp_path: Path):
         ("drafts", "tensorrt-rtx", "drafts extend pack tensorrt, not tensorrt-rtx; give that as"),
         ("Bad Name", "tensorrt", "'Bad Name' names no pack or engine"),
         ("other", "./a-pack", "by its name, not by a path as ./a-pack: install"),
-        ("none/drafts", "tensorrt", "none is no folder; make it first"),
+        ("none/drafts", "tensorrt", "none is not a folder; make it first"),
     ):
         with pytest.raises(InputError, match=message):
             drafts_or_pack(tmp_path / folder, pack)

@@ -186,7 +186,7 @@ def test_the_loss_of_a_conversion(
         ),
         (
             "s0 = ReduceMax<keepdims = 0>(x) i = Cast<to = 3>(x) [n] y = DequantizeLinear(i, s0)",
-            "node 'n' \\(DequantizeLinear\\) dequantizes 'i' with scales that are no constant",
+            "node 'n' \\(DequantizeLinear\\) dequantizes 'i' with scales that are not constant",
         ),
     ],
 )

@@ -303,7 +303,7 @@ def test_files_that_are_no_models(save: Save, tmp_path: Path):
         ("[n1] c = Conv(x, w)", "[n1] c = custom.Conv(x, w)", "'n1' uses operator Conv of the unk"),
         ("[n1] c = Conv(x, w)", "[n1] c = Mish(x)", "'n1' uses operator Mish, which opset 17"),
         ("[n1] c = Conv(x, w)", "[n1] c = Conv(x, v)", "not a valid ONNX model"),
-        ("Relu(c)", "DequantizeLinear(c, c)", "'c' with scales that are no constant"),
+        ("Relu(c)", "DequantizeLinear(c, c)", "'c' with scales that are not constant"),
     ],
 )
 def test_nodes_that_cannot_be_used(tmp_path: Path, old: str, new: str, expected: str):
@@ -361,7 +361,7 @@ def test_inputs_that_are_no_tensors(tmp_path: Path):
         g (seq(float[2]) x) => (float[2] y) <int64 i = {0}> { y = SequenceAt(x, i) }
     """
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
-    with pytest.raises(InputError, match="input 'x' is no tensor"):
+    with pytest.raises(InputError, match="input 'x' is not a tensor"):
         load_model(tmp_path / "model.onnx")
 
 

@@ -57,17 +57,17 @@ REFUSED = {
     "int8 with a zero point": (
         PAIR.format("z3") + CONV,
         "int8 z3 = {3}",
-        ("q", "its zero point is 3, TensorRT takes symmetric quantization only"),
+        ("q", "its zero point is 3, but TensorRT takes symmetric quantization only"),
     ),
     "uint8 with a zero point": (
         PAIR.format("u128") + CONV,
         "uint8 u128 = {128}",
-        ("q", "its zero point is 128, TensorRT takes symmetric quantization only"),
+        ("q", "its zero point is 128, but TensorRT takes symmetric quantization only"),
     ),
     "a negative scale": (
         "[q] q = QuantizeLinear(x, n, z) [dq] d = DequantizeLinear(q, n, z) " + CONV,
         "float n = {-0.5}",
-        ("q", "its scale is -0.5, TensorRT takes positive ones only"),
+        ("q", "its scale is -0.5, but TensorRT takes positive ones only"),
     ),
     "halves of a pair along several axes": (  # ONNX Runtime issue 17718.
         PAIR.format("z") + "[i] i = QuantizeLinear<axis = 0>(w2, ws, wz)"
@@ -78,17 +78,17 @@ REFUSED = {
     "a scale of zero": (
         "[q] q = QuantizeLinear(x, n, z) [dq] d = DequantizeLinear(q, n, z) " + CONV,
         "float n = {0}",
-        ("q", "its scale is 0, TensorRT takes positive ones only"),
+        ("q", "its scale is 0, but TensorRT takes positive ones only"),
     ),
     "a scale that is not finite": (
         "[q] q = QuantizeLinear(x, n, z) [dq] d = DequantizeLinear(q, n, z) " + CONV,
         "float n = {nan}",
-        ("q", "its scale is nan, TensorRT takes positive ones only"),
+        ("q", "its scale is nan, but TensorRT takes positive ones only"),
     ),
     "a scale of zero of a dead channel": (  # TensorRT issue 2267, onnx-tensorrt issue 764.
         "[v] v = DequantizeLinear<axis = 0>(wq, ws0, wz) [conv] y = Conv(x, v)",
         "float[4] ws0 = {1, 0, 3, 4}",
-        ("v", "its scale is 0, TensorRT takes positive ones only"),
+        ("v", "its scale is 0, but TensorRT takes positive ones only"),
     ),
     "scales along another axis": (  # TensorRT issue 994.
         "[v] v = DequantizeLinear<axis = 3>(wq, ws, wz) [conv] y = Conv(x, v)",
@@ -114,7 +114,7 @@ REFUSED = {
     "a quantized scalar": (
         "[k] k = DequantizeLinear(kq, s, z) [conv] c = Conv(x, w) [add] y = Add(c, k)",
         "int8 kq = {5}",
-        ("k", "it reads a quantized scalar, which TensorRT takes before tensors only"),
+        ("k", "it reads a quantized scalar, but TensorRT dequantizes tensors only"),
     ),
     "a quantized constant before another node than DQ": (
         "[pick] p = Gather<axis = 0>(wq, i) [dq] v = DequantizeLinear(p, s, z)"
@@ -185,7 +185,7 @@ REFUSED = {
     "int8 with a zero point in a branch": (
         BRANCHES.format(PAIR.format("z3"), "a = Conv(d, w)"),
         "int8 z3 = {3}",
-        ("q", "its zero point is 3, TensorRT takes symmetric quantization only"),
+        ("q", "its zero point is 3, but TensorRT takes symmetric quantization only"),
     ),
     "int32 that the network itself rounds": (  # TensorRT issue 4542.
         "r = Div(x, s) i = Cast<to = 6>(r) [dq] d = DequantizeLinear(i, s) " + CONV,
@@ -302,7 +302,7 @@ def test_pairs_in_functions_are_found_at_each_call(save: Save):
 def test_a_fault_of_a_pair_is_said_once(save: Save):
     found = findings_of(save(text_of(PAIR.format("z3") + CONV, "int8 z3 = {3}")))
     assert [str(finding) for finding in found] == [
-        "node 'q' (QuantizeLinear) on 'x': its zero point is 3, TensorRT takes symmetric "
+        "node 'q' (QuantizeLinear) on 'x': its zero point is 3, but TensorRT takes symmetric "
         "quantization only; quantize symmetrically"
     ]
 

@@ -62,7 +62,7 @@ def test_a_file_over_the_limit(write: Callable[..., Path], monkeypatch: pytest.M
     monkeypatch.setenv("PLACER_MAX_MODEL_BYTES", "10")
     assert "set PLACER_MAX_MODEL_BYTES=" in refusal(path)
     monkeypatch.setenv("PLACER_MAX_MODEL_BYTES", "ten")
-    assert "is no positive whole number" in refusal(path)
+    assert "is not a whole number above 0" in refusal(path)
 
 
 def calls(count: int, times: int, last: int) -> ModelProto:

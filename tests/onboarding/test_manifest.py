@@ -38,15 +38,15 @@ WRONG = [
     ("models:\n  - model: a.onnx\n    buget: 3", "models.yaml:3: field 'models.0.buget': Extra"),
     (
         "models:\n  - model: a.onnx\n    gates: sqnr>15",
-        "models.yaml:3: field 'models.0.gates.0': gate 'sqnr>15' is no condition",
+        "models.yaml:3: field 'models.0.gates.0': gate 'sqnr>15' is not a condition",
     ),
     (
         "models:\n  - {model: a.onnx, timeout: soon}",
-        "models.yaml:2: field 'models.0.timeout': time 'soon' is no duration; write e.g. 90s",
+        "models.yaml:2: field 'models.0.timeout': time 'soon' is not a duration; write e.g. 90s",
     ),
     (
         "models:\n  - {model: a.onnx, shapes: {x: 1by3}}",
-        "models.yaml:2: field 'models.0.shapes': shape 'x=1by3' is no shape",
+        "models.yaml:2: field 'models.0.shapes': shape 'x=1by3' is not a shape",
     ),
     ("models:\n  - model: nets/*.onnx", "models.yaml:2: no file matches 'nets/*.onnx'"),
     ("models: [{model: x/net.onnx}, {model: y/net.onnx}]", "are both called 'net'; give one"),
@@ -61,12 +61,12 @@ WRONG = [
     ),
     (
         "models: [{model: a.onnx, budget: yes}]",
-        "models.yaml:1: field 'models.0.budget': yes, no, true and false are no numbers",
+        "models.yaml:1: field 'models.0.budget': yes, no, true and false are not numbers",
     ),
     ("models: [{model: a.onnx, fix: {sr: on}}]", "field 'models.0.fix': yes, no, true and false"),
     (
         "executor: tcp://host:1\nmodels: [{model: a.onnx}]",
-        "models.yaml:1: field 'executor': 'tcp://host:1' is no address; give dask://HOST:PORT",
+        "models.yaml:1: field 'executor': 'tcp://host:1' is not an address; give dask://HOST:PORT",
     ),
     ("models: [{model: a.onnx, threads: 5000}]", "less than or equal to 1024"),
 ]

@@ -186,7 +186,7 @@ def test_wrong_input_is_one_sentence(save: Callable[..., Path]):
     with pytest.raises(InputError, match="the model is of type bytes; give the path of"):
         optimize(save(NET).read_bytes(), **QUICK)
     quick = {key: value for key, value in QUICK.items() if key != "gates"}
-    with pytest.raises(InputError, match="gate '15' is no condition"):
+    with pytest.raises(InputError, match="gate '15' is not a condition"):
         optimize(save(NET), gates=15, **quick)
     with pytest.raises(InputError, match=r"`gates` is or holds .*; .* placer\.function_gate"):
         optimize(save(NET), gates=max, **quick)

@@ -289,8 +289,8 @@ def test_a_branch_that_no_sample_takes_stays_float(folder: Path):
     assert {edge.node for edge in task.edges} == {"first", "second"}
     (told,) = [text for text in task.warnings if "branch" in text]
     assert told == (
-        "2 of 6 nodes stay float in the else branch of If 'choice': not both calibration and "
-        "evaluation data have samples on which it runs; give data that does"
+        "2 of 6 nodes stay float in the else branch of If 'choice': calibration and "
+        "evaluation data must both run them; give samples that do"
     )
 
 
@@ -402,8 +402,8 @@ def test_explain_says_that_nodes_in_bodies_count_once(folder: Path, model: Model
     save_model(candidate(model, folder), folder, tmp_path / "q.onnx")
     for path in (folder / "m.onnx", tmp_path / "q.onnx"):
         assert placer.explain(path, pack="onnxruntime").in_bodies == (
-            "5 of 6 nodes are in the bodies of 'choice'; each is shown, and counts in every sum of "
-            "times, once, however often it runs"
+            "5 of 6 nodes are in the bodies of 'choice'; each is shown once and counts once in "
+            "every sum of times, however often it runs"
         )
     assert not placer.explain(folder / "m.onnx", pack="tensorrt").in_bodies
 

@@ -212,4 +212,4 @@ def test_files_are_compared_the_same_way(placer: Placer):
     assert "found" not in evaluated.out.replace(TOLD, "")
     imported = placer("import", "made/optimized.onnx", "--data", "data.npz", "-o", "float.onnx")
     assert imported.code == 0, imported.err
-    assert re.search(r"outputs keep \d\d\.\d dB of the file's", imported.out)
+    assert re.search(r"outputs agree with the file's to \d\d\.\d dB", imported.out)

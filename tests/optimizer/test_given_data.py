@@ -88,7 +88,7 @@ def test_numbers_are_stacked() -> None:
         ([IMAGES], "`data` has one array but the model's inputs are: a, b; give arrays by input"),
         ([(IMAGES,)], "`data` yields sequences of 1; the model's inputs are: a, b; give these in"),
         ([{"a": IMAGES}, {"b": IMAGES}], "`data` yields batches of a and of b; give the same in"),
-        ([{"a": IMAGES}, {"a": IMAGES.T}], "yields 'a' in batches of different shapes behind"),
+        ([{"a": IMAGES}, {"a": IMAGES.T}], "yields 'a' in batches of different shapes after"),
         ([{"a": [object()]}], "array 'a' holds Python objects; give numbers"),
         ((1 / 0 for _ in "a"), "reading `data` failed with ZeroDivisionError: division by zero"),
     ],

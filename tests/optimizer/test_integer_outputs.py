@@ -152,7 +152,7 @@ def test_a_gate_on_floats_is_refused_before_calibration(placer: Placer):
     asked = ("--data", "data.npz", "--gate", "cosine>=0.9", *ASKED, "-o", "out")
     finished = placer("optimize", "net.onnx", *asked)
     assert finished.code == 2
-    assert "gate cosine>=0.9 needs a float output, which the model has not; use" in finished.err
+    assert "gate cosine>=0.9 needs a float output, which the model does not have" in finished.err
     assert "calibrating" not in finished.out
 
 

@@ -193,7 +193,7 @@ def test_latency_is_that_of_the_median_number_of_trips(model: Model, data: Datas
 
 def test_a_body_that_runs_on_no_sample_stays_float(folder: Path):
     request = Request(folder / "m.onnx", data=folder / "none.npz", engine="onnxruntime")
-    told = "6 of 9 nodes stay float in the body of 'decoder': .* samples on which it runs; give"
+    told = "6 of 9 nodes stay float in the body of 'decoder': .* must both run them; give"
     with pytest.raises(InputError, match=told):
         prepare(request, QuietObserver())
 

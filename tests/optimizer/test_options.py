@@ -145,10 +145,10 @@ WRONG: dict[str, tuple[str, object, str]] = {
     "sampler": ("foo", "foo", "unknown sampler 'foo'; use one of: surrogate, tpe"),
     "front": ("1", 1, "is 1; give 2 or more"),
     "warm_starts": ("earlier", "earlier", "warm start earlier: there is no such file"),
-    "storage": ("database", "database", "is no URL of a database"),
+    "storage": ("database", "database", "is not the URL of a database"),
     "study": ("mine", "mine", "names study 'mine' in a storage"),
     "seed": ("-1", -1, "is -1; give 0 or more"),
-    "output": ("taken", "taken", "taken is no folder"),
+    "output": ("taken", "taken", "taken is not a folder"),
 }
 
 
@@ -239,7 +239,7 @@ def test_the_manifest_refuses(placer: Placer, keyword: str):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--storage", "database"), "--storage is no URL of a database"),
+        (("--storage", "database"), "--storage is not the URL of a database"),
         (("--storage", "sqlite:///s.db"), "sqlite:///s.db holds no studies"),
     ],
 )

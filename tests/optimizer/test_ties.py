@@ -35,7 +35,7 @@ def test_the_tie_is_said_with_its_interval():
     tie = tie_with_default(task(), [DEFAULT, record(2, 0.597, "other")])
     assert str(tie) == (
         "trial 2 is estimated to take 0.995 of the time of the rules' default "
-        "(80% interval 0.93 to 1.06), which the estimate cannot tell from 1; "
+        "(80% interval 0.93 to 1.06), too close to 1 for the estimate to tell; "
         "the default is the result"
     )
 

@@ -102,8 +102,8 @@ def test_a_result_of_another_model_of_the_family_tells_layouts_by_signature(
     ("content", "expected"),
     [
         ({}, "warm start nothing.yaml: there is no such file or folder; check the path"),
-        ({"a.json": "{}"}, "warm start a.json is no result.json of this version"),
-        ({"a.json": "not json"}, "warm start a.json is no result.json of this version"),
+        ({"a.json": "{}"}, "warm start a.json is not a result.json of this version"),
+        ({"a.json": "not json"}, "warm start a.json is not a result.json of this version"),
         ({"a.txt": "x"}, "is neither a result, a placement.yaml nor an .onnx file"),
         ({"a.yaml": "format: other"}, "a.yaml"),
         ({"a.onnx": "no model"}, "a.onnx"),

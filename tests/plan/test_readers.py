@@ -317,7 +317,7 @@ def test_a_profile_of_another_engine_is_refused(write: Save):
     info = write({"Layers": [entry("Gemm_1", "Any", LINEAR, LINEAR)]})
     with pytest.raises(InputError, match=r"times no layer of .*; profile the same engine"):
         read_plan(info, write(PROFILE))
-    with pytest.raises(InputError, match="is no profile; give the JSON of trtexec --exportProfile"):
+    with pytest.raises(InputError, match="is not a profile; give the JSON of trtexec"):
         read_plan(info, info)
 
 
@@ -754,15 +754,15 @@ def test_placers_own_plan(write: Save):
     ("document", "message"),
     [
         ({"Layers": [{"LayerType": "NoOp"}]}, r"Layers\[0\] has no 'Name'"),
-        ({"Layers": [{"Name": "a", "Inputs": "x"}]}, "layer 'a': 'Inputs' is no list of tensors"),
+        ({"Layers": [{"Name": "a", "Inputs": "x"}]}, "layer 'a': 'Inputs' does not list tensors"),
         ({"layers": []}, "has no field 'Layers'; give a TensorRT layer info JSON"),
         ([{"percentage": 3}], "entry 0 has no name and time; give trtexec's --exportProfile JSON"),
         ([1], "entry 0 has no name and time"),
         ('{"Layers": [', "is not valid JSON .*line 1.*; export it again"),
         # A time alone is no profile.
-        ("Inference time: 0.53ms\n" * 2, "is no plan; give a TensorRT layer info JSON"),
-        ("hello", "is no plan; give a TensorRT layer info JSON"),
-        ("", "is no plan; give a TensorRT layer info JSON"),
+        ("Inference time: 0.53ms\n" * 2, "is not a plan; give a TensorRT layer info JSON"),
+        ("hello", "is not a plan; give a TensorRT layer info JSON"),
+        ("", "is not a plan; give a TensorRT layer info JSON"),
         ({"format": "placer-placement/1"}, "format: Input should be 'placer-plan/1'"),
     ],
 )
@@ -781,7 +781,7 @@ def test_files_that_are_none(tmp_path: Path):
         read_plan(tmp_path)
     binary = tmp_path / "model.engine"
     binary.write_bytes(b"ftrt\xff\xfe\x00\x01" * 9)
-    with pytest.raises(InputError, match="is no plan"):
+    with pytest.raises(InputError, match="is not a plan"):
         read_plan(binary)
 
 

@@ -186,7 +186,7 @@ def test_a_default_that_is_float_by_the_packs_times_says_so(
     assert finished.code == 0, finished.err
     text = finished.out[: finished.out.index("layers are predicted")]
     told = (
-        "float by default: with what they convert, more integers are not expected to save time here"
+        "float by default: integers here are not expected to save more than their conversions cost"
     )
     words = " ".join(text.replace("│", " ").replace("└", " ").replace("─", " ").split())
     assert words.count(told) == 1
@@ -323,11 +323,11 @@ def test_an_engine_without_estimates_has_no_times(
     assert finished.code == 0, finished.err
     assert "est." not in finished.out
     assert "base float, pack onnxruntime" in finished.out
-    assert "no times: nothing estimates onnxruntime" in finished.out
+    assert "no times are estimated for onnxruntime" in finished.out
     document = json.loads(placer("explain", path, "--pack", "onnxruntime", "--json").out)
     placer("explain", path, "--pack", "onnxruntime", "--html", "page.html", "--json")
     page = Path("page.html").read_text()
-    assert "no times: nothing estimates onnxruntime" in page
+    assert "no times are estimated for onnxruntime" in page
     assert "est. µs" not in page
     assert "ESTIMATE" not in page
     times = [document[key] for key in ("gpu", "total_us", "float_us", "speedup")]
@@ -531,7 +531,7 @@ def test_a_conv_whose_weight_is_computed_is_said_to_stay_float(save: Callable[..
     graph = load_model(save(text)).graph
     found = explain(graph, Placement.of([Edge("x", "conv", 0), Edge("w", "conv", 1)]))
     reasons = {c.because for c in found.conversions if c.kind == "dequantize"}
-    told = "is read in float by 'conv', whose operand 'w' is no constant"
+    told = "is read in float by 'conv', whose operand 'w' is not constant"
     assert reasons == {f"'x' {told}", f"'w' {told}"}
 
 
@@ -554,7 +554,7 @@ def test_two_scales_of_one_tensor_are_two_conversions(
 ):
     """Quantizers of their own in front of every Conv, as pytorch-quantization trains them."""
     said = placer("explain", save(OWN_PAIRS.format(weight="wd"))).out
-    told = "the readers of 'c' have unequal scales, so its producer writes float (2 layers)"
+    told = "the readers of 'c' have different scales, so its producer writes float (2 layers)"
     assert told in flat(said)
     assert "remove it: give 'c' one scale for all that read it" in flat(said)
 
@@ -743,7 +743,7 @@ def test_halves_of_unequal_scales_are_told_with_the_default_that_gives_them_one(
     for half in ("a", "b"):
         assert quantized[half].default_of == ("concat", "shared-scale")
         assert conversion_text(quantized[half], timed=False) == (
-            f"quantize {half}: the outputs of 'split' (Split) have unequal scales, so it copies "
+            f"quantize {half}: outputs of 'split' (Split) have different scales, so it copies "
             "floats",
             "the default of rule concat, shared-scale, removes it",
         )

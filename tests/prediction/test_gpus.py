@@ -178,7 +178,7 @@ def test_a_users_file(tmp_path: Path):
         ("sms: 10", "sms: 10\ncores: 9", "mine.yaml:5: field 'cores'"),
         ("[sms, ", "[", "'sms' has no source; add it to an entry of 'sources'"),
         ("peak]", "peak.int8]", "'peak.float' has no source"),
-        ("[sms, ", "[sms, tdp, ", "'sources' cites 'tdp', which is no figure of this file"),
+        ("[sms, ", "[sms, tdp, ", "'sources' cites 'tdp', which is not a figure of this file"),
         ("name: mine", "name: [mine", "mine.yaml:2: not valid YAML"),
     ],
 )

@@ -120,7 +120,7 @@ def test_the_placement_is_read_back_from_the_file(save: Save):
 
 
 def test_a_scheme_without_the_format_refuses_it(save: Save):
-    with pytest.raises(InputError, match="to float8e4m3fn, which is no format of its scheme"):
+    with pytest.raises(InputError, match="to float8e4m3fn, which is not a format of its scheme"):
         Inserter(load_model(save(CONVS)), INT8).insert(MIXED, RANGES)
 
 

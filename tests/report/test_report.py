@@ -194,7 +194,7 @@ def test_a_folder_that_is_none(placer: Placer):
     finished = placer("report", "nowhere")
     assert (finished.code, finished.err) == (
         2,
-        "placer: error: nowhere is no folder; give the output folder of placer optimize\n",
+        "placer: error: nowhere is not a folder; give the output folder of placer optimize\n",
     )
 
 

@@ -191,7 +191,7 @@ def test_passwords_are_not_told():
         with pytest.raises(InputError, match=r"\*\*\*.* cannot be opened") as told:
             open_storage(url, shared=True)
         assert "s3cret" not in str(told.value)
-    with pytest.raises(InputError, match="`storage` is no URL of a database") as told:
+    with pytest.raises(InputError, match="`storage` is not the URL of a database") as told:
         open_storage("s3cret", shared=True)
     assert "s3cret" not in str(told.value)
     request = Request(Path("m.onnx"), storage="postgresql://me:s3cret@host/x")

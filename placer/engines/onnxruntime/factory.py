@@ -127,5 +127,5 @@ def _device(provider: Provider, text: str | None) -> int:
     if not provider.on_gpu:
         raise InputError(f"`device` chooses a GPU; {provider.name} measures on this machine's CPU")
     if not text.isdecimal():
-        raise InputError(f"`device` '{text}' is no GPU; give its number, counted from 0")
+        raise InputError(f"`device` '{text}' is not a GPU; give its number, counted from 0")
     return int(text)

@@ -79,7 +79,7 @@ def _device(text: str | None) -> int:
     if text is None:
         return 0
     if not text.isdecimal():
-        raise InputError(f"`device` '{text}' is no GPU; give its number, counted from 0")
+        raise InputError(f"`device` '{text}' is not a GPU; give its number, counted from 0")
     return int(text)
 
 

@@ -73,6 +73,6 @@ def _registering_itself(registry: Any, path: Path) -> Any:
     try:
         handle = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
-        log.info("%s is no library that registers its plugins itself: %s", path, error)
+        log.info("%s is not a library that registers its plugins itself: %s", path, error)
         return None
     return handle if len(registry.all_creators) > known else None

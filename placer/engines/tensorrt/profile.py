@@ -87,7 +87,7 @@ def add_profile(
         )
     if config.add_optimization_profile(profile) < 0:
         names = ", ".join([*(tensor.name for tensor in dynamic), *settling])
-        raise InputError(f"the shapes given for {names} are no valid range; order min, opt, max")
+        raise InputError(f"the shapes given for {names} are not a valid range; order min, opt, max")
     return profile
 
 

@@ -23,7 +23,7 @@ _CAUSES = (
             *("this version of", "library version", "version tag", "Engine Version"),
             *("magicTag", "magic tag", "Serialization assertion"),
         ),
-        "it is no engine of this library and version; build it with the ones that are installed",
+        "it is not an engine of this library and version; build it with the installed ones",
     ),
     (
         ("compute", "different device", "platform"),

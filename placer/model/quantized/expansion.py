@@ -17,7 +17,7 @@ def expand_dequantize(state: ImportState, node: NodeProto) -> None:
     if source in state.quantized:
         expand_quantize(state, node, source)
     if node.input[1] not in draft.constants or draft.array(node.input[1]).size != 1:
-        raise state.refuse(node, f"dequantizes '{source}' with scales that are no constant")
+        raise state.refuse(node, f"dequantizes '{source}' with scales that are not constant")
     zero_point, scale = draft.array_or_zero(input_at(node, 2)), draft.array(node.input[1])
     part = arithmetic.dequantize_nodes(source, node.output[0], scale, zero_point, draft.names)
     draft.extend(part)

@@ -228,6 +228,6 @@ def _other_constants(graph: Graph, weights: Mapping[str, WeightScale]) -> list[s
     if not others:
         return []
     return [
-        f"scales of {len(others)} constants dropped, which are no weights, so that their values "
+        f"scales of {len(others)} constants dropped, which are not weights, so that their values "
         f"give them: {', '.join(others)}"
     ]

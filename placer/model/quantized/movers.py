@@ -88,7 +88,7 @@ def _move(state: ImportState, node: NodeProto, info: Quantized) -> None:
 
 def _padding(state: ImportState, node: NodeProto, tensor: str, info: Quantized) -> str:
     if tensor not in state.draft.constants or info.scale is None or info.scale.size != 1:
-        raise state.refuse(node, "pads integers with a value that is no constant")
+        raise state.refuse(node, "pads integers with a value that is not constant")
     value = arithmetic.dequantize(state.draft.array(tensor), info.scale, info.zero_point, 0)
     return state.draft.add_constant(f"{tensor}/float", value)
 

@@ -198,7 +198,7 @@ class _Check:
             yield self._finding(node, "refused", reason, fix)
         elif zero_point is not None and np.any(zero_point.astype(np.float32)):
             shown = int(zero_point.ravel()[np.abs(zero_point.ravel().astype(np.int64)).argmax()])
-            reason = f"its zero point is {shown}, TensorRT takes symmetric quantization only"
+            reason = f"its zero point is {shown}, but TensorRT takes symmetric quantization only"
             yield self._finding(node, "refused", reason, "quantize symmetrically")
         elif dtype == TensorProto.UINT8 and node.op_type in QUANTIZE:
             reason = "TensorRT builds it as int8, so that values above 127 * scale saturate"
@@ -211,21 +211,21 @@ class _Check:
         if writer is not None and writer.op_type in QUANTIZE:
             return f"it reads the integers that node '{writer.name}' writes"
         given = self._types.get(node.input[0], 0)
-        return f"it reads {type_name(given)}, no floats" if given not in {0, *_FLOATS} else None
+        return f"it reads {type_name(given)}, not floats" if given not in {0, *_FLOATS} else None
 
     def _check_scale(self, node: NodeProto) -> Iterator[Finding]:
         scale = self._array(node.input[1])
         if scale is None and self._is_scaled_scale(node):
             return
         if scale is None:
-            reason = "its scale is computed at run time, TensorRT documents constant ones"
+            reason = "its scale is computed at run time, but TensorRT documents only constant ones"
             yield self._finding(node, "undocumented", reason, "calibrate a scale")
             return
         if np.isposinf(scale.astype(np.float32)).any():
             reason = "its scale is infinite, which makes NaN of every value"
             yield self._finding(node, "altered", reason, "calibrate again with other data")
         elif not (scale.astype(np.float32) > 0).all():
-            reason = f"its scale is {float(scale.min()):g}, TensorRT takes positive ones only"
+            reason = f"its scale is {float(scale.min()):g}, but TensorRT takes positive ones only"
             fix = "calibrate again with other data"
             if self._is_constant(node.input[0]):
                 fix = f"give {_channels_without_scale(scale)} any positive scale"
@@ -388,7 +388,7 @@ class _Check:
             reason = "it reads uint8, which TensorRT does not take"
             yield self._finding(node, "refused", reason, "store int8 values")
         elif constant is not None and not constant.dims:
-            reason = "it reads a quantized scalar, which TensorRT takes before tensors only"
+            reason = "it reads a quantized scalar, but TensorRT dequantizes tensors only"
             yield self._finding(node, "refused", reason, "keep the scalar float")
 
     def _check_between(self, node: NodeProto) -> Iterator[Finding]:

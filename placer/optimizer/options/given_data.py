@@ -88,7 +88,7 @@ def _joined(arrays: Sequence[np.ndarray], name: str, keyword: str) -> np.ndarray
     if len(shapes) > 1:
         shown = " and ".join(map(str, sorted(shapes)[:2]))
         raise InputError(
-            f"`{keyword}` yields '{name}' in batches of different shapes behind the first "
+            f"`{keyword}` yields '{name}' in batches of different shapes after the first "
             f"dimension, {shown}; make them equal"
         )
     return np.concatenate(arrays)

@@ -47,7 +47,7 @@ def output_warnings(task: Task, setup: TrialSetup) -> list[str]:
         return []
     return [
         f"the float model's outputs are the same on all {len(task.evaluation_data)} samples, so "
-        "gates say nothing of accuracy; check the data, how it is scaled, and the model"
+        "gates say nothing about accuracy; check the data, how it is scaled, and the model"
     ]
 
 
@@ -84,7 +84,7 @@ def doubt_sentence(task: Task, final: Final[TrialRecord]) -> str | None:
         return None
     return (
         f"the result is estimated to be {1 / ratio.median:.3f} times as fast as the float "
-        f"model (80% interval {low:.2f} to {high:.2f}), which the estimate cannot tell from 1; "
+        f"model (80% interval {low:.2f} to {high:.2f}), too close to 1 for the estimate to tell; "
         "measure both"
     )
 
@@ -94,17 +94,17 @@ def no_difference_sentence(task: Task, final: Final[TrialRecord]) -> str:
     comparison = _compared(task, final)
     if final.inconclusive:
         return (
-            "the rounds in which the fastest candidate was confirmed disagree so much that nothing "
-            f"can be said: {comparison}, also when measured again; the float model is "
-            "kept; run the same command on a quiet machine"
+            "the measurements that were to confirm the fastest candidate disagree too much, also "
+            f"when repeated: {comparison}; the float model is kept; run the same command on a "
+            "quiet machine"
         )
     if task.request.objective == "throughput":
         does = "makes"
     else:
         does = "is estimated to take" if task.engine.estimated else "takes"
     return (
-        f"the fastest candidate that meets the gates {does} {comparison}, which is no clear "
-        "gain; the float model is the result"
+        f"the fastest candidate that meets the gates {does} {comparison}, which is not a "
+        "clear gain; the float model is the result"
     )
 
 

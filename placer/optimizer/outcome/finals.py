@@ -198,7 +198,7 @@ def compiled_finalists(
             compiled = setup.candidates.compile_copies(placement, copies)
             finalists.append(Finalist(record, compiled))
         except RunError as error:
-            log.warning("trial %d is no finalist: %s", record.number, error)
+            log.warning("trial %d is not a finalist: %s", record.number, error)
     if not finalists:
         raise RunError("the engine failed on every finalist; their reasons are in placer.log")
     return finalists

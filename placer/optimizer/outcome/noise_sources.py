@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 
 # What measuring where the accuracy went may take, in parts of the run's time limit.
 SHARE_OF_TIME = 0.1
-LATE = "the time limit ended measuring where the accuracy went: not all rules and groups are told"
-INTERRUPTED = "interrupted: where the accuracy went is not told; the result is kept (again to quit)"
+LATE = "the time limit ended measuring where accuracy is lost: some rules and groups are missing"
+INTERRUPTED = "interrupted measuring where accuracy is lost; the result is kept (again to quit)"
 
 Noises = dict[str, float | None]
 Progress = Callable[[int, int], None]

@@ -102,5 +102,5 @@ def compiled_in_schemes(
         try:
             made.append((one.finalist(copies), one))
         except RunError as error:
-            log.warning("trial %d is no finalist: %s", one.record.number, error)
+            log.warning("trial %d is not a finalist: %s", one.record.number, error)
     return made

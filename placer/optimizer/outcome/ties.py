@@ -27,8 +27,8 @@ class Tie:
         low, high = ratio / (1 + self.error), ratio * (1 + self.error)
         return (
             f"trial {self.fastest.number} is estimated to take {ratio:.3f} of the time of the "
-            f"rules' default (80% interval {low:.2f} to {high:.2f}), which the estimate cannot "
-            "tell from 1; the default is the result"
+            f"rules' default (80% interval {low:.2f} to {high:.2f}), too close to 1 for the "
+            "estimate to tell; the default is the result"
         )
 
 

@@ -66,7 +66,9 @@ def chosen(
         if number is None:
             break
         where = "" if scheme is None else f" in scheme {scheme_text(scheme.name)}"
-        observer.warn(f"trial {number} met the gates{where}, but {written.reason}; it is no result")
+        observer.warn(
+            f"trial {number} met the gates{where}, but {written.reason}, so it is no result"
+        )
         if scheme is not None:  # In the trials' scheme it may be one.
             rescaled = [one for one in rescaled if one is not scheme]
             continue
@@ -162,7 +164,7 @@ def _finalists(
         try:
             recovered.append(near.finalist(task, copies))
         except RunError as error:
-            log.warning("trial %d is no finalist: %s", near.record.number, error)
+            log.warning("trial %d is not a finalist: %s", near.record.number, error)
     others = (
         compiled_finalists(task, setup, best, copies) if best or (alone and not recovered) else []
     )

@@ -64,8 +64,8 @@ def _sentence(graph: Graph, idle: Mapping[str, Scope]) -> str:
     scopes = sorted(dict.fromkeys(idle.values()), key=len)
     bodies = listed([scope[-1] for scope in scopes], 1)
     return (
-        f"{len(idle)} of {len(graph.nodes)} nodes stay float in {bodies}: not both "
-        "calibration and evaluation data have samples on which it runs; give data that does"
+        f"{len(idle)} of {len(graph.nodes)} nodes stay float in {bodies}: calibration "
+        "and evaluation data must both run them; give samples that do"
     )
 
 

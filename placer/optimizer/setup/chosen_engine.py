@@ -61,7 +61,7 @@ def check_engine(request: Request, engine: Engine, pack: Pack, warn: Callable[[s
 def _check_export(request: Request, engine: Engine) -> None:
     if request.export is not None and engine.rules != request.export:
         raise InputError(
-            f"`export` writes what engine {request.export} has judged, and this is engine "
+            f"`export` writes what engine {request.export} has judged, but this run has engine "
             f"{engine.name}; choose `engine` {request.export} or leave out `export`"
         )
 

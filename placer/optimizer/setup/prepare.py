@@ -262,7 +262,7 @@ def _gates(
     on_floats = [gate for gate in gates if gate.metric in FLOAT_METRICS and not has_floats]
     if on_floats:
         raise InputError(
-            f"gate {on_floats[0].text()} needs a float output, which the model has not; use "
+            f"gate {on_floats[0].text()} needs a float output, which the model does not have; use "
             "argmax_agreement, the share of values that stay as they are"
         )
     if not (asked or has_floats or evaluation_data.has_labels):

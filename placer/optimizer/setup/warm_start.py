@@ -56,7 +56,7 @@ def _choices_of_result(path: Path, space: Space, scheme: Scheme) -> dict[str, st
     try:
         result = Result.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, ValidationError) as error:
-        raise InputError(f"warm start {path} is no result.json of this version") from error
+        raise InputError(f"warm start {path} is not a result.json of this version") from error
     layouts = {
         decision.signature: decision.layout
         for decision in result.decisions

@@ -47,7 +47,7 @@ def _times(text: str, profile: Path) -> list[tuple[str, float]]:
         return printed
     document = _json(text, profile)
     if not isinstance(document, list):
-        raise InputError(f"{profile} is no profile; give the JSON of trtexec --exportProfile")
+        raise InputError(f"{profile} is not a profile; give the JSON of trtexec --exportProfile")
     return profile_times(document, profile)
 
 
@@ -76,7 +76,7 @@ def _parse(data: bytes, path: Path) -> Plan:
             return _json_plan(_json(text, path), path)
     plan = onnx_plan(data)
     if plan is None:
-        raise InputError(f"{path} is no plan; give {_KNOWN}")
+        raise InputError(f"{path} is not a plan; give {_KNOWN}")
     return plan
 
 
@@ -122,7 +122,7 @@ def _json(text: str, path: Path) -> Any:
             f"{path} is not valid JSON ({error.msg}, line {error.lineno}); export it again"
         ) from error
     except (RecursionError, ValueError) as error:  # Deep nesting; numbers of thousands of digits.
-        raise InputError(f"{path} is no plan: its JSON goes too far; export it again") from error
+        raise InputError(f"{path} is not a plan: its JSON goes too far; export it again") from error
 
 
 def _json_plan(document: Any, path: Path) -> Plan:

@@ -115,7 +115,7 @@ def _activation(entry: Mapping[str, Any]) -> str:
 def _inspector_ports(entry: Mapping[str, Any], field: str, where: str) -> Iterator[Port]:
     ports = entry.get(field, [])
     if not isinstance(ports, list) or not all(isinstance(port, dict) for port in ports):
-        raise InputError(f"{where}: '{field}' is no list of tensors; export the layer info again")
+        raise InputError(f"{where}: '{field}' does not list tensors; export the layer info again")
     for port in ports:
         # Documents and versions differ in the case of Datatype.
         fields = {str(key).casefold(): str(value) for key, value in port.items()}

@@ -33,7 +33,7 @@ def conversion_text(
         rule, layout = conversion.default_of
         remedy = f"the default of rule {rule}, {layout}, removes it"
     elif conversion.goes_with_others:
-        remedy = "the remedies of the others remove it, too"
+        remedy = "the remedies of other conversions remove it, too"
     return f"{conversion.name}: {cost}{conversion.because}", remedy
 
 

@@ -19,7 +19,7 @@ from placer.prediction.explanation.explain import DecisionCost, Explanation, dec
 from placer.prediction.explanation.remedies import Remedy
 from placer.rules.schema import Rule
 
-_BY_TIMES = "by default: with what they convert, more integers are not expected to save time here"
+_BY_TIMES = "by default: integers here are not expected to save more than their conversions cost"
 
 
 @dataclass(frozen=True)

@@ -267,7 +267,7 @@ def reason(
         source, target = predicted.layer.input_types[0], predicted.layer.output_types[0]
         if source == target:
             return f"'{tensor}' is read in another memory layout by {served}"
-        return f"'{tensor}' is {source} and read as {target} by {served}"
+        return f"'{tensor}' is {source} but read as {target} by {served}"
     if tensor in graph.inputs:
         return "the graph input is float: a standing cost of quantizing the first layer"
     if tensor not in graph.producer:
@@ -280,13 +280,13 @@ def reason(
         return f"'{tensor}' is read in float by {_names(floats)}, so its producer writes float"
     scales = {prediction.form.scales[edge] for edge in readers}
     if len({scale.format for scale in scales}) > 1:
-        return f"the readers of '{tensor}' have unequal formats, so its producer writes float"
+        return f"the readers of '{tensor}' have different formats, so its producer writes float"
     if len(scales) > 1:
-        return f"the readers of '{tensor}' have unequal scales, so its producer writes float"
+        return f"the readers of '{tensor}' have different scales, so its producer writes float"
     producer = graph.producer[tensor]
     is_passed_split = producer.op == "Split" and "Split" in passed
     if is_passed_split and _have_unequal_scales(producer, prediction, graph):
-        return f"the outputs of '{producer.name}' (Split) have unequal scales, so it copies floats"
+        return f"outputs of '{producer.name}' (Split) have different scales, so it copies floats"
     return f"'{producer.name}' ({producer.op}) computes in float"
 
 
@@ -308,7 +308,7 @@ def _without_pair(
         parts.append(f"{' and '.join(without)} has no pair")
     weights = [e.tensor for e in operands if e.input_index and graph.by_name[e.node].op in _CONVS]
     if computed := [f"'{t}'" for t in dict.fromkeys(weights) if t not in graph.initializers]:
-        parts.append(f"{' and '.join(computed)} is no constant")
+        parts.append(f"{' and '.join(computed)} is not constant")
     for edge in sorted(edge for edge in bare if edge in idle):
         where = " along another axis than its output channels"
         is_weight = edge.tensor in graph.initializers

@@ -62,6 +62,6 @@ def lacking(graph: Graph, manifest: Manifest) -> str:
     if not found:
         return ""
     return (
-        f"{engine_title(manifest.engine)} has no {listed(sorted(found))}: it builds no engine "
-        "of this model, and estimates are of one that does not exist; export the model without"
+        f"{engine_title(manifest.engine)} has no {listed(sorted(found))}, so it cannot build "
+        "this model, and the estimates are of an engine that cannot exist; export the model without"
     )

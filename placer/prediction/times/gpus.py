@@ -97,7 +97,7 @@ class Gpu(BaseModel):
         cited = {field for source in self.sources for field in source.fields}
         unknown = sorted(cited - set(figures) - {"peak"})
         if unknown:
-            raise ValueError(f"'sources' cites '{unknown[0]}', which is no figure of this file")
+            raise ValueError(f"'sources' cites '{unknown[0]}', which is not a figure of this file")
         for figure in figures:
             if figure not in cited and figure.split(".")[0] not in cited:
                 raise ValueError(f"'{figure}' has no source; add it to an entry of 'sources'")

@@ -65,7 +65,7 @@ def test_an_archive_holds_rules_and_texts_only(tmp_path: Path, name: str):
         info.filename = name  # As the central directory then has it; zipfile would cut at the NUL.
 
     path = archive(tmp_path / "odd.zip", {"x" * len(name): b""}, set_name)
-    assert "is no .yaml, .md or LICENSE file at the top level" in refusal(path, tmp_path)
+    assert "is not a .yaml, .md or LICENSE file at the top level" in refusal(path, tmp_path)
 
 
 def test_a_symbolic_link(tmp_path: Path):
@@ -116,7 +116,7 @@ def test_a_bomb_small_enough_to_be_opened_is_unpacked_no_further_than_1_mib(tmp_
     lying = bomb(tmp_path / "lying.zip", 4 * 1024, 1000)
     tracemalloc.start()
     assert "README.md is larger than 1 MiB" in refusal(honest, tmp_path)
-    assert "lying.zip is no .zip archive that can be read" in refusal(lying, tmp_path)
+    assert "lying.zip is not a .zip archive that can be read" in refusal(lying, tmp_path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5 * MAX_ARCHIVE_BYTES
@@ -221,7 +221,7 @@ def test_a_hash_that_does_not_fit(tmp_path: Path):
 def test_what_is_no_archive(tmp_path: Path):
     path = tmp_path / "notes.zip"
     path.write_text("these are not the bytes you are looking for")
-    assert "notes.zip is no .zip archive that can be read" in refusal(path, tmp_path)
+    assert "notes.zip is not a .zip archive that can be read" in refusal(path, tmp_path)
     assert "nowhere.zip does not exist" in refusal(tmp_path / "nowhere.zip", tmp_path)
     empty = io.BytesIO()
     zipfile.ZipFile(empty, "w").close()

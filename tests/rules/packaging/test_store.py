@@ -120,7 +120,7 @@ def test_a_pack_that_fails_its_own_checks_is_not_packed(tmp_path: Path, store: S
     wrong = write_pack(tmp_path / "b", relu=GOOD + TESTED.replace("[{act: relu1}]", "[{act: r}]"))
     with pytest.raises(RunError, match="relu: test 1: expected matches"):
         archive(wrong, out, store)
-    with pytest.raises(InputError, match="is no folder; give the folder of a rule pack"):
+    with pytest.raises(InputError, match="is not a folder; give the folder of a rule pack"):
         archive(tmp_path / "nowhere", out, store)
     assert not out.exists()
 
@@ -194,7 +194,7 @@ def test_a_name_that_could_be_two_packs(
         load_pack("mine", store)
     assert load_pack("./mine", store).path == Path("mine")
     assert load_pack("mine@1.0.0", store).path == store.folder / "mine" / "1.0.0"
-    with pytest.raises(InputError, match="rule pack 'mine@one': 'one' is no version range"):
+    with pytest.raises(InputError, match="rule pack 'mine@one': 'one' is not a version range"):
         load_pack("mine@one", store)
 
 

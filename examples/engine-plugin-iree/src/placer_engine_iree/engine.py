@@ -151,7 +151,7 @@ def _config(device: str) -> rt.Config:
 def _ordinal(device: str | None) -> int:
     text = device or "0"
     if not text.isdecimal():
-        raise InputError(f"--device '{text}' is no GPU of iree; give its number, e.g. --device 0")
+        raise InputError(f"--device '{text}' is not a GPU of iree; give a number, e.g. --device 0")
     return int(text)
 
 
