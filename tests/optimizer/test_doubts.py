@@ -28,8 +28,8 @@ g (float[1,3,16,16] x) => (float[1,8,16,16] y)
 """
 ASKED = ("--engine", "fusion-model", "--gpu", "a100", "--budget", 2, "--preset", "quick")
 CONSTANT = (
-    "the float model's outputs are the same on all 10 samples, so gates say nothing about accuracy; "
-    "check the data, how it is scaled, and the model"
+    "the float model's outputs are the same on all 10 samples, so gates say nothing about "
+    "accuracy; check the data, how it is scaled, and the model"
 )
 
 
