@@ -232,7 +232,7 @@ def test_what_is_no_image(folder: Path, tmp_path: Path) -> None:
     (folder / "broken.png").write_bytes(b"no image")
     preprocess(folder)
     model = model_of(NCHW.format(batch=1), tmp_path)
-    assert "broken.png cannot be read as an image" in error_of(folder, model)
+    assert "broken.png is not a readable image" in error_of(folder, model)
 
 
 @pytest.mark.parametrize("mode", ["I;16", "I", "F"])
