@@ -336,7 +336,7 @@ def test_what_tensorrt_refuses_is_told(standin: Library):
     running._context.set_tensor_address("y", 0)
     with pytest.raises(RunError, match=r"failed to run the engine: .*address of y is not set"):
         running.launch(running._stream)
-    with pytest.raises(RunError, match="no engine of this library and version"):
+    with pytest.raises(RunError, match="not an engine of this library and version"):
         Execution(standin, b"something else")
 
 

@@ -146,7 +146,7 @@ def an_input_beyond_memory(proto: ModelProto) -> None:
         ("dense", a_loop_without_a_body, "extract", "Required attribute 'body' is missing"),
         # calibration/dataset.py and graph/edit.py: inputs that random data are made for.
         ("dense", an_input_of_unknown_type, "optimize", "'x' has the unknown type 99"),
-        ("dense", an_input_that_is_a_sequence, "optimize", "input 'x' is no tensor"),
+        ("dense", an_input_that_is_a_sequence, "optimize", "input 'x' is not a tensor"),
         ("dense", an_input_beyond_memory, "optimize", "more than 1 GiB"),
         # prediction/predictor.py.
         ("dense", an_input_of_unknown_type, "explain", "'x' has the unknown type 99"),

@@ -77,5 +77,5 @@ def test_a_sequence_between_two_pieces_is_refused():
     }
     """)
     samples = [{"x": np.array([2], np.float32), "i": np.array(0)}]
-    with pytest.raises(RunError, match="'s' is no tensor"):
+    with pytest.raises(RunError, match="'s' is a sequence, not a tensor"):
         list(Walk(model, Path(), ["a", "y"], samples))
