@@ -1,4 +1,4 @@
-"""What an explanation says of FP8 pairs whose layers have no FP8 kernels."""
+"""What an explanation says of FP8 pairs that an engine refuses or has no kernels for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from placer.common.listed import in_quotes
+from placer.common.names import engine_title
 from placer.explaining.placed_model import PlacedModel
 from placer.prediction.times.devices import Device
 from placer.prediction.times.gpus import Gpu
@@ -19,7 +20,7 @@ from placer.rules.target import Target
 def float8_sentences(
     placed: PlacedModel, pack: Pack, target: Target, device: Device | None
 ) -> Iterator[str]:
-    """A GPU without FP8 tensor cores, and nodes that a rule of ``pack`` keeps float in FP8 alone.
+    """A GPU without FP8 tensor cores or with FP8 alone; nodes that a rule keeps float in FP8 alone.
 
     Where kernels are not generated, predicted layers and times take FP8 to have all that INT8 has.
     """
@@ -33,6 +34,12 @@ def float8_sentences(
             f"{device.name} (compute capability {capability}) has no FP8 tensor cores, so FP8 "
             "pairs make no engine faster there: use INT8"
         )
+    elif (needs := _needed_for_both(placed, pack, target)) is not None:
+        yield (
+            f"INT8 and FP8 pairs are in one network, which {engine_title(pack.manifest.engine)} "
+            f"builds for compute capability {needs} only, and this is "
+            f"{target.compute_capability}: use one of them"
+        )
     matches, target = Matches(placed.graph, target.processor), replace(target, integer=FLOAT8)
     is_known = pack.manifest.behaviour.kernels == "generated"
     assumed = "" if is_known else ", though layers and times here are predicted as if one did"
@@ -45,6 +52,17 @@ def float8_sentences(
                 f"FP8 pairs before {in_quotes(kept)} gain nothing (rule {rule.id}): "
                 f"{rule.why.rstrip('.')}{assumed}; leave these nodes in float, or use INT8"
             )
+
+
+def _needed_for_both(placed: PlacedModel, pack: Pack, target: Target) -> str | None:
+    """The compute capability that INT8 and FP8 need together; None if ``target`` may have it."""
+    placement = placed.placement
+    if placement is None or placement.edges == frozenset(placement.formats):
+        return None
+    for alternative in pack.manifest.alternatives.values():
+        if FLOAT8 in alternative.scheme.formats and not target.meets(alternative.when):
+            return alternative.when.compute_capability
+    return None
 
 
 def _keeps_float(rule: Rule) -> bool:

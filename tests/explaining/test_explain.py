@@ -516,6 +516,44 @@ def test_fp8_without_kernels_is_told(tmp_path: Path, pack, gpu, conv, said):
     assert placer.explain(path, gpu=gpu, pack=pack).unpredicted == tuple(said)
 
 
+BOTH = (
+    "INT8 and FP8 pairs are in one network, which TensorRT builds for compute capability >=10.0 "
+    "only, and this is 8.9: use one of them"
+)
+
+
+@pytest.mark.parametrize(
+    ("pack", "gpu", "said"),
+    [
+        ("tensorrt", "rtx-4090", [BOTH]),
+        ("tensorrt", "rtx-5090", []),
+        ("tensorrt-rtx", "rtx-4090", []),  # 1.7.1 built such networks for it.
+    ],
+)
+def test_int8_beside_fp8_is_refused_before_blackwell(tmp_path: Path, pack, gpu, said):
+    """As TensorRT 11.3 did on an RTX 4090, with a sentence that names kSTRONGLY_TYPED."""
+    text = """
+      <ir_version: 9, opset_import: ["": 19]>
+      g (float[1,64,8,8] x) => (float[1,64,8,8] y)
+      <float[64,64,1,1] w = {0.1}, float s = {0.01}, int8 z = {0}> {
+        [q] q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+        [i] i = QuantizeLinear(w, s, z) v = DequantizeLinear(i, s, z)
+        [conv1] c = Conv(d, v)
+        [qc] qc = QuantizeLinear(c, s, f) dc = DequantizeLinear(qc, s, f)
+        [j] j = QuantizeLinear(w2, s, f) u = DequantizeLinear(j, s, f)
+        [conv2] y = Conv(dc, u)
+      }"""
+    proto, path = onnx.parser.parse_model(text), tmp_path / "both.onnx"
+    weight = np.full((64, 64, 1, 1), 0.1, np.float32)
+    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, "w"))
+    proto.graph.initializer.append(numpy_helper.from_array(weight, "w2"))
+    proto.graph.initializer.append(
+        onnx.helper.make_tensor("f", onnx.TensorProto.FLOAT8E4M3FN, [], [0.0])
+    )
+    onnx.save(proto, path)
+    assert placer.explain(path, gpu=gpu, pack=pack).unpredicted == tuple(said)
+
+
 DEAD = """
 <ir_version: 8, opset_import: ["": 17]>
 g (float[1,32,8,8] x) => (float[1,16,8,8] y)

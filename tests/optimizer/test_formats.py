@@ -26,7 +26,7 @@ Placer = Callable[..., Finished]
 # INT8 is the faster one: what is FP8 is there for the gate.
 GPU = """\
 name: slow
-compute_capability: "8.9"
+compute_capability: "10.0"
 sms: 1
 boost_clock_mhz: 100000
 memory_gb: 1
