@@ -108,7 +108,7 @@ def _behind(nodes: Sequence[Node]) -> list[object]:
 
 
 def _multiplies(candidate: LayerCandidate) -> bool:
-    return candidate.nodes[0].op in ("Conv", "MatMul")
+    return candidate.nodes[0].op in ("Conv", "MatMul", "Gemm")
 
 
 def _is_conv(node: Node) -> bool:
