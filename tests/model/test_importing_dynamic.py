@@ -163,3 +163,24 @@ def test_a_quantized_constant_may_be_the_left_operand_of_a_product(save: Save, z
     x = np.random.default_rng(3).standard_normal((4, 6)).astype(np.float32)
     (expected,), (found,) = outputs(onnx.load(path), x=x), outputs(model.proto, x=x)
     assert sqnr(expected, found) > 35
+
+
+@pytest.mark.parametrize("zero_point", [0, 128])
+def test_a_product_may_read_the_integers_of_an_input(save: Save, zero_point: int):
+    """As an image of uint8: nothing in the file says which scale the input alone has."""
+    weights = ", ".join(str(value % 200 - 100) for value in range(0, 240, 10))
+    path = save(
+        f"""
+        {HEAD} g (uint8[2,4] x) => (float[2,6] y)
+        <uint8 z = {{{zero_point}}}, int8[4,6] w = {{{weights}}}, float s = {{0.001}}> {{
+          [mm] r = MatMulInteger(x, w, z)
+          f = Cast<to = 1>(r)
+          y = Mul(f, s)
+        }}"""
+    )
+    model = load_model(path)
+    shift = ["Sub"] if zero_point else []
+    assert [node.op for node in model.graph.nodes] == ["Cast", *shift, "MatMul"]
+    x = np.random.default_rng(4).integers(0, 256, (2, 4)).astype(np.uint8)
+    (expected,), (found,) = outputs(onnx.load(path), x=x), outputs(model.proto, x=x)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

@@ -94,8 +94,11 @@ def dequantize_nodes(
     """(q - zero_point) * scale of one scale, from integers ``source`` to ``target``."""
     chain = _Chain(target, scale.dtype, names)
     chain.add("Cast", to=helper.np_dtype_to_tensor_dtype(scale.dtype))
-    chain.add("Sub", zero_point)
-    return chain.add("Mul", scale).between(source, target)
+    if zero_point.any():
+        chain.add("Sub", zero_point)
+    if (scale != 1).any():
+        chain.add("Mul", scale)
+    return chain.between(source, target)
 
 
 class _Chain:

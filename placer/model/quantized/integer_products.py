@@ -6,11 +6,12 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from placer.model.quantized import dynamic
+from placer.model.quantized.arithmetic import dequantize_nodes
 from placer.model.quantized.constants import constant_info, dequantize_constant
 from placer.model.quantized.dynamic import Bias, Factor, Product
 from placer.model.quantized.operators import input_at
 from placer.model.quantized.qoperator import Operand
-from placer.model.quantized.quantized_tensors import Quantized
+from placer.model.quantized.quantized_tensors import BYTES, Quantized
 from placer.model.quantized.scales import limits_of
 from placer.model.quantized.state import ImportState
 from placer.model.quantized.tables import rows_of_table, table_behind
@@ -121,14 +122,19 @@ def _visit_product(state: ImportState, node: NodeProto) -> None:
 def _is_rounded_by_the_network(state: ImportState, product: NodeProto) -> bool:
     """Whether no quantizer made the integers that ``product`` multiplies, nor are they stored."""
     data = product.input[0]
-    is_known = data in state.quantized or data in state.draft.constants
+    is_known = data in state.quantized or data in state.draft.constants or _is_given(state, data)
     return not is_known and table_behind(state, data) is None
+
+
+def _is_given(state: ImportState, tensor: str) -> bool:
+    """Whether ``tensor`` is an input of the graph of 8 bits, as an image is."""
+    return tensor in state.draft.inputs and state.types.get(tensor, 0) in BYTES
 
 
 def _operands(state: ImportState, product: NodeProto, node: NodeProto, factor: Factor) -> list[str]:
     """Float tensors that ``product`` multiplies; ``node`` multiplies it with ``factor``."""
     known = [state.quantized.get(product.input[i]) for i in (0, 1)]
-    known[0] = known[0] or _moved_constant(state, product)
+    known[0] = known[0] or _moved_constant(state, product) or _given_integers(state, product)
     for info in known:
         rest = factor if info is None else factor.over(_scale_of(info))
         if rest is None:
@@ -158,6 +164,27 @@ def _moved_constant(state: ImportState, product: NodeProto) -> Quantized | None:
     named = f"{table.removesuffix('_quantized')}_scale"
     scale = draft.array(named) if named in draft.constants else np.ones((), np.float32)
     return rows_of_table(state, product, tensor, scale, input_at(product, 2))
+
+
+def _given_integers(state: ImportState, product: NodeProto) -> Quantized | None:
+    """The values of a graph input of integers, whose scale is 1; None where it reads no such one.
+
+    What is multiplied in behind the product is the weight's scale then, whatever part of it the
+    file means for the input.
+    """
+    draft, source = state.draft, product.input[0]
+    zero_point = draft.array_or_zero(input_at(product, 2))
+    if not _is_given(state, source) or zero_point.size != 1:
+        return None
+    known = (source, "1", str(zero_point.item()))
+    if known not in state.rows:
+        scale, values = np.ones((), np.float32), state.name_of_float(source)
+        draft.extend(dequantize_nodes(source, values, scale, zero_point, draft.names))
+        limits = limits_of(state.types[source])
+        info = Quantized(values, scale, zero_point, 0, *limits, state.types[source])
+        state.records.add_activation(info)
+        state.rows[known] = info
+    return state.rows[known]
 
 
 def _integer_weight(state: ImportState, product: NodeProto, scale: np.ndarray) -> Quantized:
