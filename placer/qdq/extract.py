@@ -11,7 +11,15 @@ from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from placer.graph import UNKNOWN_TYPE, Edge, Graph, Node, index_nodes, tensor_type
+from placer.graph import (
+    UNKNOWN_TYPE,
+    Edge,
+    Graph,
+    Node,
+    TensorType,
+    index_nodes,
+    tensor_type,
+)
 from placer.graph.external_data import is_external
 from placer.graph.operators import PAIR_OPS
 from placer.graph.qoperator import has_integers, with_integers
@@ -19,6 +27,7 @@ from placer.model.check_operators import is_plugin
 from placer.model.custom_types import infer_all_values
 from placer.model.normalize import infer_values
 from placer.model.open_tensors import open_tensors
+from placer.model.quantized.movers import MOVERS
 from placer.qdq.casts import around_pairs
 from placer.quantization import FLOAT8, Format, Placement, Scheme
 from placer.quantization.placement import ScaleGroup
@@ -26,6 +35,7 @@ from placer.quantization.placement import ScaleGroup
 # A key that is equal where scales are, and the format where it is another than the scheme's own.
 _Mark = tuple[str, Format | None]
 _FLOAT8 = "float8e4m3fn"
+_HAND_ON = frozenset({"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"})
 _QUANTIZED = re.compile(r"/quantized(_\d+)?$")  # As placer.qdq.insert names quantized constants.
 
 
@@ -69,11 +79,51 @@ class ExtractedModel:
             types[constant] = types.get(dequantized, UNKNOWN_TYPE)
         for integers, dequantized in self._written_as_integers():
             types[integers] = types.get(dequantized, UNKNOWN_TYPE)
+        types.update(self._written_by_plugins(types))
+        types.update(self._moved_as_integers(types))
         inputs = tuple(v.name for v in self.proto.graph.input if v.name not in self.constants)
         left_open = open_tensors(self.proto, types, partial(infer_values, self.proto, {}, path))
         return index_nodes(
             self.nodes, self.constants, inputs, self.outputs, types, open_tensors=left_open
         )
+
+    def _moved_as_integers(self, types: Mapping[str, TensorType]) -> dict[str, TensorType]:
+        """Float types of what nodes between Qs and DQs hand on, as a Transpose of tf2onnx's."""
+        nodes = self.proto.graph.node
+        floats: dict[str, int | None] = {}  # By tensors of integers that come from a Q.
+        for node in nodes:
+            if node.op_type == PAIR_OPS[0]:
+                dtype = types.get(node.input[0], UNKNOWN_TYPE).dtype
+                floats[node.output[0]] = dtype
+            elif node.op_type in MOVERS and node.input[0] in floats:
+                floats.update(dict.fromkeys(node.output, floats[node.input[0]]))
+        kept = {value.name for value in self.proto.graph.output}  # What others read as integers.
+        for node in reversed(nodes):
+            hands_on = node.op_type in MOVERS and kept.isdisjoint(node.output)
+            if node.op_type != PAIR_OPS[1] and not hands_on:
+                kept.update(node.input)
+        moved = (tensor for node in nodes if node.op_type in MOVERS for tensor in node.output)
+        return {
+            tensor: types.get(tensor, UNKNOWN_TYPE)._replace(dtype=floats[tensor])
+            for tensor in moved
+            if tensor in floats and tensor not in kept
+        }
+
+    def _written_by_plugins(self, types: Mapping[str, TensorType]) -> dict[str, TensorType]:
+        """Types of what Qs read, there or behind nodes that hand it on, where none is known."""
+        found: dict[str, TensorType] = {}
+        for node in reversed(self.proto.graph.node):
+            if node.op_type == PAIR_OPS[0]:
+                scale = self.constants.get(node.input[1])
+                dtype = None if scale is None else scale.data_type
+            elif node.op_type in _HAND_ON:
+                dtype = found.get(node.output[0], UNKNOWN_TYPE).dtype
+            else:
+                continue
+            source = types.get(node.input[0], UNKNOWN_TYPE)
+            if dtype is not None and source.dtype is None:
+                found[node.input[0]] = source._replace(dtype=dtype)
+        return found
 
     def _written_as_integers(self) -> Iterator[tuple[str, str]]:
         """What plugins write and a DequantizeLinear reads, and what that writes."""

@@ -41,3 +41,40 @@ def test_a_transposed_conv_in_float_is_told(engine, first, zero, is_float, tmp_p
     built = runner.compile(proto, tmp_path).plan()
     (layer,) = (one for one in built.of_kind("compute") if "up" in one.nodes)
     assert (layer.input_types[0] == "float") == is_float
+
+
+BETWEEN = """
+<ir_version: 8, opset_import: ["": 17]> g (float[1,8,8,8] x) => (float[1,8,4,4] y)
+<float s = {0.05}, int8 z = {0}, int8[8,8,1,1] w = {VALUES}, float ws = {0.01}> {
+  q = QuantizeLinear(x, s, z)
+  [pool] m = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (q)
+  d = DequantizeLinear(m, s, z)
+  v = DequantizeLinear(w, ws, z)
+  [conv] y = Conv(d, v)
+}
+""".replace("VALUES", ", ".join(["3"] * 64))
+
+
+def test_what_is_between_a_q_and_its_dq_moves_integers(tmp_path: Path):
+    """As in conversions of TFLite by tf2onnx, issue 2121; NVIDIA's builder has the same layers."""
+    path = tmp_path / "model.onnx"
+    onnx.save(parse_model(BETWEEN), path)
+    for pack in ("tensorrt", "tensorrt-rtx"):
+        found = explain(path, pack=pack)
+        layers = {node: one for one in found.explanation.plan.layers for node in one.nodes}
+        assert layers["pool"].output_types == layers["conv"].input_types == ("int8",)
+        assert "computes in float" not in " ".join(found.notes)
+
+
+def test_what_is_quantized_behind_a_plugin_is_float(tmp_path: Path):
+    path = tmp_path / "model.onnx"
+    moved = BETWEEN.replace("q = Q", "n = Relu(x) p = Identity(n) q = Q")
+    proto = parse_model(moved.replace("Linear(x", "Linear(p"))
+    proto.graph.node[0].op_type, proto.graph.node[0].domain = "Norm", "own"
+    proto.opset_import.add(domain="own", version=1)
+    onnx.save(proto, path)
+    layers = explain(path).explanation.plan.layers
+    assert [(one.name, one.input_types) for one in layers if one.kind == "quantize"] == [
+        ("quantize n", ("float",))
+    ]
+    assert next(one for one in layers if "conv" in one.nodes).input_types == ("int8",)

@@ -96,7 +96,7 @@ def dequantize_nodes(
     chain.add("Cast", to=helper.np_dtype_to_tensor_dtype(scale.dtype))
     if zero_point.any():
         chain.add("Sub", zero_point)
-    if (scale != 1).any():
+    if scale.size > 1 or scale != 1:
         chain.add("Mul", scale)
     return chain.between(source, target)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from onnx import NodeProto
@@ -18,7 +19,7 @@ from placer.model.quantized.scales import is_quantized_type
 from placer.model.quantized.state import ImportState
 
 # Hand integers on, or choose among them, so they do the same to the float values behind them.
-_MOVES = frozenset(
+MOVERS: Final = frozenset(
     "Reshape Flatten Squeeze Unsqueeze Transpose Identity Slice Split Gather GatherElements "
     "GatherND Expand Tile Concat MaxPool Pad Resize DepthToSpace SpaceToDepth".split()
 )
@@ -58,7 +59,7 @@ def _narrow(state: ImportState, node: NodeProto, info: Quantized) -> None:
 
 def _moves(state: ImportState, node: NodeProto, infos: Sequence[Quantized]) -> bool:
     """Whether ``node`` only moves integers, all of one scale and none a constant."""
-    if node.op_type not in _MOVES or any(info.is_constant for info in infos):
+    if node.op_type not in MOVERS or any(info.is_constant for info in infos):
         return False
     data = node.input if node.op_type == "Concat" else node.input[:1]
     return all(t in state.quantized for t in data) and len({i.key for i in infos}) == 1
