@@ -60,6 +60,7 @@ EXPORTED = (
     "third_lot",
     "thirteenth_lot",
     "twelfth_lot",
+    "twentieth_lot",
 )
 _DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 _OCR = {

@@ -62,17 +62,24 @@ class AttentionUnits:
         return node.name in self.of and all(map(self._is_whole, self._all_of[node.name]))
 
     def _is_whole(self, nodes: Sequence[Node]) -> bool:
-        """Whether an attention is one kernel: in float, or all of it from INT8 to INT8."""
+        """Whether an attention is one kernel: in float, or all of it from INT8 to INT8.
+
+        It is in float unless a product multiplies integers or a pair is inside. Other pairs of
+        operands are made floats of by what writes these (15 small graphs).
+        """
         made = {tensor for node in nodes for tensor in node.outputs}
-        inside = [e for n in nodes[1:-1] for e in self._made.edges(n) if e.tensor in made]
-        if any(edge in self._form.scales for edge in inside):
-            return False
+        inside = [e for n in nodes[1:] for e in self._made.edges(n) if e.tensor in made]
         edges = [e for n in (nodes[0], nodes[-1]) for e in self._made.edges(n)]
         count = sum(edge in self._form.scales for edge in edges)
-        written = self._graph.edges_of(nodes[-1].outputs[0])
-        if count and not (self._made.is_float8(edges[0]) or has_int8_kernel(self._graph, nodes[0])):
+        if not count or count < len(edges):
+            rounded = any(edge in self._form.scales for edge in inside)
+            return not (rounded or self._made.reads_integers(nodes[0]))
+        if any(edge in self._form.scales for edge in inside if edge not in edges):
             return False
-        return not count or (count == len(edges) and all(e in self._form.scales for e in written))
+        written = self._graph.edges_of(nodes[-1].outputs[0])
+        if not (self._made.is_float8(edges[0]) or has_int8_kernel(self._graph, nodes[0])):
+            return False
+        return all(e in self._form.scales for e in written)
 
     def _add_attention(self, nodes: Sequence[Node]) -> None:
         written = {t for node in nodes for t in node.outputs}
@@ -89,7 +96,7 @@ class AttentionUnits:
         unit = self._made.add(
             nodes[-1], "product", edges, self._made.padded(made) if pads else made
         )
-        unit.integers = any(edge in self._form.scales for edge in edges)
+        unit.integers = self._made.reads_integers(nodes[0])
         for edge, move in moved.items():
             self._made.relink(unit, edge, move)
         if pads:

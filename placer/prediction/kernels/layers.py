@@ -155,20 +155,27 @@ class KernelLayers:
         return products and wide and once and all(w is not None and self._mixes(w) for w in writers)
 
     def _quantizes_turned(self, units: Sequence[Unit]) -> bool:
-        """Whether it quantizes a Conv's map as it makes tokens of it: of no node either."""
+        """Whether it quantizes a Conv's map as it makes tokens of it: of no node either.
+
+        So are channels of a graph input of one sample (ten small graphs).
+        """
         if not all(u.node.op in VIEWS or u.node.op == "Transpose" for u in units):
             return False
         turned = [unit for unit in units if unit.node.op == "Transpose"]
         read = [edge for unit in units for edge, r in unit.readers if r not in units]
         quantized = bool(read) and all(edge in self._form.scales for edge in read)
-        return bool(turned) and quantized and all(map(self._turns_map, units))
+        casts = [unit for unit in units if unit.role == "cast"]
+        if not (turned and quantized and all(u in casts or self._turns_map(u) for u in units)):
+            return False
+        return not casts or (self._graph.type_of(turned[0].node.inputs[0]).shape or ())[:1] == (1,)
 
     def _turns_map(self, unit: Unit) -> bool:
         """Whether it makes tokens of the channels of a map that a Conv's kernel wrote."""
         if unit.node.op == "Transpose":
             return list(unit.node.attributes.get("perm", ())) == SWAPPED
         return unit.node.op == "Reshape" and all(
-            writer is not None and self._kernels.writes_map(edge.tensor, writer)
+            writer is not None
+            and (writer.role == "cast" or self._kernels.writes_map(edge.tensor, writer))
             for edge, writer in unit.reads
         )
 
@@ -244,7 +251,8 @@ class KernelLayers:
 
     def _quantized_view(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         """The kernel that quantizes floats for what reads views of them; it is of no node."""
-        floats = [(e, port) for e, port in self._ports.inputs(units) if port.dtype == self._base]
+        given = self._ports.inputs(units)
+        floats = [(e, port) for e, port in given if port.dtype in (self._base, FLOAT)]
         integers = [port for port in self._ports.outputs(units) if is_quantized(port.dtype)]
         if floats and integers:
             yield self._conversion_of(*floats[0], integers[0])

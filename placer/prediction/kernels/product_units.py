@@ -250,12 +250,24 @@ class ProductUnits:
         product = self._made.add(
             node, "product", edges, self._made.padded(made) if columns else made
         )
-        product.integers = product.scales = self._made.reads_integers(node)
+        product.dequantizes = self._dequantizes_operand(node)
+        product.integers = product.dequantizes or self._made.reads_integers(node)
+        product.scales = product.integers
         for edge, move in moved.items():
             self._made.relink(product, edge, move)
         if columns:
             cut = self._add_alone(node, [], made)
             self._made.link(Edge(product.outputs[0], node.name, CUT), product, cut)
+
+    def _dequantizes_operand(self, node: Node) -> bool:
+        """Whether only one operand has a pair, which the kernel dequantizes.
+
+        The first one's only of a single matrix that is no part of heads: else it is made a float
+        by what quantizes it (40 small graphs).
+        """
+        first, second = (Edge(node.inputs[i], node.name, i) in self._form.scales for i in (0, 1))
+        batch = (self._graph.type_of(node.outputs[0]).shape or ())[:-2]
+        return first != second and (second or batch in ((), (1,)))
 
     def _add_alone(self, node: Node, edges: Sequence[Edge], made: tuple[str, ...]) -> Unit:
         unit = self._made.add(node, "move", edges, made, works=False)
@@ -289,7 +301,10 @@ class ProductUnits:
         shape = self._graph.type_of(node.inputs[0]).shape or ()
         window = (self._graph.type_of(node.inputs[1]).shape or ())[2:]
         single = (1, 1) in (shape[2:], window)
-        if node.attributes.get("group", 1) != 1 or self._made.reads_integers(node):
+        integers = self._made.reads_integers(node)
+        if integers and shape[:1] != (1,):  # Of several samples prepared kernels sum integers.
+            return False
+        if node.attributes.get("group", 1) != 1 or integers:
             return shape[2:] == (1, 1) and shape[1] <= TINY_CHANNELS
         strided = set(node.attributes.get("strides", (1,))) != {1}
         tiny = node.op == "Conv" and len(shape) == 4 and single and not strided
