@@ -36,6 +36,8 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
         return "no-op"
     if COPY.match(layer.name) or (not layer.nodes and STORED_OTHERWISE.match(layer.name)):
         return "reformat"
+    if not layer.nodes and _PLACES.match(layer.name):
+        return "reformat"
     if not layer.nodes and not inputs and _CONSTANT.match(layer.name):
         return "dequantize"
     if not layer.nodes and _ROUNDS.match(layer.name):
@@ -55,6 +57,8 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
 _CAST = re.compile(r"(^|[/._])Cast(_\d+)?$")
 # Kernels that the compiler generates are called after what they do, e.g. __myl_CastMulConc_myl0_3.
 _CONSTANT = re.compile(r"__myl_CastMul(Conc)*(Cast)?_myl\d+_\d+$")  # Of a quantized weight.
+# Of no node: the places of maxima that leave the graph.
+_PLACES = re.compile(r"__myl_Cast(Resh)?Cast_myl\d+_\d+$")
 # Of no node: quantizes, and dequantizes at once what is read in float.
 _ROUNDS = re.compile(r"__myl_(Mul|Cast|Max|Min)*Roun(Mul|Cast|Max|Min|Roun)*_myl\d+_\d+$")
 # Of no node: the sum of an INT8 product, scaled and stored otherwise.

@@ -96,6 +96,8 @@ class Generated:
             return False
         if unit.alone or any(u.alone for u in kernel) or self._is_left_to_readers(writer, unit):
             return False
+        if any(u.sorts for u in kernel):
+            return False
         large = self._sums.is_of_large_map(unit)
         turned = self._sums.ends_turned(writer, unit) or self._turned.is_map(writer, unit)
         if (large and turned) or self._turned.ends(writer, unit):

@@ -72,6 +72,8 @@ class KernelLayers:
         casts = [unit for unit in units if unit.role == "cast"]
         if not casts or not all(u in casts or u.node.op in VIEWS for u in units):
             return False
+        if len(casts) < len(units) and any(unit.node.op == "TopK" for unit in casts):
+            return False
         shapes = {self._graph.type_of(edge.tensor).shape for u in casts for edge, _ in u.reads}
         return len(shapes) == 1
 

@@ -24,6 +24,7 @@ REDUCE = frozenset(
     | {"LayerNormalization", "InstanceNormalization", "LogSoftmax", "ReduceMin", "ArgMax"}
     | {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceProd"}
 )
+SORTS = ("ArgMax", "TopK")
 NORMS = ("LayerNormalization", "InstanceNormalization")
 SQUARES = ("ReduceL2", "ReduceSumSquare")
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
@@ -126,6 +127,11 @@ class Unit:
     def pools_integers(self) -> bool:
         """Whether it is a MaxPool of integers."""
         return self.role == "pool" and self.integers
+
+    @property
+    def sorts(self) -> bool:
+        """Whether it finds the largest values, which ends its kernel (30 small graphs)."""
+        return self.node.op in SORTS and self.role != "cast"
 
     @property
     def generated(self) -> bool:

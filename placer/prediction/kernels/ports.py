@@ -62,11 +62,21 @@ class KernelPorts:
                     tensor = self._units.shaped_as.get(edge.tensor, edge.tensor)
                     yield Port(self.edge_type(edge, unit, reader), tensor=tensor)
             if unit.role == "cast" and _leaves_graph(unit.reads[0][0]):
-                yield Port(FLOAT, tensor=unit.reads[0][0].tensor)
+                edge = unit.reads[0][0]
+                yield Port(self._units.outside(edge.tensor), tensor=edge.tensor)
+            if unit.sorts:
+                yield from self._sorted(unit)
             cast = {edge.tensor for edge, reader in unit.readers if reader.role == "cast"}
             for tensor in unit.outputs if unit.role != "cast" else ():
                 if tensor in self._graph.outputs and tensor not in cast:
                     yield Port(self._units.outside(tensor), tensor=tensor)
+
+    def _sorted(self, unit: Unit) -> Iterator[Port]:
+        """What a sort writes whether it is read or not."""
+        if unit.node.op == "ArgMax":
+            yield Port(self._base, tensor=f"{unit.outputs[0]}/maximum")
+        else:
+            yield from map(Port, (FLOAT, "int64"), ("", ""), unit.outputs)
 
     def integer_at(self, edge: Edge) -> str:
         """The type of what is quantized at ``edge``."""
@@ -87,6 +97,10 @@ class KernelPorts:
         if writer.leaves_sums and edge.input_index < 0:
             return FLOAT if writer.node.op in CONVS else self._base
         dtype = self._graph.type_of(edge.tensor)
+        if writer.sorts and writer.node.op == "ArgMax":
+            return "int32"
+        if dtype.is_float and any(u.sorts and u.node.op == "TopK" for u in (writer, reader)):
+            return FLOAT
         if edge.tensor in self._graph.types and not dtype.is_float:
             return type_name(self._graph, edge.tensor)
         if writer.role in ("quantize", "pair"):

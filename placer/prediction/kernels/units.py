@@ -25,6 +25,7 @@ from placer.prediction.kernels.parts import (
     CONVS,
     POOLS,
     PRODUCTS,
+    SORTS,
     VIEWS,
     Unit,
     is_identity,
@@ -140,14 +141,27 @@ class Units(UnitGraph):
             for tensor in node.outputs:
                 self.add(node, "move", self.edges(node), (tensor,))
         else:
+            if node.op == "TopK" and self._base != FLOAT:
+                self._cast_for(node)
             unit = self.add(node, role_of(node), self.edges(node), tuple(node.outputs))
-            unit.alone = node.op in _ALONE
+            unit.alone = node.op in _ALONE or (node.op in SORTS and self._sorts_alone(node))
             if node.op == "Expand":
                 unit.names = self._expanded(node)
             if unit.role == "pool":
                 self._pools[self._pooled_as(node)] = unit
             if node.op == "ReduceMean":
                 self._means[self._mean_as(node)] = unit
+
+    def _cast_for(self, node: Node) -> None:
+        """Sorting is done in FP32: what makes a tensor casts it, or another kernel does."""
+        edge = self.edges(node)[0]
+        if self.graph.type_of(edge.tensor).is_float and edge.tensor in self.graph.producer:
+            self.add(node, "cast", [edge], (edge.tensor,), works=False)
+
+    def _sorts_alone(self, node: Node) -> bool:
+        """Whether views and sums are computed before it is sorted (30 small graphs)."""
+        writer = self.graph.producer.get(node.inputs[0])
+        return writer is not None and (writer.op in VIEWS or role_of(writer) == "reduce")
 
     def _cut_matrix(self, node: Node, parts: Sequence[Node]) -> None:
         """One unit for ``parts``, when the first of them comes."""
@@ -293,6 +307,9 @@ class Units(UnitGraph):
 
     def _is_cast(self, tensor: str) -> bool:
         """Whether a tensor of the graph's interface has another float type inside the engine."""
+        node = self.graph.producer.get(tensor)
+        if node is not None and node.op in SORTS:  # Of maxima the places are integers of 32 bits.
+            return node.op == "ArgMax"
         return self._base != FLOAT and self.outside(tensor) == FLOAT
 
     def outside(self, tensor: str) -> str:
