@@ -41,6 +41,14 @@ class HasAbilities(Protocol):
 
 
 @runtime_checkable
+class HasDevice(Protocol):
+    """An engine on a device that errors may leave unusable for the process that they happen in."""
+
+    def device_works(self) -> bool:
+        """Whether this process can still use it."""
+
+
+@runtime_checkable
 class HasImplicit(Protocol):
     """An engine that quantizes float models by itself, from calibration data and without Q/DQ."""
 

@@ -4,6 +4,7 @@ With a GPU the stand-in launches real kernels; without one memory and kernels ar
 (``standin_host``). It proves our side of the interface, not what TensorRT does.
 """
 
+import enum
 import json
 import math
 import os
@@ -28,6 +29,7 @@ from placer.engines.cuda import api
 from placer.engines.cuda.api import CudaError
 from placer.engines.cuda.nvml import GpuState
 from placer.engines.cuda.timing import Effort
+from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.engines.tensorrt import chosen_outputs
 from placer.engines.tensorrt import engine as trt_engine
@@ -166,6 +168,7 @@ g (float[1,8,6,6] m, float[3,2,8] t, float[3,2,8] u) => ()
   linear = Resize <mode = "linear"> (m, , , large)
   aligned = Resize <mode = "linear", coordinate_transformation_mode = "align_corners">
                     (m, , , large)
+  cubic = Resize <mode = "cubic"> (m, , , large)
   lstm = LSTM <hidden_size = 5> (t, gw, gr, gb)
   gru = GRU <hidden_size = 5, direction = "bidirectional"> (t, zw, zr)
 }
@@ -340,6 +343,58 @@ def test_what_tensorrt_refuses_is_told(standin: Library):
         Execution(standin, b"something else")
 
 
+def test_an_output_that_is_written_over_an_input_has_its_memory(standin: Library):
+    """As that of a KV cache, which must be at one address."""
+    model = parse_model(RELU.replace("batch", "1"))
+    model.metadata_props.add(key="y", value="x")
+    running = execution(standin, model)
+    assert running.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
+    assert running.run({"x": -X})["y"].tolist() == [[1, 0, 3, 0]]
+    running.close()
+
+
+def test_saved_engines_that_cannot_be_given_arrays_are_refused(
+    standin: Library, monkeypatch: pytest.MonkeyPatch
+):
+    engine = execution(standin, parse_model(RELU.replace("batch", "1")))._engine
+    with monkeypatch.context() as padded:
+        padded.setattr(type(engine), "get_tensor_vectorized_dim", lambda *_: 1)
+        with pytest.raises(RunError, match="it has 'x' in the memory format CHW32; build it with"):
+            Execution(standin, engine.serialize(), what="it")
+    with monkeypatch.context() as stripped:
+        stripped.setattr(type(engine), "get_engine_stat", lambda *_: 16)
+        with pytest.raises(RunError, match="it was saved without its weights; build it without"):
+            Execution(standin, engine.serialize(), what="it")
+    halves = '<ir_version: 10, opset_import: ["": 21]> g (int4[4] x) => (int4[4] y) {y=Identity(x)}'
+    with pytest.raises(RunError, match="'x' has the type INT4, which placer cannot give"):
+        _ = execution(standin, parse_model(halves)).inputs
+
+
+def test_a_build_that_breaks_the_gpu_costs_one_candidate(standin: Library, tmp_path: Path):
+    """After a kernel with a bad address every call of its process fails, builds too."""
+    model = parse_model(RELU.replace("batch", "1"))
+    breaking = parse_model(RELU.replace("batch", "1"))
+    breaking.graph.name = standin.module.BREAKS_THE_GPU
+    spec = EngineSpec("placer.engines.tensorrt.engine", "create", {"kind": "tensorrt"})
+    with IsolatedEngine(spec, Limits(), tmp_path) as engine:
+        compiled = engine.compile(model, tmp_path)
+        with pytest.raises(RunError, match=r"refuses the candidate: .* illegal memory access"):
+            engine.compile(breaking, tmp_path)
+        assert compiled.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
+
+
+def test_shapes_of_dynamic_kernels_are_compiled_before_they_are_timed(
+    standin: Library, monkeypatch: pytest.MonkeyPatch
+):
+    """TensorRT-RTX would otherwise time general kernels until those of the shape are there."""
+    strategies = enum.Enum("Strategies", ["LAZY", "EAGER"])
+    name = "DynamicShapesKernelSpecializationStrategy"
+    monkeypatch.setattr(standin.module, name, strategies, raising=False)
+    running = execution(standin, parse_model(RELU), batches(1, 2))
+    config = running._runtime_config()
+    assert config.dynamic_shapes_kernel_specialization_strategy == strategies.EAGER
+
+
 def test_an_unknown_operator_is_refused_with_its_node(engine: TensorRtEngine, tmp_path: Path):
     model = parse_model(RELU.replace("Identity", "Cos"))
     with pytest.raises(RunError, match=r"node 'two' \(Cos\): the stand-in has no operator Cos"):
@@ -405,13 +460,13 @@ def test_what_slows_the_gpu_and_may_pass_is_waited_for(
 
 def test_a_runtime_cache_that_fails_is_left_out(standin: Library, caplog: pytest.LogCaptureFixture):
     class Broken:
-        def config(self, engine: object) -> None:
-            raise RuntimeError(f"no cache for {type(engine).__name__}")
+        def attach(self, config: object) -> None:
+            raise RuntimeError(f"no cache for a {type(config).__name__}")
 
     data = execution(standin, parse_model(RELU), batches(1, 2))._engine.serialize()
     running = Execution(standin, data, Broken())  # type: ignore[arg-type]
     assert running.run({"x": X})["y"].shape == (1, 4)
-    assert "the runtime cache failed, going on without: no cache for _Engine" in caplog.text
+    assert "the runtime cache failed, going on without: no cache for a RuntimeConfig" in caplog.text
 
 
 def test_kernels_compiled_at_run_time_are_kept_once_they_ran(standin: Library, tmp_path: Path):

@@ -81,5 +81,7 @@ def test_tensorrt_rtx_has_the_calls_that_the_runtime_cache_makes(library: Librar
     assert "runtime_config: " in engine.create_execution_context.__doc__
     assert "-> nvinfer1::IRuntimeCache" in config.create_runtime_cache.__doc__
     assert "cache: nvinfer1::IRuntimeCache" in config.set_runtime_cache.__doc__
+    assert isinstance(config.dynamic_shapes_kernel_specialization_strategy, property)
+    assert module.DynamicShapesKernelSpecializationStrategy.EAGER
     assert "IHostMemory" in cache.serialize.__doc__
     assert "Buffer) -> bool" in cache.deserialize.__doc__

@@ -182,11 +182,13 @@ class Done:
 class Failed:
     """The error that the worker's engine raised: its sentence and index in ``ERRORS``.
 
-    ``error`` is None for an exception that is not placer's.
+    ``error`` is None for an exception that is not placer's. ``device_works``: see
+    ``placer.engines.abilities.HasDevice``.
     """
 
     text: str
     error: int | None
+    device_works: bool = True
 
 
 @dataclass(frozen=True)

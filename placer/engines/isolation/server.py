@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,7 @@ from typing import Any
 import onnx
 
 from placer.common.custom_ops import custom_ops
-from placer.engines.abilities import HasImplicit, LoadsEngines, SavesItself
+from placer.engines.abilities import HasDevice, HasImplicit, LoadsEngines, SavesItself
 from placer.engines.base import Compiled, Engine
 from placer.engines.conditions import HasMemory, conditions_of
 from placer.engines.isolation.protocol import (
@@ -124,8 +125,9 @@ class _Server:
 class _Answer:
     """Keeps what the engine raises as the answer; its traceback goes to the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: _Server | None) -> None:
         self.pickled = b""
+        self._server = server
 
     def set(self, answer: Done | Failed) -> None:
         self.pickled = pickle.dumps(answer, PICKLE_PROTOCOL)
@@ -139,7 +141,9 @@ class _Answer:
         if not isinstance(error, Exception):
             return False
         traceback.print_exception(error)
-        self.set(_failure(error))
+        engine = None if self._server is None else self._server.engine
+        works = not isinstance(engine, HasDevice) or engine.device_works()
+        self.set(replace(_failure(error), device_works=works))
         return True
 
 
@@ -169,7 +173,7 @@ def _answer_all(connection: Connection[Any, Any], libraries: ExitStack) -> None:
             print(f"-- {stage}", flush=True)
         # Shows in the log where it hangs; a thread of C, which a held GIL does not stop.
         faulthandler.dump_traceback_later(request.seconds, exit=True)
-        with _Answer() as answer:
+        with _Answer(server) as answer:
             if isinstance(request.command, Start):
                 libraries.enter_context(custom_ops(*request.command.spec.custom_ops))
                 server = _Server(request.command.spec)

@@ -16,6 +16,7 @@ from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
 from placer.engines.conditions import Conditions
 from placer.engines.cuda import api
+from placer.engines.cuda.api import CudaError
 from placer.engines.cuda.nvml import GpuState, gpu_state
 from placer.engines.cuda.timing import Effort, time_launches
 from placer.engines.tensorrt.build import BuildReport, BuildSettings, build
@@ -100,6 +101,17 @@ class TensorRtEngine:
                 f"cannot read {path}: {error.strerror}; give a saved engine"
             ) from error
         return self._model(data, str(path))
+
+    def device_works(self) -> bool:
+        """Whether no launch has broken this process's context on the GPU, as a bad address does.
+
+        After that every call fails, and each build is refused.
+        """
+        try:
+            api.call("cudaDeviceSynchronize")
+        except CudaError:
+            return False
+        return True
 
     def _loaded(self, report: BuildReport) -> TensorRtModel:
         if not report.accepted:

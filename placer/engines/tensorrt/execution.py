@@ -57,6 +57,8 @@ class Execution:
         names = [self._engine.get_tensor_name(i) for i in range(self._engine.num_io_tensors)]
         self._inputs = [n for n in names if self._engine.get_tensor_mode(n) == mode]
         self._outputs = [n for n in names if n not in self._inputs]
+        for name in names:
+            self._check_format(name)
         # Tensors that are shapes: their values are read from host memory and written there.
         self._on_host = [name for name in names if self._is_on_host(name)]
         self._settling = [name for name in self._inputs if name in self._on_host]
@@ -69,14 +71,37 @@ class Execution:
         self._stream = self._stack.enter_context(Stream())
 
     def _make_context(self) -> Any:
-        config, cache = None, self._runtime_cache
-        if cache is not None:
-            config = optional("the runtime cache", lambda: cache.config(self._engine), None)
+        config = optional("the runtime configuration", self._runtime_config, None)
         create = self._engine.create_execution_context
         context = create() if config is None else create(config)
         if context is None:
             raise RunError(f"{self._library.title} cannot run {self._what}: {self._log.reason()}")
         return context
+
+    def _runtime_config(self) -> Any:
+        """Settings of contexts where the library has some (TensorRT-RTX), else None."""
+        strategies = getattr(
+            self._library.module, "DynamicShapesKernelSpecializationStrategy", None
+        )
+        cache = self._runtime_cache
+        if strategies is None and cache is None:
+            return None
+        config = self._engine.create_runtime_config()
+        if strategies is not None:
+            # Else kernels for a shape are compiled beside the runs, and general ones are timed.
+            config.dynamic_shapes_kernel_specialization_strategy = strategies.EAGER
+        if cache is not None:
+            optional("the runtime cache", lambda: cache.attach(config), None)
+        return config
+
+    def _check_format(self, name: str) -> None:
+        """Raise RunError for a format that pads channels: it takes more memory than its shape."""
+        if self._engine.get_tensor_vectorized_dim(name) >= 0:
+            form = self._engine.get_tensor_format(name).name
+            raise RunError(
+                f"{self._what} has '{name}' in the memory format {form}; build it with linear "
+                "inputs and outputs (without --inputIOFormats and --outputIOFormats)"
+            )
 
     def _is_on_host(self, name: str) -> bool:
         location = self._library.module.TensorLocation.HOST
@@ -96,7 +121,7 @@ class Execution:
 
     def _dtype(self, name: str) -> np.dtype[Any]:
         dtype: np.dtype[Any] = np.dtype(
-            _numpy_type(self._library, self._engine.get_tensor_dtype(name))
+            _numpy_type(self._library, self._engine.get_tensor_dtype(name), name)
         )
         return dtype
 
@@ -115,7 +140,8 @@ class Execution:
         self.prepare(inputs)
         if self._chosen:
             self.run(inputs)  # Only then is their size known.
-        buffers = sum(buffer.size for buffer in self._device.values()) + self._chosen_outputs.size
+        buffers = sum(buffer.size for buffer in {*self._device.values()})
+        buffers += self._chosen_outputs.size
         return self._serialized_bytes + self._activation_bytes() + buffers
 
     def _activation_bytes(self) -> int:
@@ -211,12 +237,18 @@ class Execution:
         self._host[name] = PinnedArray(shape, self._dtype(name))
         address = self._host[name].values.ctypes.data
         if name not in self._on_host:
-            self._device[name] = DeviceBuffer(self._host[name].values.nbytes)
+            self._device[name] = self._buffer(name)
             address = self._device[name].address
         if not self._context.set_tensor_address(name, address):
             raise RunError(
                 f"{self._library.title} takes no memory for '{name}': {self._log.reason()}"
             )
+
+    def _buffer(self, name: str) -> DeviceBuffer:
+        """New memory, or that of the input that this output is written over (a KV cache)."""
+        # Since 10.15.
+        aliased = getattr(self._engine, "get_aliased_input_tensor", lambda _: None)(name)
+        return self._device[aliased] if aliased else DeviceBuffer(self._host[name].values.nbytes)
 
     def _choose_profile(self, inputs: Tensors) -> None:
         """Take the first optimization profile that holds ``inputs``, for an engine with several."""
@@ -333,10 +365,19 @@ def _timed(layer: Layer, times: Mapping[str, float]) -> Layer:
     return replace(layer, time_us=times.get(layer.name, layer.time_us))
 
 
-def _numpy_type(library: Library, dtype: Any) -> Any:
-    """NumPy's type of TensorRT's; those that NumPy lacks come from ml_dtypes, as onnx has them."""
+def _numpy_type(library: Library, dtype: Any, name: str) -> Any:
+    """NumPy's type of TensorRT's; those that NumPy lacks come from ml_dtypes, as onnx has them.
+
+    Raises RunError for types of less than a byte, of which several share one.
+    """
     if dtype.name == "BF16":
         return ml_dtypes.bfloat16
     if dtype.name == "FP8":
         return ml_dtypes.float8_e4m3fn
-    return library.module.nptype(dtype)
+    try:
+        return library.module.nptype(dtype)
+    except TypeError:
+        raise RunError(
+            f"'{name}' has the type {dtype.name}, which placer cannot give to an engine; let the "
+            "model take and return another one"
+        ) from None

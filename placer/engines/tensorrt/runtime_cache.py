@@ -23,13 +23,12 @@ class RuntimeCache:
         self._saved = b""
         self.path = self._file.path
 
-    def config(self, engine: Any) -> Any:
-        """Return a runtime config for contexts of ``engine``; those of all engines share one cache.
+    def attach(self, config: Any) -> None:
+        """Give contexts made with the runtime config ``config`` the cache that all engines share.
 
         Needs a CUDA context. A file that the library does not take, because the driver changed,
         say, is set aside. The cache must outlive the contexts.
         """
-        config = engine.create_runtime_config()
         if self._cache is None:
             cache = config.create_runtime_cache()
             data = self._file.read()
@@ -37,7 +36,6 @@ class RuntimeCache:
                 self._file.set_aside()
             self._cache = cache
         config.set_runtime_cache(self._cache)
-        return config
 
     def save(self) -> None:
         """Write what was on file when the cache was made and what this process compiled since.

@@ -19,6 +19,11 @@ _CAUSES = (
         "it has a plugin that is not registered; give its library as engine option plugins=FILE.so",
     ),
     (
+        ("host code", "HostCode", "lean runtime"),
+        "it has code for the CPU in it, which is not run from a file; build it without "
+        "--versionCompatible",
+    ),
+    (
         (
             *("this version of", "library version", "version tag", "Engine Version"),
             *("magicTag", "magic tag", "Serialization assertion"),
@@ -40,7 +45,18 @@ def deserialize(library: Library, runtime: Any, log: BuildLog, data: bytes, what
     engine = runtime.deserialize_cuda_engine(data) if runtime is not None else None
     if engine is None:
         raise RunError(f"{library.title} cannot load {what}: {load_failure(log.errors)}")
+    if _has_no_weights(library, engine):
+        raise RunError(f"{what} was saved without its weights; build it without --stripWeights")
     return engine
+
+
+def _has_no_weights(library: Library, engine: Any) -> bool:
+    """Whether weights were stripped from ``engine``: it would run with whatever is there."""
+    stats = getattr(library.module, "EngineStat", None)
+    if stats is None:  # Not in the first versions of 10.
+        return False
+    # -1 for an engine that has them.
+    return bool(engine.get_engine_stat(stats.STRIPPED_WEIGHTS_SIZE) > 0)
 
 
 def load_failure(errors: list[str]) -> str:

@@ -23,7 +23,7 @@ from placer.engines.cuda.api import call, runtime
 from placer.engines.cuda.memory import DeviceBuffer, Event, Stream
 
 from .inputs import Profile, Tensor, shape_inputs
-from .launch import launch, parameters
+from .launch import ILLEGAL, launch, parameters
 from .lowering import KNOWN, Call, lower
 from .nonzero import IOutputAllocator as IOutputAllocator
 from .nonzero import run as run_nonzero
@@ -32,7 +32,9 @@ from .runtime_cache import RuntimeConfig
 
 __version__ = "10.13.0"
 _MAGIC = b"standin10"
-_TYPES = {1: "FLOAT", 7: "INT64"}
+_TYPES = {1: "FLOAT", 7: "INT64", 22: "INT4"}
+# Graphs of this name make a kernel that the builder tries write to where it must not.
+BREAKS_THE_GPU = "breaks the GPU"
 
 
 def _fail(part: str) -> None:
@@ -51,11 +53,16 @@ MemoryPoolType = _enum("MemoryPoolType", "WORKSPACE")
 LayerInformationFormat = _enum("LayerInformationFormat", "ONELINE", "JSON")
 TensorIOMode = _enum("TensorIOMode", "NONE", "INPUT", "OUTPUT")
 TensorLocation = _enum("TensorLocation", "DEVICE", "HOST")
-DataType = _enum("DataType", "FLOAT", "INT64")
+DataType = _enum("DataType", "FLOAT", "INT64", "INT4")
+TensorFormat = _enum("TensorFormat", "LINEAR", "CHW32")
+EngineStat = _enum("EngineStat", "TOTAL_WEIGHTS_SIZE", "STRIPPED_WEIGHTS_SIZE")
 
 
 def nptype(dtype: object) -> type:
-    return {DataType.FLOAT: np.float32, DataType.INT64: np.int64}[dtype]
+    known = {DataType.FLOAT: np.float32, DataType.INT64: np.int64}
+    if dtype not in known:
+        raise TypeError("Could not resolve TensorRT datatype to an equivalent numpy datatype.")
+    return known[dtype]
 
 
 class ILogger:
@@ -208,6 +215,14 @@ class Builder:
         return Profile()
 
     def build_serialized_network(self, network: _Network, config: _Config) -> bytes | None:
+        if network.model.graph.name == BREAKS_THE_GPU:
+            launch("copy", parameters((), ()), 1, [ILLEGAL], ILLEGAL, 0)
+            runtime().cudaDeviceSynchronize()
+            self._logger.log(
+                ILogger.ERROR,
+                "Error Code 1: Cuda Runtime (an illegal memory access was encountered)",
+            )
+            return None
         if config.int8_calibrator is not None:
             _calibrate(config.int8_calibrator, network.model)
         shaping = shape_inputs(network.model)
@@ -278,6 +293,8 @@ class _Engine:
         self.io = {v.name: v for v in (*graph.input, *graph.output)}
         self.host = shape_inputs(self.model)
         self.host |= {n.output[0] for n in graph.node if n.op_type == "Shape"}
+        # Outputs that are written over an input, of the model's metadata.
+        self.aliased = {entry.key: entry.value for entry in self.model.metadata_props}
         self.weights = {name: _upload(array) for name, array in self.constants.items()}
 
     @property
@@ -305,6 +322,20 @@ class _Engine:
 
     def get_tensor_dtype(self, name: str) -> object:
         return DataType[_TYPES[self.io[name].type.tensor_type.elem_type]]
+
+    def get_tensor_format(self, name: str) -> object:
+        padded = self.get_tensor_vectorized_dim(name) >= 0
+        return TensorFormat.CHW32 if padded else TensorFormat.LINEAR
+
+    def get_tensor_vectorized_dim(self, name: str) -> int:
+        assert name in self.io
+        return -1
+
+    def get_aliased_input_tensor(self, name: str) -> str | None:
+        return self.aliased.get(name)
+
+    def get_engine_stat(self, stat: object) -> int:
+        return -1 if stat == EngineStat.STRIPPED_WEIGHTS_SIZE else len(self._data)
 
     def get_tensor_location(self, name: str) -> object:
         return TensorLocation.HOST if name in self.host else TensorLocation.DEVICE
@@ -430,6 +461,9 @@ class _Context:
         for name in self._engine.io:
             if not self._addresses.get(name) and name not in self._allocators:
                 return self._refuse(f"address of {name} is not set (setTensorAddress)")
+        for output, name in self._engine.aliased.items():
+            if self._addresses[output] != self._addresses[name]:
+                return self._refuse(f"{output} must be at the address of {name}")
         if _capturing(stream):
             _fail("graph")
         if not self._calls and self.infer_shapes():

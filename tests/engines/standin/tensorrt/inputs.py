@@ -27,6 +27,8 @@ class Profile:
         self.values: dict[str, tuple[tuple[int, ...], ...]] = {}
 
     def set_shape(self, name: str, *shapes: tuple[int, ...]) -> None:
+        if not all(0 <= a <= b <= c for a, b, c in zip(*shapes, strict=True)):
+            raise ValueError("Shape provided for min is inconsistent with other shapes.")
         self.shapes[name] = tuple(map(tuple, shapes))
 
     def set_shape_input(self, name: str, *values: tuple[int, ...]) -> None:

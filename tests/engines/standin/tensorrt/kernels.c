@@ -130,13 +130,18 @@ DEV float norm_(ARGS) {
   for (long k = 0; k < K; k++) var += (row[k] - mean) * (row[k] - mean) / K;
   return (a[i] - mean) / sqrtf(var + p.f[0]) * b[at] + (p.v[3] ? c[at] : 0.f);
 }
-/* v: H W, OH OW, 0 nearest 1 linear, 0 half pixel 1 asymmetric 2 aligned corners, floors.
-   f: scales. */
+/* v: H W, OH OW, 0 nearest 1 linear 2 cubic, 0 half pixel 1 asymmetric 2 aligned corners, floors.
+   f: scales, the cubic kernel's coefficient. */
 DEV float source(long i, long from, long to, float scale, long how) {
   if (how == 2) return to > 1 ? i * (float)(from - 1) / (to - 1) : 0.f;
   return how ? i / scale : (i + 0.5f) / scale - 0.5f;
 }
 DEV long inside(long k, long size) { return k < 0 ? 0 : k >= size ? size - 1 : k; }
+DEV float keys(float d, float a) {
+  d = fabsf(d);
+  if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
+  return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
+}
 DEV float resize_(ARGS) {
   long H = p.v[0], W = p.v[1], OH = p.v[2], OW = p.v[3];
   const float *map = a + i / (OW * OH) * H * W;
@@ -146,6 +151,14 @@ DEV float resize_(ARGS) {
     long ky = (long)(p.v[6] ? floorf(y) : ceilf(y - 0.5f));
     long kx = (long)(p.v[6] ? floorf(x) : ceilf(x - 0.5f));
     return map[inside(ky, H) * W + inside(kx, W)];
+  }
+  if (p.v[4] == 2) {  /* Cubic: Keys' kernel over four pixels each way, edges repeated. */
+    float sum = 0;
+    for (int v = -1; v < 3; v++)
+      for (int u = -1; u < 3; u++)
+        sum += keys(y - floorf(y) - v, p.f[2]) * keys(x - floorf(x) - u, p.f[2])
+          * map[inside((long)floorf(y) + v, H) * W + inside((long)floorf(x) + u, W)];
+    return sum;
   }
   y = fminf(fmaxf(y, 0.f), H - 1.f); x = fminf(fmaxf(x, 0.f), W - 1.f);
   long top = (long)y, left = (long)x, low = inside(top + 1, H), right = inside(left + 1, W);

@@ -13,6 +13,7 @@ from placer.engines.cuda.api import call, compute_capability, runtime
 
 SOURCE = Path(__file__).with_name("kernels.c")
 _BLOCK = 128
+ILLEGAL = 16  # An address that no kernel may write to.
 
 
 class Parameters(ctypes.Structure):
@@ -35,6 +36,9 @@ def launch(
         ctypes.c_void_p(output)
     ]
     if getattr(runtime(), "ON_HOST", False):
+        if output == ILLEGAL:
+            runtime().faults.append(output)
+            return
         getattr(_host_library(), f"k_{name}")(given, ctypes.c_long(count), *addresses)
         return
     from cuda.bindings import driver  # noqa: PLC0415

@@ -343,14 +343,16 @@ def _resize(shapes: list[Shape], values: Values, attributes: Attributes) -> Call
     mode, rounded = (attributes.get(n) for n in ("mode", "nearest_mode"))
     how = {b"half_pixel": 0, b"asymmetric": 1, b"align_corners": 2}
     way = how[attributes.get("coordinate_transformation_mode", b"half_pixel")]
-    if mode not in (b"nearest", b"linear") or rounded not in (None, b"floor"):
+    modes = {b"nearest": 0, b"linear": 1, b"cubic": 2}
+    if mode not in modes or rounded not in (None, b"floor") or "antialias" in attributes:
         raise KeyError(f"Resize {mode} {rounded}")
     wanted, before = values[-1], shapes[0]
     is_size = np.issubdtype(wanted.dtype, np.integer)
     shape = tuple(int(w) if is_size else int(b * w) for w, b in zip(wanted, before, strict=True))
     scales = tuple((np.array(shape) / before if is_size else wanted)[2:].tolist())
-    numbers = (*before[2:], *shape[2:], int(mode == b"linear"), way, int(rounded == b"floor"))
-    return Call("resize", shape, numbers, scales)
+    numbers = (*before[2:], *shape[2:], modes[mode], way, int(rounded == b"floor"))
+    coefficient = attributes.get("cubic_coeff_a", -0.75)
+    return Call("resize", shape, numbers, (*scales, coefficient))
 
 
 def _recurrent(is_lstm: bool) -> Lowering:

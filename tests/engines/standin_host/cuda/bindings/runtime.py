@@ -15,6 +15,7 @@ class cudaError_t(enum.IntEnum):
     cudaSuccess = 0
     cudaErrorInvalidValue = 1
     cudaErrorMemoryAllocation = 2
+    cudaErrorIllegalAddress = 700
     cudaErrorStreamCaptureUnsupported = 900
 
 
@@ -38,11 +39,14 @@ class cudaStreamCaptureMode(enum.IntEnum):
 
 _ATTRIBUTES = ({38: 1 << 20, 75: 9, 76: 0}, {38: 1 << 20, 75: 8, 76: 9})
 contexts: set[int] = set()  # As since CUDA 12, a device that is set has one.
+faults: list[int] = []  # Addresses that kernels had no right to: every call fails from then on.
 _blocks: dict[int, object] = {}
 _events: dict[int, float] = {}
 
 
 def _allocate(size):
+    if faults:
+        return cudaError_t.cudaErrorIllegalAddress, 0
     block = ctypes.create_string_buffer(max(1, size))
     _blocks[ctypes.addressof(block)] = block
     return OK, ctypes.addressof(block)
@@ -96,11 +100,11 @@ def cudaStreamCreate():
     return OK, 1
 
 
-def cudaStreamSynchronize(stream):  # noqa: ARG001
-    return (OK,)
+def cudaStreamSynchronize(stream=None):  # noqa: ARG001
+    return (cudaError_t.cudaErrorIllegalAddress if faults else OK,)
 
 
-cudaStreamDestroy = cudaStreamSynchronize
+cudaDeviceSynchronize = cudaStreamDestroy = cudaStreamSynchronize
 
 
 def cudaStreamBeginCapture(stream, mode):  # noqa: ARG001
