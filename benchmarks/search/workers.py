@@ -27,6 +27,7 @@ import psycopg
 from benchmarks.command_line import write_json
 from benchmarks.networks import topologies
 from benchmarks.search.overhead import InstantEngine
+from placer.common.blas import one_blas_thread
 from placer.model import load_model
 from placer.prediction.layers.predictor import Predictor
 from placer.quantization import Placement
@@ -111,6 +112,7 @@ def world(bound: bool) -> World:
     return landscape, InstantEngine(other, bound=bound)
 
 
+@one_blas_thread()  # As in a run: threads of several processes get in each other's way.
 def work(
     job: Job, own: World, threads: int, ready: Barrier, counts: multiprocessing.SimpleQueue[int]
 ) -> None:
