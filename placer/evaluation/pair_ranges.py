@@ -17,7 +17,7 @@ from placer.graph import Graph, Node, index_graph
 from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import is_external, read_tensor
 from placer.model import Model
-from placer.model.constant_nodes import constant_of
+from placer.model.passes.constant_nodes import constant_of
 
 # Below these the values that a pair leaves are of little use.
 _CUT_OFF_DB, _ROUNDED_DB = 20.0, 10.0

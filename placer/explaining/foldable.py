@@ -56,7 +56,7 @@ def _foldable(node: Node, graph: Graph) -> tuple[Edge | None, Node | None]:
 def _is_per_channel(dims: tuple[int, ...], before: Node, graph: Graph) -> bool:
     """Whether a constant of ``dims`` has one value, or one for each channel, of what is written.
 
-    What ``placer.model.affine_folding`` folds: ``before`` has constant weights and at most a
+    What ``placer.model.passes.affine_folding`` folds: ``before`` has constant weights and at most a
     constant bias with a value for each channel, and normalizes one axis if it is a norm.
     """
     shape = graph.type_of(before.outputs[0]).shape

@@ -21,8 +21,8 @@ from placer.graph.index import tensor_type
 from placer.graph.operators import MICROSOFT, STANDARD_DOMAINS
 from placer.graph.scopes import Scopes
 from placer.model.body_types import BodyTypes, copy_type
-from placer.model.constant_folding import fold_constants
 from placer.model.normalize import infer_values
+from placer.model.passes.constant_folding import fold_constants
 
 log = logging.getLogger(__name__)
 

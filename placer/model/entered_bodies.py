@@ -9,12 +9,12 @@ from onnx import ModelProto
 from placer.graph.edit import remove_dead_nodes
 from placer.graph.flat import entered_bodies, flatten, nest
 from placer.graph.scopes import Scope
-from placer.model.affine_folding import fold_affine
-from placer.model.constant_folding import fold_constants, may_fold
-from placer.model.constant_nodes import constants_to_initializers
-from placer.model.control_flow import flatten_conditionals
-from placer.model.identities import remove_identities
 from placer.model.normalize import drop_unused_initializers, infer_values
+from placer.model.passes.affine_folding import fold_affine
+from placer.model.passes.constant_folding import fold_constants, may_fold
+from placer.model.passes.constant_nodes import constants_to_initializers
+from placer.model.passes.control_flow import flatten_conditionals
+from placer.model.passes.identities import remove_identities
 
 
 def enter_bodies(proto: ModelProto, base_dir: Path, path: Path) -> dict[str, Scope]:

@@ -32,13 +32,13 @@ from placer.graph.operators import PAIR_OPS
 from placer.graph.scopes import Scopes
 from placer.model.check_operators import check_float_model, name_plugins
 from placer.model.custom_types import bind_dimensions, declared_types, infer_flat_values
-from placer.model.early_norms import set_apart
 from placer.model.entered_bodies import enter_bodies
 from placer.model.fixed_inputs import fix_in_place
 from placer.model.input_shapes import given_shapes, input_shapes_of
 from placer.model.minimum_opset import lacks_half, raise_for_half
 from placer.model.normalize import infer_values, inline_functions, normalize, tidy, tidy_quantized
 from placer.model.open_tensors import open_tensors
+from placer.model.passes.early_norms import set_apart
 from placer.model.quantized import Imported, is_quantized, restore_pairs, take_apart
 from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE
 from placer.model.validate import check_sizes, parse_model, read_model

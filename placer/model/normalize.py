@@ -40,15 +40,6 @@ from placer.graph.edit import (
     without_large_tensors,
 )
 from placer.graph.operators import STANDARD_DOMAINS
-from placer.model.absent_inputs import drop_absent_inputs
-from placer.model.affine_folding import fold_affine
-from placer.model.constant_folding import fold_repeatedly, may_fold
-from placer.model.constant_nodes import constants_to_initializers
-from placer.model.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
-from placer.model.early_axes import name_axes
-from placer.model.early_norms import put_back
-from placer.model.fused_operators import replace_fused
-from placer.model.identities import remove_identities
 from placer.model.minimum_opset import (
     HALF_OPSET,
     MAX_OPSET,
@@ -58,12 +49,21 @@ from placer.model.minimum_opset import (
     raise_opset,
 )
 from placer.model.named_dimensions import forget_placeholders
-from placer.model.plain_sums import add_sums
-from placer.model.pooled_means import pool_means
-from placer.model.redundant_views import bypass_redundant_views, may_have_redundant_views
-from placer.model.repeated_casts import bypass_repeated_casts, may_have_repeated_casts
-from placer.model.sparse_initializers import write_out_sparse
-from placer.model.undone_transposes import take_out_undone
+from placer.model.passes.absent_inputs import drop_absent_inputs
+from placer.model.passes.affine_folding import fold_affine
+from placer.model.passes.constant_folding import fold_repeatedly, may_fold
+from placer.model.passes.constant_nodes import constants_to_initializers
+from placer.model.passes.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
+from placer.model.passes.early_axes import name_axes
+from placer.model.passes.early_norms import put_back
+from placer.model.passes.fused_operators import replace_fused
+from placer.model.passes.identities import remove_identities
+from placer.model.passes.plain_sums import add_sums
+from placer.model.passes.pooled_means import pool_means
+from placer.model.passes.redundant_views import bypass_redundant_views, may_have_redundant_views
+from placer.model.passes.repeated_casts import bypass_repeated_casts, may_have_repeated_casts
+from placer.model.passes.sparse_initializers import write_out_sparse
+from placer.model.passes.undone_transposes import take_out_undone
 
 MIN_IR_VERSION = 8
 MAX_IR_VERSION = 11  # what ONNX Runtime 1.23 reads

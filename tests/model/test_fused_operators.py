@@ -11,7 +11,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from placer.graph.text import parse_model
 from placer.model import load_model
-from placer.model.fused_operators import replace_fused
+from placer.model.passes.fused_operators import replace_fused
 from tests.model.test_normalize import outputs
 
 STANDARD = {"", "ai.onnx"}

@@ -16,8 +16,9 @@ from placer.errors import InputError
 from placer.graph.edit import every_node
 from placer.graph.external_data import is_external
 from placer.graph.text import parse_model
-from placer.model import constant_folding, load_model, save_model
-from placer.model.early_axes import name_axes
+from placer.model import load_model, save_model
+from placer.model.passes import constant_folding
+from placer.model.passes.early_axes import name_axes
 
 Save = Callable[..., Path]
 

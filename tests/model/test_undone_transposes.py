@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from placer.graph.edit import remove_dead_nodes
 from placer.graph.text import parse_model
 from placer.model import load_model
-from placer.model.undone_transposes import take_out_undone
+from placer.model.passes.undone_transposes import take_out_undone
 
 Save = Callable[..., Path]
 HEAD = '<ir_version: 9, opset_import: ["": 18]>\n'

@@ -17,8 +17,8 @@ from placer.graph.edit import reads
 from placer.graph.external_data import read_tensor
 from placer.graph.operators import STANDARD_DOMAINS
 from placer.graph.weights import WEIGHTED_OPS
-from placer.model.constant_nodes import constant_of
 from placer.model.normalize import infer_values
+from placer.model.passes.constant_nodes import constant_of
 from placer.model.quantized.operators import input_at, integer
 from placer.model.quantized.scales import limits_of
 

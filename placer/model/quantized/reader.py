@@ -15,8 +15,8 @@ from placer.errors import InputError
 from placer.graph.edit import every_node, subgraphs, without_initializers, without_large_tensors
 from placer.graph.flat import flatten, nest
 from placer.graph.scopes import Scopes
-from placer.model.constant_folding import fold_constants
 from placer.model.normalize import infer_values, inline_functions, tidy_quantized
+from placer.model.passes.constant_folding import fold_constants
 from placer.model.quantized.dequantizer import dequantize_graph
 from placer.model.quantized.imported import Imported
 from placer.model.quantized.operators import (

@@ -24,11 +24,11 @@ from placer.graph.flat import flatten
 from placer.graph.operators import MICROSOFT
 from placer.graph.weights import WEIGHTED_OPS, channel_axis, is_depthwise
 from placer.model.check_operators import is_foreign_quantizer, is_plugin
-from placer.model.constant_folding import fold_constants
-from placer.model.constant_nodes import constants_to_initializers
-from placer.model.early_axes import FIRST_WITH_AXIS
-from placer.model.fused_operators import is_fused
 from placer.model.normalize import infer_values, tidy_quantized
+from placer.model.passes.constant_folding import fold_constants
+from placer.model.passes.constant_nodes import constants_to_initializers
+from placer.model.passes.early_axes import FIRST_WITH_AXIS
+from placer.model.passes.fused_operators import is_fused
 from placer.model.quantized.operators import (
     DEQUANTIZE,
     FAKE_QUANTIZE,

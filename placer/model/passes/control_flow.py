@@ -18,7 +18,7 @@ from placer.graph.flat import body_of, entered_bodies
 from placer.graph.names import UnusedNames, tensor_names
 from placer.graph.randomness import RANDOM_OPS
 from placer.graph.scan_form import ScanForm
-from placer.model.constant_nodes import constants_to_initializers
+from placer.model.passes.constant_nodes import constants_to_initializers
 
 # Copies that unrolling may add to a model. Each is calibrated and decided, and each builds time.
 MAX_UNROLLED_NODES = 2000

@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from placer.graph.edit import reads, remove_dead_nodes, rename_tensors, sort_nodes
 from placer.graph.names import UnusedNames, tensor_names
-from placer.model.transposed_operators import Order, Transposed, transposed
+from placer.model.passes.transposed_operators import Order, Transposed, transposed
 
 
 @dataclass

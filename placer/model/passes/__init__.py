@@ -1,0 +1,1 @@
+"""Passes of normalisation, each of which rewrites one thing; ``normalize`` runs them in order."""
