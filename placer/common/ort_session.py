@@ -121,20 +121,25 @@ def create_session(
         own = runner.run(load, seconds, partial(_cancel, options))
         return Session(_without_message(own), runner)
     except ORT_ERRORS as error:
-        text = one_line(error)
-        if "Could not find an implementation" in text:
-            is_quantized = re.search(r"for \w*(Quantize|Linear|Integer|QGemm)\w*\(", text)
-            fix = "quantize its float model anew (placer import recovers it)"
-            fix = fix if is_quantized else "export the model in float32"
-            text += f", for it has none for tensors of these types; {fix}"
-        elif "is not a registered function/op" in text and " com.microsoft:" not in text:
-            text += "; give the library that has this operator to `custom_ops`"
-        raise RunError(f"ONNX Runtime refuses the model: {text}") from error
+        raise RunError(f"ONNX Runtime refuses the model: {_with_fix(one_line(error))}") from error
     except TimeoutError as error:
         lift = how_to_lift("run_s", 10 * seconds // LOADING_RUNS)
         raise LimitError(
             f"ONNX Runtime took more than {seconds} s to load the model; {lift}"
         ) from error
+
+
+def _with_fix(reason: str) -> str:
+    """ONNX Runtime's ``reason`` to refuse a model, with what to do about it where that is known."""
+    if "Could not find an implementation" in reason:
+        is_quantized = re.search(r"for \w*(Quantize|Linear|Integer|QGemm)\w*\(", reason)
+        fix = "export the model in float32"
+        if is_quantized:
+            fix = "quantize its float model anew (placer import recovers it)"
+        return f"{reason}, for it has none for tensors of these types; {fix}"
+    if "is not a registered function/op" in reason and " com.microsoft:" not in reason:
+        return f"{reason}; give the library that has this operator to `custom_ops`"
+    return reason
 
 
 def _without_message(own: ort.InferenceSession) -> ort.InferenceSession:

@@ -25,6 +25,9 @@ _LEVELS: Mapping[int, tuple[int, int]] = {
     TensorProto.INT8: (-128, 127),
 }
 
+# What two Qs that do the same have in common: the tensor, the scale's values, the zero point.
+Quantizer = tuple[object, ...]
+
 _MATRIX = 2  # Dimensions.
 _MOVERS = frozenset({"MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice"})
 
@@ -124,40 +127,9 @@ def signed_apart(
     ``graph``: the float graph. A MatMul and a bias become a Gemm between Reshapes; the pair that
     moves past the first of these is its own. ``unread``: further edges that no kernel reads.
     """
-    shapes = {node.name for node in model.nodes if node.op in OF_SHAPES}
-    outputs = {value.name for value in model.proto.graph.output}
-    # Equal Qs are one, as ONNX Runtime eliminates common subexpressions.
-    written = {
-        node.output[0]: (node.input[0], _numbers(model, node.input[1]), *node.input[2:])
-        for node in model.proto.graph.node
-        if node.op_type == "QuantizeLinear"
-    }
-    read = Counter(
-        written.get(_integers(pair))
-        for edge, pair in model.pairs.items()
-        if edge.node not in shapes
-    )
-    products = {node.name for node in model.nodes if node.op in WEIGHTED_OPS}
-
-    def is_left(edge: Edge, pair: NodeProto) -> bool:
-        if edge.tensor in model.constants:
-            return edge.node not in products or edge.input_index == BIAS_INDEX
-        integers = _integers(pair)
-        if _is_reshaped(edge, graph, model):
-            return False
-        is_written = integers in written and integers not in outputs
-        return not is_written or read[written[integers]] > 1
-
-    left = {
-        edge
-        for edge, pair in model.pairs.items()
-        if _is_signed(pair, model.constants) and is_left(edge, pair)
-    }
-    first: dict[str, object] = {}
-    by_edge = {edge: written.get(_integers(pair)) for edge, pair in model.pairs.items()}
-    for edge in sorted(by_edge):
-        first.setdefault(edge.tensor, by_edge[edge])
-    further = {edge: one for edge, one in by_edge.items() if one != first[edge.tensor]}
+    quantizers = _quantizers(model)
+    left = _unconverted(model, graph, quantizers)
+    further = _of_further_quantizers(model, quantizers)
     moved = {edge: to for edge in left for to in _past_mover(edge, model, graph)}
     groups = {ScaleGroup(frozenset({edge})) for edge in moved.values()}
     for group in model.placement.groups:
@@ -172,6 +144,58 @@ def signed_apart(
     types = dict.fromkeys(pairs.types, "uint8")
     placement = Placement.of_scales(groups).with_weights(model.placement.per_tensor)
     return placement, replace(pairs, types=types)
+
+
+def _quantizers(model: ExtractedModel) -> dict[str, Quantizer]:
+    """The Q that writes each tensor of integers; equal ones are one.
+
+    So ONNX Runtime has them, which eliminates common subexpressions.
+    """
+    return {
+        node.output[0]: (node.input[0], _numbers(model, node.input[1]), *node.input[2:])
+        for node in model.proto.graph.node
+        if node.op_type == "QuantizeLinear"
+    }
+
+
+def _unconverted(
+    model: ExtractedModel, graph: Graph, quantizers: Mapping[str, Quantizer]
+) -> set[Edge]:
+    """Edges of int8 that ONNX Runtime does not convert to uint8; see ``signed_apart``."""
+    shapes = {node.name for node in model.nodes if node.op in OF_SHAPES}
+    outputs = {value.name for value in model.proto.graph.output}
+    products = {node.name for node in model.nodes if node.op in WEIGHTED_OPS}
+    read = Counter(
+        quantizers.get(_integers(pair))
+        for edge, pair in model.pairs.items()
+        if edge.node not in shapes
+    )
+
+    def is_left(edge: Edge, pair: NodeProto) -> bool:
+        if edge.tensor in model.constants:
+            return edge.node not in products or edge.input_index == BIAS_INDEX
+        integers = _integers(pair)
+        if _is_reshaped(edge, graph, model):
+            return False
+        is_written = integers in quantizers and integers not in outputs
+        return not is_written or read[quantizers[integers]] > 1
+
+    return {
+        edge
+        for edge, pair in model.pairs.items()
+        if _is_signed(pair, model.constants) and is_left(edge, pair)
+    }
+
+
+def _of_further_quantizers(
+    model: ExtractedModel, quantizers: Mapping[str, Quantizer]
+) -> dict[Edge, Quantizer | None]:
+    """Edges whose pair has another Q than that of their tensor's first edge, with that Q."""
+    by_edge = {edge: quantizers.get(_integers(pair)) for edge, pair in model.pairs.items()}
+    first: dict[str, Quantizer | None] = {}
+    for edge in sorted(by_edge):
+        first.setdefault(edge.tensor, by_edge[edge])
+    return {edge: one for edge, one in by_edge.items() if one != first[edge.tensor]}
 
 
 def _past_mover(edge: Edge, model: ExtractedModel, graph: Graph) -> Iterator[Edge]:
