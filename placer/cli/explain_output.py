@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,7 +17,12 @@ from placer.common.listed import listed
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.explaining.api import ModelExplanation
     from placer.plan import Layer, Plan
-    from placer.prediction.explanation.explain import DecisionCost, Explanation
+    from placer.prediction.explanation.conversion_text import Pairs
+    from placer.prediction.explanation.explain import (
+        DecisionCost,
+        Explanation,
+        StandaloneConversion,
+    )
     from placer.prediction.explanation.site_outcomes import SiteOutcome
 
 MAX_CONVERSIONS = 10
@@ -207,29 +212,39 @@ def _print_conversions(
     count = len(explanation.conversions)
     what = "1 layer only converts" if count == 1 else f"{count} layers only convert"
     console.print(f"[bold]{what} tensors[/]{cost}:", highlight=False)
-    # Imported only now: help is shown without what takes long to import.
-    from placer.prediction.explanation.conversion_text import conversion_text  # noqa: PLC0415
-
-    left_us, left, counts, first = 0.0, 0, Counter[tuple[str, str]](), dict[str, str]()
-    said = dict[tuple[str, str], str]()
+    told: list[StandaloneConversion] = []
+    left: list[StandaloneConversion] = []
     for index, conversion in enumerate(explanation.conversions):
-        if not show_all and index >= MAX_CONVERSIONS and conversion.remedy is None:
-            left_us, left = left_us + conversion.us, left + 1
-            continue
-        because, remedy = conversion_text(conversion, timed=timed, pairs=explanation.pairs)
-        key = because, remedy
-        if remedy in first and key not in said:
-            remedy = f"the change given for '{first[remedy]}' removes it, too"
-        elif conversion.remedy is not None:
-            first.setdefault(remedy, conversion.name)
-        said.setdefault(key, remedy)
-        counts[key] += 1
-    for key, remedy in said.items():
-        alike = f" ({counts[key]} layers)" if counts[key] > 1 else ""
-        for line in (f"- {key[0]}{alike}", f"    {remedy}" if remedy else ""):
+        is_told = show_all or index < MAX_CONVERSIONS or conversion.remedy is not None
+        (told if is_told else left).append(conversion)
+    for because, remedy, layers in _alike(told, explanation.pairs, timed):
+        alike = f" ({layers} layers)" if layers > 1 else ""
+        for line in (f"- {because}{alike}", f"    {remedy}" if remedy else ""):
             if line:
                 shown = line if show_all else with_short_names(line)
                 console.print(escape(shown), highlight=False, soft_wrap=True)
     if left:
-        cost = f", est. {left_us:.1f} us" if timed else ""
-        console.print(f"- {left} more{cost}; show them with --all", highlight=False)
+        cost = f", est. {sum(conversion.us for conversion in left):.1f} us" if timed else ""
+        console.print(f"- {len(left)} more{cost}; show them with --all", highlight=False)
+
+
+def _alike(
+    conversions: Sequence[StandaloneConversion], pairs: Pairs, timed: bool
+) -> Iterator[tuple[str, str, int]]:
+    """Why conversions stay layers, what removes them, and how many are alike in both.
+
+    A change that removes several conversions is written out once.
+    """
+    # Imported only now: help is shown without what takes long to import.
+    from placer.prediction.explanation.conversion_text import conversion_text  # noqa: PLC0415
+
+    texts = [conversion_text(one, timed=timed, pairs=pairs) for one in conversions]
+    first: dict[str, str] = {}
+    for (because, remedy), layers in Counter(texts).items():
+        conversion = conversions[texts.index((because, remedy))]
+        said = remedy
+        if remedy in first:
+            said = f"the change given for '{first[remedy]}' removes it, too"
+        elif conversion.remedy is not None:
+            first[remedy] = conversion.name
+        yield because, said, layers
