@@ -71,7 +71,7 @@ class ImportedModel:
             return distance_sentence(self.sqnr)
         if math.isinf(self.sqnr):
             return "the outputs on OpenVINO equal the IR's"
-        return f"the outputs on OpenVINO keep {self.sqnr:.1f} dB of the IR's"
+        return f"the outputs on OpenVINO agree with the IR's to {self.sqnr:.1f} dB"
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``."""
