@@ -15,7 +15,8 @@ GEFORCE = ("rtx-3060-laptop", "rtx-3090", "rtx-4050-laptop", "rtx-4090", "rtx-50
 # whitepapers: Turing (8 tensor cores x 64 FP16 FMA per SM); A100 (4 x 256); GA102, table 6
 # (4 x 128); Ada, appendix A (as GA102); H100 (twice the A100 per SM); RTX Blackwell, appendix A
 # (as Ada). Jetson Orin: its technical brief's 170 sparse INT8 TOPS are 2048 dense FMA x 16 SMs x
-# 1.3 GHz. int8 has twice the float16 rate on all of them.
+# 1.3 GHz. Jetson Thor: 2070 sparse TFLOPS of FP4 are 8 times those of 4096 FP16 FMA x 20 SMs x
+# 1.575 GHz. int8 has twice the float16 rate on all of them.
 FMA_PER_SM_AND_CLOCK = {
     "7.5": (512, 1024),
     "8.0": (1024, 2048),
@@ -23,6 +24,7 @@ FMA_PER_SM_AND_CLOCK = {
     "8.7": (1024, 2048),
     "8.9": (512, 1024),
     "9.0": (2048, 4096),
+    "11.0": (4096, 8192),
     "12.0": (512, 1024),
 }
 
@@ -54,7 +56,7 @@ def test_the_shipped_gpus():
         *("h100-pcie", "h100-sxm", "h200", "l4", "l40s"),
         *("orin-agx", "orin-nano-8gb", "orin-nx-16gb"),
         *("rtx-3060-laptop", "rtx-3090", "rtx-4050-laptop", "rtx-4090", "rtx-5090"),
-        *("t4", "titan-rtx"),
+        *("t4", "thor", "titan-rtx"),
     )
 
 
@@ -82,6 +84,7 @@ def test_names_and_aliases_are_found_in_any_case():
         ("NVIDIA H100 80GB HBM3", "h100-sxm"),
         ("Tesla T4", "t4"),
         ("Jetson AGX Orin", "orin-agx"),
+        ("Jetson AGX Thor", "thor"),
         ("sm89", "rtx-4090"),
         ("sm_87", "orin-agx"),
     ],
