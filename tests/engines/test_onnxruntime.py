@@ -17,6 +17,7 @@ from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.select import select_engine
 from placer.errors import InputError, RunError
 from placer.graph import Edge, Graph
+from placer.graph.text import parse_model
 from placer.model import Model, load_model
 from placer.plan import Layer, Plan
 from placer.qdq import Inserter
@@ -552,3 +553,20 @@ def test_a_plan_leaves_large_constants_where_they_are(tmp_path: Path):
     (layer, _) = model.plan({"x": np.ones((1, 600), np.float32)}).layers
     assert (layer.nodes, layer.inputs[0].tensor) == (("product",), "x")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [onnx.TensorProto.FLOAT8E4M3FN, onnx.TensorProto.INT4])
+def test_a_relu_before_signed_values_of_zero_point_0_is_computed(kind: int):
+    """ONNX Runtime 1.32 takes it out, as if the least value of the type were 0."""
+    proto = parse_model("""
+        <ir_version: 10, opset_import: ["": 21]> g (float[4] x) => (float[4] y)
+        <float s = {0.125}, int8 z = {0}> {
+          [relu] r = Relu(x)
+          q = QuantizeLinear(r, s, z)
+          y = DequantizeLinear(q, s, z)
+        }
+    """)
+    proto.graph.initializer[1].CopyFrom(onnx.helper.make_tensor("z", kind, [], [0]))
+    compiled = OnnxRuntimeEngine().compile(proto, Path())
+    x = np.array([-0.5, -0.25, 0.25, 0.5], np.float32)
+    np.testing.assert_array_equal(compiled.run({"x": x})["y"], np.maximum(x, 0))

@@ -33,6 +33,14 @@ from placer.plan import Plan
 from placer.rules.target import Target
 
 _DISABLED = "optimization.disable_specified_optimizers"
+# ONNX Runtime 1.32's relu_quantizelinear.cc takes Relus out before a Q with zero point 0, unless it
+# is int8 or int16: before FP8 and int4, too, whose least value is no zero.
+_RELU_LOSING = "Level2_RuleBasedTransformer"
+_SIGNED_OF_ZERO = (
+    onnx.TensorProto.FLOAT8E4M3FN,
+    onnx.TensorProto.FLOAT8E5M2,
+    onnx.TensorProto.INT4,
+)
 _LAYOUT_OPTIMIZERS = ("NchwcTransformer", "NhwcTransformer", "ConvAddActivationFusion")
 
 
@@ -147,8 +155,8 @@ class OnnxRuntimeModel:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "optimized.onnx"
             if _has_half(model):  # What it converts to float is fused last of all.
-                entries = {_DISABLED: ";".join(_LAYOUT_OPTIMIZERS)}
-                _session(model, base_dir, threads, level.ORT_ENABLE_ALL, path, entries=entries)
+                off = _LAYOUT_OPTIMIZERS
+                _session(model, base_dir, threads, level.ORT_ENABLE_ALL, path, off=off)
             else:
                 _session(model, base_dir, threads, level.ORT_ENABLE_EXTENDED, path)
             fused = onnx.load(path, load_external_data=False)
@@ -176,10 +184,13 @@ def _session(
     level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
     optimized_path: Path | None = None,
     profile_prefix: Path | None = None,
-    entries: Mapping[str, str] | None = None,
+    off: Sequence[str] = (),
     *,
     exact: bool = False,
 ) -> Session:
+    """A session of ``model``; ``off``: optimizers that are not to run."""
+    off = (*off, _RELU_LOSING) if _loses_relus(model) else off
+    entries = {_DISABLED: ";".join(off)} if off else None
     with serialized(model, base_dir) as (source, folder):
         return create_session(
             source,
@@ -191,6 +202,19 @@ def _session(
             entries=entries,
             exact=exact,
         )
+
+
+def _loses_relus(model: onnx.ModelProto) -> bool:
+    """Whether a Relu stands before a Q to FP8 or int4."""
+    signed = {t.name for t in model.graph.initializer if t.data_type in _SIGNED_OF_ZERO}
+    if not signed:
+        return False
+    relus = {tensor for n in model.graph.node if n.op_type == "Relu" for tensor in n.output}
+    return any(
+        node.op_type == "QuantizeLinear" and node.input[0] in relus and node.input[2] in signed
+        for node in model.graph.node
+        if len(node.input) > 2
+    )
 
 
 def _has_half(model: onnx.ModelProto) -> bool:
