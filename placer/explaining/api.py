@@ -34,7 +34,7 @@ from placer.explaining.placeholder_scales import placeholder_scales
 from placer.explaining.run_time_convs import run_time_convs
 from placer.explaining.saturating import saturating
 from placer.explaining.several_scales import scales_by_channel, scales_by_reader
-from placer.explaining.unfused import unfused
+from placer.explaining.unfused import shifted, unfused
 from placer.explaining.unread_types import unread_types
 from placer.explaining.weights_only import weights_only
 from placer.graph import Graph
@@ -157,10 +157,11 @@ class ModelExplanation:
         first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several)
         given = (graph, plan, self.base, self.pack, self.target)
         stored = "" if own is None else float_base(*given)
-        told = {product.node for product in self._placed.unfused}
+        off = self._placed.shifted
+        told = {one.node for one in (*self._placed.unfused, *off)}
         of_file = () if own is None else own.nodes.keys()
         idle = float_products(graph, of_file, plan, told)
-        in_float = (stored, *unfused(self._placed.unfused), idle)
+        in_float = (stored, *unfused(self._placed.unfused), shifted(off), idle)
         said = (*first, *unread, *in_float, *convs, *floats, *self.unpredicted)
         return tuple(text for text in said if text)
 

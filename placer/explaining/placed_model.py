@@ -32,13 +32,15 @@ from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.narrowed import without_narrowing
 from placer.qdq.own_pairs import OwnPairs, own_pairs, signed_apart
+from placer.qdq.shifted_weights import shifted_weights
 from placer.qdq.unfused_products import UnfusedProduct, unfused_products
 from placer.qdq.wide_weights import wide_in_operators, wide_weights
 from placer.quantization import FLOAT8, Placement, Range
 from placer.quantization.placement_file import Pin, PlacementFile, load_placement, read_placement
-from placer.quantization.scheme import WIDE_TYPES
+from placer.quantization.scheme import FLOAT8_TYPES, WIDE_TYPES
 from placer.rules.pack import Pack
 
+_UNREAD = WIDE_TYPES | FLOAT8_TYPES  # Of activations that no kernel of OpenVINO reads.
 _RUN_TIME = (
     "this file quantizes at run time (DynamicQuantizeLinear): its own layers are not predicted; "
     "what is shown is the pack's default placement of its float model"
@@ -60,6 +62,7 @@ class PlacedModel:
     ``has_float4``: whether NVFP4 is among them. ``open``: a sentence on sizes of inputs that are
     not known and taken as 1. ``shared``: constants of whose pair a node reads what is moved, and
     others what is not. ``unfused``: products between pairs that are none of integers.
+    ``shifted``: edges of weights with zero points that keep their products in float.
     """
 
     graph: Graph
@@ -81,6 +84,7 @@ class PlacedModel:
     open: str = ""
     shared: frozenset[str] = frozenset()
     unfused: tuple[UnfusedProduct, ...] = ()
+    shifted: tuple[Edge, ...] = ()
 
     @property
     def idle(self) -> frozenset[Edge]:
@@ -191,14 +195,16 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
             graph = without_norms(graph, placement)
         refused = refused_pairs(load_quantized(path), path)
     floats: tuple[UnfusedProduct, ...] = ()
+    shifted: tuple[Edge, ...] = ()
     if behaviour.signed == "converted":
         floats = tuple(unfused_products(extracted, graph))
         unread = {product.edge for product in floats}
         placement, pairs = signed_apart(extracted, pairs, graph, unread)
     elif behaviour.pairs != "symmetric" and behaviour.other_formats == "read":
-        # OpenVINO 2026.4.1 drops such pairs, on which no layer of its plans is left.
-        wide_types = {edge for edge, dtype in extracted.dtypes.items() if dtype in WIDE_TYPES}
-        placement = placement.without(wide_types)
+        # OpenVINO 2026.4.1 drops pairs of 16 bits, on which no layer of its plans is left.
+        unread = {edge for edge, dtype in extracted.dtypes.items() if dtype in _UNREAD}
+        shifted = tuple(sorted(shifted_weights(extracted, graph)))
+        placement = placement.without(unread.union(shifted))
     # Of int8 too: ONNX Runtime converts pairs to uint8, operators as QLinearConv it leaves.
     wide = wide_weights(extracted, graph, folder) if saturates else ()
     return PlacedModel(
@@ -225,6 +231,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         has_float4=any(t.data_type == TensorProto.FLOAT4E2M1 for t in all_tensors(quantized.graph)),
         shared=shared,
         unfused=floats,
+        shifted=shifted,
     )
 
 

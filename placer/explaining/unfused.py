@@ -1,10 +1,11 @@
-"""What an explanation says of products whose pairs keep them in float on ONNX Runtime."""
+"""What an explanation says of products whose pairs keep them in float."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from placer.common.listed import in_quotes
+from placer.graph import Edge
 from placer.qdq.unfused_products import UnfusedProduct
 
 
@@ -20,6 +21,18 @@ def unfused(products: Sequence[UnfusedProduct]) -> Iterator[str]:
             f"{_compute(off)} in float, because the scale of the bias is not the input's times the "
             "weight's: leave the bias in float, or quantize it with that product as its scale"
         )
+
+
+def shifted(edges: Sequence[Edge]) -> str:
+    """A sentence on products that read weights by ``edges``, as the engine multiplies no others."""
+    if not edges:
+        return ""
+    nodes = [edge.node for edge in edges]
+    return (
+        f"{_compute(nodes)} in float, as {'its' if len(nodes) == 1 else 'their'} weights are of "
+        "uint8 or have another zero point than 0; quantize weights to int8 with zero point 0, as "
+        "placer optimize does"
+    )
 
 
 def _compute(nodes: Sequence[str]) -> str:

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from placer.common.listed import in_quotes
-from placer.quantization.scheme import WIDE_TYPES
+from placer.quantization.scheme import FLOAT8_TYPES, WIDE_TYPES
 from placer.rules.pack import Pack
 
 
 def unread_types(types: Mapping[str, str], pack: Pack) -> Iterator[str]:
-    """Sentences on activations of int8 and of 16 bits; ``types``: those of pairs, by tensor.
+    """Sentences on activations of int8, FP8 and 16 bits; ``types``: those of pairs, by tensor.
 
     int8 of engines that convert it (ONNX Runtime's qdq_s8_to_u8.cc), and have kernels of uint8
-    alone; 16 bits of all but TensorRT, which refuses them.
+    alone; FP8 of CPUs; 16 bits of all but TensorRT, which refuses them.
     """
     if pack.manifest.behaviour.pairs == "symmetric":
         return
     wide = [tensor for tensor, dtype in types.items() if dtype in WIDE_TYPES]
-    if wide:
-        yield (
-            f"pairs on {in_quotes(wide)} have 16 bits, which no integer kernel reads, so the nodes "
-            "between them compute in float; quantize activations to uint8, as placer optimize does"
-        )
+    float8 = [tensor for tensor, dtype in types.items() if dtype in FLOAT8_TYPES]
+    unread = {"16 bits, which no integer kernel": wide, "FP8 values, which no kernel": float8}
+    for what, tensors in unread.items():
+        if tensors:
+            yield (
+                f"pairs on {in_quotes(tensors)} have {what} reads, so the nodes between them "
+                "compute in float; quantize activations to uint8, as placer optimize does"
+            )
     signed = [tensor for tensor, dtype in types.items() if dtype == "int8"]
     if signed and pack.manifest.behaviour.signed == "converted":
         yield (

@@ -78,3 +78,46 @@ def test_what_is_quantized_behind_a_plugin_is_float(tmp_path: Path):
         ("quantize n", ("float",))
     ]
     assert next(one for one in layers if "conv" in one.nodes).input_types == ("int8",)
+
+
+SHIFTED = """
+<ir_version: 8, opset_import: ["": 17]> g (float[1,8,8,8] x) => (float[1,8,8,8] y)
+<float s = {0.05}, uint8 z = {128},
+ int8[8,8,1,1] w = {VALUES}, float ws = {0.01}, int8 wz = {ZERO}> {
+  q = QuantizeLinear(x, s, z)
+  d = DequantizeLinear(q, s, z)
+  v = DequantizeLinear(w, ws, wz)
+  [conv] y = Conv(d, v)
+}
+""".replace("VALUES", ", ".join(["3"] * 64))
+
+
+@pytest.mark.parametrize("zero", ["0", "12"])
+def test_weights_with_zero_points_are_multiplied_in_float_by_openvino(zero: str, tmp_path: Path):
+    path, proto = tmp_path / "model.onnx", parse_model(SHIFTED.replace("ZERO", zero))
+    onnx.save(proto, path)
+    found = explain(path, pack="openvino")
+    told = "'conv' computes in float, as its weights are of uint8 or have another zero point than 0"
+    assert (told in " ".join(found.notes)) == (zero != "0")
+    for plan in (found.explanation.plan, OpenVinoEngine().compile(proto, tmp_path).plan()):
+        (layer,) = (one for one in plan.of_kind("compute") if "conv" in one.nodes)
+        assert (layer.input_types[0] == "float") == (zero != "0")
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_fp8_is_read_by_no_kernel_of_a_cpu(engine: str, tmp_path: Path):
+    path, proto = tmp_path / "model.onnx", parse_model(SHIFTED.replace("ZERO", "0"))
+    proto.opset_import[0].version = 19
+    kind = onnx.TensorProto.FLOAT8E4M3FN
+    for tensor in list(proto.graph.initializer):
+        if tensor.name in ("z", "w", "wz"):
+            count = 64 if tensor.dims else 1
+            made = onnx.helper.make_tensor(tensor.name, kind, tensor.dims, [0.0] * count)
+            tensor.CopyFrom(made)
+    onnx.save(proto, path)
+    found = explain(path, pack=engine)
+    assert "pairs on 'x' are of FP8, which no kernel reads" in " ".join(found.notes)
+    runner = OpenVinoEngine() if engine == "openvino" else OnnxRuntimeEngine()
+    for plan in (found.explanation.plan, runner.compile(proto, tmp_path).plan()):
+        (layer,) = (one for one in plan.of_kind("compute") if "conv" in one.nodes)
+        assert layer.input_types[0] == "float"
