@@ -20,11 +20,12 @@ from placer.graph.qoperator import is_qoperator
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 _PLUGINS = "TRT"  # As TensorRT's exporters call the domain of its plugins.
 # AIMET's QcQuantizeOp, MCT's ActivationPOTQuantizer, MQBench's FixedPerTensorAffine, NNCF's
-# FakeQuantize, Quark's BFPQuantizeDequantize and MXFixNeuron (RyzenAI-SW issue 339) and the like.
+# FakeQuantize, Quark's BFPQuantizeDequantize and MXFixNeuron (RyzenAI-SW issue 339), QONNX's
+# BipolarQuant, FINN's MultiThreshold and the like.
 # Vector quantizers choose codes, as networks for sound do.
 _SIMULATED = re.compile(
     r"QuantizeOp$|(?<!Vector)Quantizer$|FakeQuant|Per(Tensor|Channel)Affine$|"
-    r"QuantizeDequantize$|FixNeuron$"
+    r"QuantizeDequantize$|FixNeuron$|BipolarQuant$|MultiThreshold$"
 )
 _QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|\w+Integer")
 

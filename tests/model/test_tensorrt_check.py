@@ -24,7 +24,8 @@ Save = Callable[..., Path]
 ARTEFACTS = Path(__file__).parent.parent / "artefacts"
 
 DOMAINS = (
-    '"com.microsoft": 1, "qonnx.custom_op.general": 1, "aimet.customop.cpu": 1, "com.amd.quark": 1'
+    '"com.microsoft": 1, "com.microsoft.nchwc": 1, '
+    '"qonnx.custom_op.general": 1, "aimet.customop.cpu": 1, "com.amd.quark": 1'
 )
 BOTH = "placer import, and placer optimize,"
 ONES = ", ".join(["1"] * 16)
@@ -49,6 +50,16 @@ BRANCHES = """
 
 # Node and reason of what is refused.
 REFUSED = {
+    "what ONNX Runtime's optimizer made for one processor": (
+        PAIR.format("z") + "[reorder] y = com.microsoft.nchwc.ReorderInput(d)",
+        "",
+        ("reorder", "TensorRT has no such operator, which is ONNX Runtime's for one processor"),
+    ),
+    "weights of one bit": (
+        PAIR.format("z") + "[signs] b = qonnx.custom_op.general.BipolarQuant(w, s) y = Conv(d, b)",
+        "",
+        ("signs", "TensorRT has no operator of domain 'qonnx.custom_op.general'"),
+    ),
     "what ONNX Runtime's optimizer made": (
         PAIR.format("z") + '[fused] y = com.microsoft.FusedConv<activation = "Relu">(d, w)',
         "",
@@ -305,6 +316,14 @@ def test_a_fault_of_a_pair_is_said_once(save: Save):
         "node 'q' (QuantizeLinear) on 'x': its zero point is 3, but TensorRT takes symmetric "
         "quantization only; quantize symmetrically"
     ]
+
+
+def test_halves_of_unequal_scales_are_named(save: Save):
+    """NVIDIA's builder takes them, and what is read is twice what was written."""
+    body = PAIR.format("z").replace("DequantizeLinear(q, s,", "DequantizeLinear(q, s2,") + CONV
+    (finding,) = findings_of(save(text_of(body, "float s2 = {0.1}")))
+    assert (finding.node, finding.verdict) == ("dq", "undocumented")
+    assert finding.reason.endswith("of its QuantizeLinear 'q' 0.05, which multiplies by 2")
 
 
 def test_a_dead_channels_scale_is_named(save: Save):

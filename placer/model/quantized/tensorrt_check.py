@@ -6,6 +6,7 @@ tests hold them against that builder.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,6 +46,9 @@ Verdict = Literal["refused", "altered", "undocumented", "float"]
 _UNKNOWN_OPERATORS = re.compile(
     r"QLinear\w+|QGemm|DynamicQuantize(Linear|MatMul|LSTM)|(MatMul|Conv)Integer|MatMulIntegerToFloat"
 )
+_EQUAL = 1e-3  # Scales of two halves that differ by less are written with other digits.
+# Of ONNX Runtime's optimizer at its highest level.
+_OF_ONE_PROCESSOR = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 # ONNX Runtime's operators that hold weights of few bits themselves.
 _PACKED_WEIGHTS = re.compile(r"MatMul(NBits|Bnb4|FpQ4)|GatherBlockQuantized")
 # Quantized types that the parser reads, beside those of 4 bits, which only weights have. It reads
@@ -163,6 +167,10 @@ class _Check:
             reason = "TensorRT has no such operator, which is ONNX Runtime's"
             fix = "store the weight as int4 before a DequantizeLinear with block_size (opset 21)"
             yield self._finding(node, "refused", reason, fix)
+        elif node.domain in _OF_ONE_PROCESSOR:
+            reason = "TensorRT has no such operator, which is ONNX Runtime's for one processor"
+            fix = "give the model that was not optimized"
+            yield self._finding(node, "refused", reason, fix)
         elif _is_of_ort(node):
             reason = "TensorRT has no such operator, which is ONNX Runtime's"
             fix = "export the model without ONNX Runtime's fusions"
@@ -183,6 +191,7 @@ class _Check:
         zero_point = self._array(node.input[2]) if len(node.input) > 2 else None
         if node.op_type in DEQUANTIZE:
             yield from self._check_source(node)
+            yield from self._check_halves(node)
         elif (before := self._quantizes_integers(node)) is not None:
             yield self._finding(node, "refused", before, "take this node out")
         dtype = self._quantized_type(node)
@@ -390,6 +399,22 @@ class _Check:
         elif constant is not None and not constant.dims:
             reason = "it reads a quantized scalar, but TensorRT dequantizes tensors only"
             yield self._finding(node, "refused", reason, "keep the scalar float")
+
+    def _check_halves(self, node: NodeProto) -> Iterator[Finding]:
+        """A DQ with another scale than its Q: it writes a multiple of what that reads."""
+        quantizer = self._producer.get(node.input[0])
+        if quantizer is None or quantizer.op_type not in QUANTIZE:
+            return
+        scales = self._array(quantizer.input[1]), self._array(node.input[1])
+        if any(scale is None or scale.size != 1 for scale in scales):
+            return
+        given, taken = (float(scale.item()) for scale in scales if scale is not None)
+        if given > 0 and not math.isclose(given, taken, rel_tol=_EQUAL):
+            reason = (
+                f"its scale is {taken:g}, that of its QuantizeLinear '{quantizer.name}' {given:g}, "
+                f"which multiplies by {taken / given:g}"
+            )
+            yield self._finding(node, "undocumented", reason, "give both one scale")
 
     def _check_between(self, node: NodeProto) -> Iterator[Finding]:
         """A node of another kind that reads quantized values."""
