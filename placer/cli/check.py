@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import placer
@@ -125,8 +126,8 @@ def _print(report: BuildReport, plan: Plan | None) -> None:
             table.add_column(column, overflow="fold")
         for layer in plan.layers:
             cells = (layer.op, *map(" ".join, (layer.input_types, layer.output_types, layer.nodes)))
-            table.add_row(*cells)
+            table.add_row(*map(escape, cells))
         console.print(table)
         console.print(f"engine of {len(report.engine)} bytes in {report.seconds:.1f} s")
     for refusal in report.refusals[1:]:
-        console.print(str(refusal), highlight=False, soft_wrap=True)
+        console.print(str(refusal), highlight=False, soft_wrap=True, markup=False)

@@ -96,17 +96,31 @@ def test_layers_are_read_from_the_build_log():
         "Name: conv_0, LayerType: correlation, Inputs: [ { Name: a, Datatype: Int8, Format: (NHWC)"
         " Channel major format }], Constants: [ { Name: w, Datatype: Int8 }], Outputs: [ { Name: b,"
         " Datatype: Float }], TacticName: t, StreamId: 0, Metadata: [ONNX Layer: relu]"
-        "[ONNX Layer: conv][ONNX Layer: a/DequantizeLinear][ONNX Layer: conv]"
+        "[ONNX Layer: conv[0]][ONNX Layer: a/DequantizeLinear][ONNX Layer: conv[0]]"
     )
     assert list(parse_layers(["Layers:", line, "Engine Metadata:"])) == [
         Layer(
             "conv_0",
             "correlation",
-            ("conv", "relu"),
+            ("conv[0]", "relu"),
             (Port("int8", "(NHWC) Channel major format", "a"),),
             (Port("float", "", "b"),),
         )
     ]
+
+
+def test_names_in_brackets_are_shown_as_they_are(
+    builder: object, placer: Callable[..., Finished], tmp_path: Path
+):
+    del builder
+    proto = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Sin(x) }'
+    )
+    proto.graph.node[0].name = "[/] [red]"
+    onnx.save(proto, tmp_path / "odd.onnx")
+    finished = placer("check", tmp_path / "odd.onnx")
+    assert finished.code == 0
+    assert "[/] [red]" in finished.out
 
 
 def test_the_command(builder: object, placer: Callable[..., Finished]):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from placer.plan.dtypes import dtype_name, is_float, is_quantized, port_of_onnx_type
 from placer.plan.plan import Kind, Layer, Port
 from placer.plan.readers.tensorrt_inspector import NO_OPS, conversion_kind
-from placer.plan.readers.tensorrt_names import COPY, PAIR, STORED_OTHERWISE
+from placer.plan.readers.tensorrt_names import COPY, PAIR, STORED_OTHERWISE, metadata_nodes
 
 
 def logged_layers(text: str) -> Iterator[Layer]:
@@ -83,7 +83,7 @@ def parse_layers(lines: Iterable[str]) -> Iterator[Layer]:
         inputs, _, rest = match["rest"].partition("Outputs: [")
         inputs = inputs.partition("Constants: [")[0]
         outputs, _, metadata = rest.partition("TacticName:")
-        nodes = re.findall(r"\[ONNX Layer: ([^\]]*)\]", metadata)
+        nodes = metadata_nodes(metadata)
         yield Layer(
             name=match["name"],
             op=match["op"],
