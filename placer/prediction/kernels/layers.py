@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from placer.graph import Edge, Node
 from placer.plan import Kind, Layer, Port
 from placer.plan.dtypes import is_quantized
 from placer.prediction.kernels.attention import NARROW, share_heads
+from placer.prediction.kernels.factors import number
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames, squeezes
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, VIEWS, Unit, is_padded
@@ -289,6 +291,7 @@ class KernelLayers:
         """Copies of what is joined in place: pooling neither reads nor writes parts of tensors.
 
         What a pool reads in another type than is joined is no part; see ``_moved_parts`` as well.
+        Parts of a single place lie together anyway.
         """
         joined = [e for e, reader in unit.readers if self._kernels.is_in_place(reader)]
         floats = {e.tensor for e in joined if e not in self._form.scales}
@@ -296,7 +299,8 @@ class KernelLayers:
             r.role == "pool" and e.tensor in floats and e not in self._form.scales
             for e, r in unit.readers
         )
-        if joined and (unit.role == "pool" or pooled):
+        shape = self._graph.type_of(joined[0].tensor).shape if joined else None
+        if shape and math.prod(shape[2:]) > 1 and (unit.role == "pool" or pooled):
             dtype = self._ports.edge_type(joined[0], unit, unit)
             yield self._conversion("reformat", joined[0], dtype, dtype)
 
@@ -426,6 +430,8 @@ class KernelLayers:
             reads.append((reads[0][0], counts))
             outputs.append(Port(self._sum_type(units), tensor=f"{counts.tensor}/sums"))
         names = sorted(node.name for node in nodes)
+        if self._only_scales(units):
+            names = []
         if not names:  # A sum without a bias is only scaled, and quantized.
             edge, port = reads[0]
             made = _integers_first(outputs)
@@ -451,6 +457,18 @@ class KernelLayers:
             yield from self._copies(unit)
             yield from self._moved_parts(unit)
             yield from self._moved_line(unit)
+
+    def _only_scales(self, units: Sequence[Unit]) -> bool:
+        """Whether it multiplies by a number alone before it quantizes, which is one scale."""
+        scaled = [unit for unit in units if unit.works]
+        read = [edge for u in scaled for edge, reader in u.readers if reader not in units]
+        if len(scaled) != 1 or not read or not all(edge in self._form.scales for edge in read):
+            return False
+        if any(unit is not scaled[0] and unit.role != "cast" for unit in units):
+            return False
+        node = scaled[0].node
+        scales = node.op == "Mul" and number(self._graph, node) is not None
+        return scales and not set(scaled[0].outputs) & set(self._graph.outputs)
 
     def _rounds(self, units: Sequence[Unit]) -> bool:
         """Whether anything outside reads a pair of what ``units`` make; a cast has its own name."""
