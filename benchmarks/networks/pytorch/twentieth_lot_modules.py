@@ -38,7 +38,9 @@ class _Modulation(nn.Module):
         found = [self.depthwise[0](parts[0])]
         for level in (1, 2, 3):
             factor = 2**level
-            small = functional.adaptive_max_pool2d(parts[level], (height // factor, width // factor))
+            small = functional.adaptive_max_pool2d(
+                parts[level], (height // factor, width // factor)
+            )
             small = self.depthwise[level](small)
             found.append(functional.interpolate(small, size=(height, width), mode="nearest"))
         gate = functional.gelu(self.joined(torch.cat(found, dim=1)))
@@ -108,7 +110,9 @@ class MoveNet(nn.Module):
         self.smooth = nn.ModuleList(
             nn.Sequential(_conv(width, width, 3, 1, width), _conv(width, width, 1)) for _ in "12"
         )
-        self.heads = nn.ModuleList(self._head(width, n) for n in (1, 2 * points, points, 2 * points))
+        self.heads = nn.ModuleList(
+            self._head(width, n) for n in (1, 2 * points, points, 2 * points)
+        )
         rows, columns = torch.meshgrid(*2 * (torch.arange(self.side).float(),), indexing="ij")
         self.register_buffer("rows", rows)
         self.register_buffer("columns", columns)

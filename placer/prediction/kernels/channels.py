@@ -66,13 +66,3 @@ def _mixes(graph: Graph, unit: Unit) -> bool:
         for tensor in (unit.node.inputs[0], unit.node.outputs[0])
     )
     return unit.node.op in VIEWS and given != made
-
-
-def adds_bias(graph: Graph, unit: Unit, product: Unit) -> bool:
-    """Whether it adds a number to each channel of a Conv without a bias, as Keras writes it."""
-    conv, shape = product.node, graph.type_of(product.node.outputs[0]).shape or ()
-    constants = [tensor for tensor in unit.node.inputs if tensor in graph.initializers]
-    if unit.node.op != "Add" or len(constants) != 1 or len([t for t in conv.inputs if t]) > 2:
-        return False
-    added = (1,) * len(shape) + tuple(graph.initializers[constants[0]].dims)
-    return added[-len(shape) :] == (1, *shape[1:2], *(1,) * (len(shape) - 2))

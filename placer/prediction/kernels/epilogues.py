@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from placer.graph.weights import weight_input
-from placer.prediction.kernels.channels import adds_bias
 from placer.prediction.kernels.cut_maps import adds_padded, is_of_padded
 from placer.prediction.kernels.cut_parts import is_cut_in_float, is_quantized_in_parts
 from placer.prediction.kernels.flat_rows import FlatRows
@@ -30,7 +29,6 @@ from placer.prediction.kernels.turned_rows import TurnedRows
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import (
     becomes_map,
-    flattens_for_products,
     is_matrix_conv,
     shapes_map,
 )
@@ -228,15 +226,10 @@ class Epilogues:
         if region[0].node.op not in CONVS or region[0].grouped:
             return epilogue
         viewed = region[0].integers and writes_line(self._graph, region[0])
-        if region[1:] and adds_bias(self._graph, region[1], region[0]):
-            if self._leaves(region[0], region[:2]):
-                return epilogue
-            epilogue.append(region[1])
-        count = len(epilogue)
-        for unit in region[1 + count : 3 + count]:
+        for unit in region[1:3]:
             if viewed and any(reader.node.op in VIEWS for _, reader in unit.readers):
                 break  # What reads a view of a line of integers computes it.
-            sums = unit.node.op == "Add" and len(epilogue) == count and self._adds_map(unit)
+            sums = unit.node.op == "Add" and not epilogue and self._adds_map(unit)
             active = unit.node.op in ACTIVATIONS and all(u.node.op == "Add" for u in epilogue)
             done = [region[0], *epilogue, unit]
             if not (sums or active) or [u for u in done if self._leaves(u, done)] != [unit]:
@@ -262,7 +255,7 @@ class Epilogues:
         shape = self._graph.type_of(unit.node.outputs[0]).shape
         if is_quantized_in_parts(unit, self._graph, self._form):
             return True
-        turned = () if stays else (becomes_map, flattens_for_products, shapes_map)
+        turned = () if stays else (becomes_map, shapes_map)
         if any(turns(self._graph, reader.node) for _, reader in unit.readers for turns in turned):
             return True
         if (

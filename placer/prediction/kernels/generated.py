@@ -199,8 +199,10 @@ class Generated:
     def _is_joined_later(self, kernel: Sequence[Unit], unit: Unit) -> bool:
         """Whether a later part of a Concat is made in the kernel that ``unit`` would be part of.
 
-        A kernel writes one part of what is joined in place at most.
+        A kernel writes one sum of what is joined in place at most, as attention to places has it.
         """
+        if unit.role != "reduce":
+            return False
         joined = [reader for _, reader in unit.readers if self.joins.is_in_place(reader)]
         parts = [part for reader in joined for _, part in reader.reads if part is not None]
         return any(
@@ -264,7 +266,7 @@ class Generated:
             return False
         if len(self._reductions(both)) > 1 or self._groups.have_other_path(kernel, theirs):
             return False
-        return not self._sums.end(kernel, writer, unit, self._groups.depends)
+        return not self._sums.end(kernel, unit, self._groups.depends)
 
     def _is_resized(self, writer: Unit, unit: Unit) -> bool:
         """Whether sums over places are taken of ``unit``, which no kernel with a Resize does.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from placer.graph import Graph, Node
 from placer.prediction.kernels.gelus import Gelu
-from placer.prediction.kernels.parts import ACTIVATIONS, CONVS, Unit
+from placer.prediction.kernels.parts import CONVS, Unit
 
 LINE_RANK = 3
 _BINARY = ("Add", "Sub", "Mul", "Div")
@@ -33,24 +33,6 @@ def is_single_line(graph: Graph, conv: Node) -> bool:
     """
     shape = graph.type_of(conv.inputs[1]).shape or ()
     return conv.op == "Conv" and len(shape) == LINE_RANK and shape[:2] == (1, 1)
-
-
-def scales_line(graph: Graph, tensor: str) -> bool:
-    """Whether constants scale or shift what a one-dimensional Conv writes, or an activation of it.
-
-    Its kernel is generated then, and ends with a view of two dimensions.
-    """
-    node = graph.producer.get(tensor)
-    if len(graph.type_of(tensor).shape or ()) != LINE_RANK:
-        return False
-    scaled = False
-    while node is not None and node.op not in CONVS:
-        given = [t for t in node.inputs if t and t not in graph.initializers]
-        if len(given) != 1 or node.op not in (*_BINARY, *ACTIVATIONS):
-            return False
-        scaled = scaled or node.op in _BINARY
-        node = graph.producer.get(given[0])
-    return scaled and node is not None
 
 
 def may_follow(

@@ -96,13 +96,9 @@ class KernelPorts:
             return self.integer_at(edge) if passed else self._base
         if writer.leaves_sums and edge.input_index < 0:
             return FLOAT if writer.node.op in CONVS else self._base
-        dtype = self._graph.type_of(edge.tensor)
-        if writer.sorts and writer.node.op == "ArgMax":
-            return "int32"
-        if dtype.is_float and any(u.sorts and u.node.op == "TopK" for u in (writer, reader)):
-            return FLOAT
-        if edge.tensor in self._graph.types and not dtype.is_float:
-            return type_name(self._graph, edge.tensor)
+        given = self._given_type(edge.tensor, writer, reader)
+        if given is not None:
+            return given
         if writer.role in ("quantize", "pair"):
             padded = reader.generated and any(r.pads_integers for _, r in writer.readers)
             shared = writer.role == "pair" and (padded or is_concat(reader))
@@ -135,6 +131,16 @@ class KernelPorts:
         joined = joined or self._is_joined(edge, writer, reader)
         passed_on = joined or self._is_passed_on(edge, writer)
         return self.integer_at(edge) if passed_on else self._base
+
+    def _given_type(self, tensor: str, writer: Unit, reader: Unit) -> str | None:
+        """The type of places of maxima, of what is sorted, and of what is no float."""
+        is_float = tensor not in self._graph.types or self._graph.type_of(tensor).is_float
+        if writer.sorts and writer.node.op == "ArgMax":
+            return "int32"
+        if is_float:
+            sorts = any(unit.sorts and unit.node.op == "TopK" for unit in (writer, reader))
+            return FLOAT if sorts else None
+        return type_name(self._graph, tensor)
 
     def _is_resized(self, edge: Edge, writer: Unit, reader: Unit) -> bool:
         """Whether a pair is at a Resize between kernels that compute element by element.

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
-from placer.prediction.kernels.lines import is_single_line, scales_line
+from placer.prediction.kernels.lines import is_single_line
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import (
     CONVS,
@@ -91,13 +91,13 @@ class ProductUnits:
     def cuts_matrix(self, node: Node) -> Sequence[Node]:
         """The Split, or Slices of channels, of which one kernel makes all parts; empty if none.
 
-        Of what a float 1x1 Conv wrote as a matrix, and of a line that its Conv's kernel scales and
-        shifts. What a generated kernel alone reads and quantizes, it cuts out itself.
+        Of what a float 1x1 Conv wrote as a matrix. What a generated kernel alone reads and
+        quantizes, it cuts out itself.
         """
         given = node.inputs[0]
         parts = [node] if node.op == "Split" else list(readers_of(self._graph, given))
-        known = self._is_matrix(given) or scales_line(self._graph, given)
-        if not known or any(self._made.edges(part)[0] in self._form.scales for part in parts):
+        quantized = any(self._made.edges(part)[0] in self._form.scales for part in parts)
+        if quantized or not self._is_matrix(given):
             return ()
         if node.op == "Slice" and (len(parts) == 1 or not all(map(self._cuts_channels, parts))):
             return ()
@@ -155,17 +155,11 @@ class ProductUnits:
             self._add_odd_product(node)
             return
         edges = self._made.edges(node)
-        pads = weighted and self._pads_columns(node)
-        if pads:
-            self._made.add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
-        padded = self._made.units[-1] if pads else None
         product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
         rounded = weighted and self._reads_rounded(node)
         product.integers = rounded or self._made.reads_integers(node)
         product.scales = rounded or (product.integers and self._made.has_one_scale(node))
         product.dequantizes = weighted and self._dequantizes_weight(node)
-        if padded is not None:
-            self._made.relink(product, edges[0], padded)
         self._finish(product, node)
 
     def _cuts_heads(self, node: Node) -> bool:
@@ -227,14 +221,6 @@ class ProductUnits:
             second = self._graph.type_of(node.inputs[1]).shape or (0,)
             single = math.prod(second) == second[-2:][0]
         return node.op == "MatMul" and single and not self._made.reads_integers(node)
-
-    def _pads_columns(self, node: Node) -> bool:
-        """Whether what splits or joins an odd number of columns pads them for a product."""
-        writer = self._made.writer.get(node.inputs[0])
-        columns = (self._graph.type_of(node.inputs[0]).shape or (0,))[-1]
-        if writer is None or writer.node.op not in ("Split", "Concat"):
-            return False
-        return columns % 2 == 1 and not self._made.reads_integers(node)
 
     def _add_odd_product(self, node: Node) -> None:
         """A product of activations: odd rows and columns are padded by kernels of their own."""

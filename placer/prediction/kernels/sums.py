@@ -37,10 +37,10 @@ class Sums:
     def __init__(self, graph: Graph, form: NormalForm, rows: Rows) -> None:
         self._graph, self._form, self._rows = graph, form, rows
 
-    def end(self, kernel: Sequence[Unit], writer: Unit, unit: Unit, depends: Depends) -> bool:
+    def end(self, kernel: Sequence[Unit], unit: Unit, depends: Depends) -> bool:
         """Whether ``unit`` is in another kernel than ``kernel``, which it reads, since that sums.
 
-        ``writer``: the unit of ``kernel`` that it reads; all sums of both are alike.
+        All sums of both are alike.
         """
         summed = [u for u in kernel if u.role == "reduce" and depends(unit, u)]
         if sum(self.is_row_product(u) for u in kernel) > 1 and any(
@@ -69,7 +69,7 @@ class Sums:
             return True
         if any(self._is_moved_behind(u, unit) and not self._ends_squares(u, unit) for u in summed):
             return True
-        return any(s.ends_kernel for s in both) and not self._is_spread(writer, unit)
+        return any(s.ends_kernel for s in both)
 
     def _ends_mean(self, mean: Unit, unit: Unit) -> bool:
         """Whether it computes of a map's means for products, or beside what else reads them.
@@ -258,14 +258,6 @@ class Sums:
             return True
         views = unit.node.op in VIEWS and bool(unit.readers)
         return views and all(self.multiplies_row(reader) for _, reader in unit.readers)
-
-    def _is_spread(self, writer: Unit, unit: Unit) -> bool:
-        """Whether ``unit`` combines sums that ``writer`` makes with what they are made of."""
-        if writer.role != "reduce" or unit.role != "pointwise" or not unit.outputs:
-            return False
-        spread = self._graph.type_of(unit.outputs[0]).shape
-        summed = self._graph.type_of(writer.outputs[0]).shape
-        return summed != spread == self._graph.type_of(writer.node.inputs[0]).shape
 
 
 def _is_squared(unit: Unit) -> bool:

@@ -128,16 +128,6 @@ def is_powered(graph: Graph, product: Node) -> bool:
     return any(reader.op == "Pow" for reader in readers_of(graph, product.outputs[0]))
 
 
-@kept
-def flattens_for_products(graph: Graph, node: Node) -> bool:
-    """Whether it flattens a map's places, which a Transpose turns for products with weights."""
-    after = only_reader(graph, node) if node.op == "Reshape" else None
-    if after is None or after.op != "Transpose":
-        return False
-    turns = list(after.attributes.get("perm", ())) == SWAPPED
-    return turns and are_multiplied(graph, after.outputs[0])
-
-
 def _turns_to_map(graph: Graph, node: Node, quantized: Container[Edge]) -> bool:
     """Whether it makes a map, which prepared kernels of Convs and pools alone read, of rows.
 

@@ -122,17 +122,6 @@ GRAPHS = {
           [relu1] out = Relu(p1)
           [relu2] other = Relu(p2)
         }""",
-    "maps of a Conv with an activation that its kernel does not know are turned behind it": """
-        (float[1,16,8,8] x) => (float[1,64,32] out)
-        <float[64,16,3,3] w1 = {1}, float[64,32] w2 = {1}, float[32] b = {1}> {
-          tokens = Constant<value = int64[3] {1, 64, 64}>()
-          [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w1)
-          [leaky1] a = LeakyRelu(c)
-          [flat1] f = Reshape(a, tokens)
-          [turn1] t = Transpose<perm = [0, 2, 1]>(f)
-          [product1] p = MatMul(t, w2)
-          [bias1] out = Add(p, b)
-        }""",
     "rows that become a map and are resized are turned by a kernel of their own": """
         (float[1,64,16] x) => (float[1,16,16,16] out)
         <float[16,64] w1 = {1}, float[64] b = {1}, float[16,64,3,3] w2 = {1}> {

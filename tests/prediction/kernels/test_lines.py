@@ -21,19 +21,6 @@ RESIZED = """
       [resize] r = Resize<mode = "linear">(a, , , size)
       [conv2] out = Conv<pads = [2, 2]>(r, w2)
     }"""
-CUT = """
-    (float[1,64,50] x) => (float[1,64,50] out)
-    <float[64,64,1] w1 = {1}, float[32,32,3] w2 = {1}, float[64,64,1] w3 = {1},
-     float[64,1] g = {1}, float[64,1] h = {1}> {
-      [conv1] c = Conv(x, w1)
-      [relu1] r = Relu(c)
-      [scale] s = Mul(r, g)
-      [shift] t = Add(s, h)
-      [cut] p, q = Split<axis = 1, num_outputs = 2>(t)
-      [conv2] d = Conv<pads = [1, 1]>(p, w2)
-      [join] j = Concat<axis = 1>(d, q)
-      [conv3] out = Conv(j, w3)
-    }"""
 CHANNELS = """
     (float[1,64,16,16] x) => (float[1,64,16,16] out)
     <float[64,64,3,3] w1 = {1}, float[1,1,3] w2 = {1}, float[64,64,1,1] w3 = {1}> {
@@ -67,7 +54,6 @@ GRAPHS = {
     "lines are joined by a kernel": JOINED,
     "an activation stays with its Conv where the line is resized": RESIZED,
 }
-PARTS = {"a line that is scaled and shifted is cut by a kernel": CUT}
 QUANTIZED = {
     "and quantized by it": ("a->join b->join j->conv3 w3->conv3", JOINED),
     "a Conv over the channels' means is not padded": (
@@ -77,5 +63,4 @@ QUANTIZED = {
 }
 
 test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)
-test_parts_are_those_that_the_builder_makes = builder_test(PARTS, opset=18)
 test_quantized_layers_are_those_that_the_builder_makes = builder_test(QUANTIZED, opset=17)
