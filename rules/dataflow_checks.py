@@ -30,11 +30,12 @@ def consumers_are(condition: ConsumersAre) -> Check:
 
 
 def written_by(condition: WrittenBy) -> Check:
-    """The check that nodes of certain operators write all tensors."""
+    """The check that nodes of certain operators write all tensors, or one of them."""
+    enough = any if condition.among_others else all
 
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
         writers = [graph.producer.get(tensor) for tensor in tensors.get(condition.tensor, ())]
-        return bool(writers) and all(
+        return bool(writers) and enough(
             w is not None and w.qualified_op in condition.op for w in writers
         )
 

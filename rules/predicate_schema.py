@@ -106,10 +106,13 @@ class PadsOnly(Strict):
 
 
 class WrittenBy(Strict):
-    """The tensor is written by a node of one of the operators."""
+    """The tensor is written by a node of one of the operators, or each of a variadic name is."""
 
     tensor: TensorName = Field(description="The tensor.")
     op: list[str] = Field(min_length=1, description="The operators.")
+    among_others: bool = Field(
+        default=False, description="One of a variadic name is enough, whatever writes the others."
+    )
 
 
 class ReadBy(Strict):

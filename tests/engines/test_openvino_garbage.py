@@ -1,0 +1,120 @@
+"""Where pairs make OpenVINO compute garbage or refuse a model, the pack puts none."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from placer.calibration.collect import calibrate
+from placer.calibration.dataset import synthetic_dataset
+from placer.graph import Edge
+from placer.graph.text import parse_model
+from placer.model import Model, load_model
+from placer.qdq import Inserter
+from placer.quantization import Placement
+from placer.rules.packaging.load import load_pack
+from placer.rules.sites import find_sites
+from placer.search.space import build_space
+
+pytest.importorskip("openvino", reason="OpenVINO is not installed")
+from placer.engines.onnxruntime import OnnxRuntimeModel
+from placer.engines.openvino.engine import OpenVinoEngine
+from placer.errors import RunError
+from tests.engines.test_openvino import sqnr
+
+PACK = load_pack("openvino")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A graph, and the edge of an activation and of the weights whose pairs do harm."""
+
+    body: str
+    activation: Edge
+    weight: Edge
+
+
+FAULTS = {
+    "minimum": Fault(
+        "[least] m = ReduceMin<axes = [1]>(x) [conv] y = Conv(m, one)",
+        Edge("m", "conv", 0),
+        Edge("one", "conv", 1),
+    ),
+    "activation behind a maximum": Fault(
+        "[most] m = ReduceMax<axes = [1]>(x) [act] a = LeakyRelu(m) [conv] y = Conv(a, one)",
+        Edge("a", "conv", 0),
+        Edge("one", "conv", 1),
+    ),
+    "maximum of an image": Fault(
+        "[deep] d = Conv<group = 8>(x, each) [most] m = GlobalMaxPool(d) [conv] y = Conv(m, all)",
+        Edge("m", "conv", 0),
+        Edge("all", "conv", 1),
+    ),
+    "spatial attention": Fault(
+        "[most] m = ReduceMax<axes = [1]>(x) [mean] a = ReduceMean<axes = [1]>(x)"
+        "[join] c = Concat<axis = 1>(a, m) [conv] y = Conv(c, two)",
+        Edge("c", "conv", 0),
+        Edge("two", "conv", 1),
+    ),
+    "joined rows": Fault(
+        "[join] c = Concat<axis = 2>(x, x) [fc] y = MatMul(c, w)",
+        Edge("c", "fc", 0),
+        Edge("w", "fc", 1),
+    ),
+    "columns that become axes": Fault(
+        "[row] r = Squeeze(x, first) [fc] m = MatMul(r, w) [view] y = Unsqueeze(m, last)",
+        Edge("r", "fc", 0),
+        Edge("w", "fc", 1),
+    ),
+}
+WEIGHTS = (
+    "float[4,1,1,1] one = {1}, float[4,2,1,1] two = {1}, float[8,1,1,1] each = {1}, "
+    "float[4,8,1,1] all = {1}, float[6,4] w = {1}, int64[1] first = {0}, int64[1] last = {3}"
+)
+
+
+@pytest.fixture(params=FAULTS, ids=lambda name: name.replace(" ", "-"))
+def fault(request: pytest.FixtureRequest) -> Fault:
+    return FAULTS[request.param]
+
+
+@pytest.fixture
+def model(fault: Fault, tmp_path: Path) -> Model:
+    header = '<ir_version: 9, opset_import: ["": 17]> g (float[1,8,9,6] x) => (float[k,l,m,n] y)'
+    proto = parse_model(f"{header} <{WEIGHTS}> {{ {fault.body} }}")
+    del proto.graph.output[0].type.tensor_type.shape.dim[:]
+    rng = np.random.default_rng(0)
+    for tensor in proto.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            values = rng.normal(0, 0.4, tuple(tensor.dims)).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    return load_model(path)
+
+
+def test_no_layout_puts_pairs_there(fault: Fault, model: Model):
+    space = build_space(model.graph, find_sites(model.graph, PACK.rules))
+    for group in space.groups:
+        for layout in group.layouts:
+            placement = space.placement({**space.floats, group.name: layout})
+            assert not {fault.activation, fault.weight} <= placement.edges
+
+
+def test_they_would_do_harm(fault: Fault, model: Model):
+    """In OpenVINO 2026.4.1. When it is right, its pack may have these pairs from there on."""
+    scheme = PACK.manifest.scheme.model_copy(update={"weight_range": "reduced"})
+    placement = Placement.of_groups([(fault.activation,), (fault.weight,)])
+    data = synthetic_dataset(model, 2, 0)
+    ranges = calibrate(model, {fault.activation.tensor}, data).ranges("minmax", scheme)
+    proto = Inserter(model, scheme).insert(placement, ranges)
+    inputs = next(iter(data)).inputs
+    try:
+        found = OpenVinoEngine().compile(proto, model.base_dir).run(inputs)["y"]
+    except RunError as error:
+        assert "OpenVINO refuses" in str(error)
+    else:
+        right = OnnxRuntimeModel(proto, model.base_dir, 1, optimized=False).run(inputs)["y"]
+        assert sqnr(right, found) < 15
