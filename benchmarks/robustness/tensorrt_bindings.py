@@ -55,8 +55,10 @@ UNREACHED = {
     "IInt8EntropyCalibrator2": _IMPLICIT,
     "int8_calibrator": _IMPLICIT,
     "set_calibration_profile": _IMPLICIT,
+    "STRIPPED_WEIGHTS_SIZE": "of EngineStat, which is asked for first",
     "create_runtime_config": "TensorRT-RTX only",
     "device_memory_size": "the way of 10.0",
+    "get_engine_stat": "with EngineStat, which is asked for first",
     "update": "of hashlib, not of ITimingCache",
     "write": "of files, not of IStreamWriter",
 }

@@ -67,3 +67,28 @@ def test_a_quantized_gru_is_refused(save: Save):
     proto = candidate(model, Placement.of((X, W, R)))
     with pytest.raises(RunError, match=r"GRUSequence .* expects Constant for port 3"):
         ENGINE.compile(proto, model.base_dir)
+
+
+def test_both_directions_of_a_node_are_layers_of_it(save: Save):
+    """OpenVINO calls the forward LSTM after its node, and neither half of the GRU."""
+    path = save(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        net (float[8,2,32] x) => (float[2,1,8,16] y)
+        <float[2,48,32] w = {0.1}, float[2,48,16] r = {0.1}, int64[3] rows = {8, 2, 32},
+         float[1,64,32] w2 = {0.1}, float[1,64,16] r2 = {0.1}> {
+          [both] h = GRU<direction = "bidirectional", hidden_size = 16>(x, w, r)
+          [order] t = Transpose<perm = [0, 2, 1, 3]>(h)
+          [rows] m = Reshape(t, rows)
+          [turn] u = Transpose<perm = [1, 0, 2]>(m)
+          [forward] y = LSTM<hidden_size = 16>(u, w2, r2)
+        }
+        """
+    )
+    model = load_model(path)
+    plan = ENGINE.compile(model.proto, model.base_dir).plan()
+    cells = [layer for layer in plan.layers if layer.op == "RNNSeq"]
+    assert [(layer.kind, layer.nodes[-1]) for layer in cells] == [
+        *[("compute", "both")] * 2,
+        ("compute", "forward"),
+    ]

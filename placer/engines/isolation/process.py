@@ -115,9 +115,7 @@ class WorkerProcess:
             self._connection.send_bytes(pickle.dumps(request, PICKLE_PROTOCOL))
             reply: Done | Failed = pickle.loads(self._connection.recv_bytes())
             # An error on the device breaks all that the process does on it later.
-            refused = (
-                isinstance(reply, Failed) and reply.error is not None and reply.device_works
-            )
+            refused = isinstance(reply, Failed) and reply.error is not None and reply.device_works
             healthy = isinstance(reply, Done) or (refused and only_builds(request.command))
         except (EOFError, OSError) as error:
             late = time.monotonic() - start >= request.seconds  # Then it stopped itself.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import onnx
 
 from placer.engines.openvino.tags import Tags
 from placer.graph.operators import RECURRENT
@@ -97,18 +100,20 @@ def _operations(runtime: Any, tags: Tags) -> Iterator[Operation]:
 def _with_recurrent_nodes(operations: list[Operation], tags: Tags) -> list[Operation]:
     """``operations`` with a recurrent node's number in each operation that it became, and no other.
 
-    OpenVINO gives these names of its own. They are in the graph's order, one for each direction;
-    where their number is another, nothing is known of them. What turns the axes round them only is
-    called after the node, which is no work of its own.
+    OpenVINO gives most of these names of its own: the two of a node in both directions, and others
+    with what turns their axes. They are in the graph's order, one for each direction; where their
+    number is another, nothing is known of them. What turns the axes round them only is called after
+    the node, which is no work of its own.
     """
+    named = Counter(n for op in operations if op.kind in RECURRENT_KINDS for n in op.nodes)
     numbers = [
         number
         for number, node in enumerate(tags.nodes)
         if node.op_type in RECURRENT and number not in tags.settled
-        for _ in range(2 if any(a.s == b"bidirectional" for a in node.attribute) else 1)
+        for _ in range(_directions(node) - named[number])
     ]
-    recurrent = [op for op in operations if op.kind in RECURRENT_KINDS]
-    if len(recurrent) != len(numbers) or any(op.nodes for op in recurrent):
+    recurrent = [op for op in operations if op.kind in RECURRENT_KINDS and not op.nodes]
+    if len(recurrent) != len(numbers):
         return operations
     nodes = dict(zip((op.name for op in recurrent), numbers, strict=True))
     known = set(numbers)
@@ -117,6 +122,10 @@ def _with_recurrent_nodes(operations: list[Operation], tags: Tags) -> list[Opera
         replace(op, nodes=(nodes[op.name],) if op in recurrent else others[op.name])
         for op in operations
     ]
+
+
+def _directions(node: onnx.NodeProto) -> int:
+    return 2 if any(a.s == b"bidirectional" for a in node.attribute) else 1
 
 
 def _reshapes(op: Any) -> bool:
