@@ -138,7 +138,9 @@ def _with_fix(reason: str) -> str:
             fix = "quantize its float model anew (placer import recovers it)"
         return f"{reason}, for it has none for tensors of these types; {fix}"
     if "is not a registered function/op" in reason and " com.microsoft:" not in reason:
-        return f"{reason}; give the library that has this operator to `custom_ops`"
+        quantizes = re.search(r":\w*quant\w*\(", reason, re.IGNORECASE)
+        fix = "placer import may recover a float model that it runs; or " if quantizes else ""
+        return f"{reason}; {fix}give the library that has this operator to `custom_ops`"
     return reason
 
 

@@ -32,6 +32,13 @@ _TAGS = frozenset(
     for kind in ("null", "bool", "int", "float", "str", "seq", "map", "timestamp")
 )
 
+# What pydantic says of kinds of values in words of Python.
+_IN_YAML = {
+    "tuple_type": "Input should be a valid list",
+    "dict_type": "Input should be a mapping of fields",
+    "model_type": "Input should be a mapping of fields",
+}
+
 
 def parse_file(path: Path, folder: Path, model: type[M]) -> M:
     """Read one YAML file of a pack into ``model``; the file must lie inside ``folder``."""
@@ -60,7 +67,8 @@ def parse_text(
         first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
         location = [part for part in first["loc"] if part != "function-after"]
         field = ".".join(str(part) for part in location) or "document"
-        message = first["msg"].removeprefix("Value error, ") + _meant(model, first)
+        told = _IN_YAML.get(first["type"], first["msg"]).removeprefix("Value error, ")
+        message = told + _meant(model, first)
         line = _line_of(tree, location)
         raise InputError(f"{name}:{line}: field '{field}': {message}") from error
 

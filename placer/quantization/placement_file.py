@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic import FiniteFloat, NonNegativeInt, field_validator
 
 from placer.common.files import read_text
-from placer.common.yaml_file import parse_text
+from placer.common.yaml_file import Strict, parse_text
 from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.structure import Structure, parse_structure, structure_of
@@ -25,25 +25,28 @@ FORMAT = "placer-placement/1"
 Pin = Literal["range", "minmax", "percentile", "entropy", "mse"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _EdgeEntry(_Part):
+class _EdgeEntry(Strict):
     tensor: str
     node: str
     input: NonNegativeInt
     weights: Literal["per-tensor"] | None = None
 
 
-class _GroupEntry(_Part):
-    range: tuple[float, float] | None = None
+class _GroupEntry(Strict):
+    range: tuple[FiniteFloat, FiniteFloat] | None = None
     pinned: Pin | None = None
     format: Format | None = None
     edges: tuple[_EdgeEntry, ...]
 
+    @field_validator("range")
+    @classmethod
+    def _in_order(cls, ends: tuple[float, float] | None) -> tuple[float, float] | None:
+        if ends is not None and ends[0] > ends[1]:
+            raise ValueError(f"begins at {ends[0]:g} and ends at {ends[1]:g}; swap them")
+        return ends
 
-class _Document(_Part):
+
+class _Document(Strict):
     format: Literal["placer-placement/1"]
     id: str
     model: str

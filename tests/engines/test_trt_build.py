@@ -173,8 +173,8 @@ def test_conditions_of_the_parser_are_told_in_words(library: Library):
     """)
     report = build(library, proto.SerializeToString(), BuildSettings(gpu="sm89"))
     told = [str(refusal) for refusal in report.refusals]
-    assert told[0] == "a Input: Failed to convert ONNX date type to TensorRT data type."
-    assert "a SplitToSequence: TensorRT has no such operator" in told
+    assert told[0] == "Input: Failed to convert ONNX date type to TensorRT data type."
+    assert "SplitToSequence: TensorRT has no such operator" in told
 
 
 def test_an_attribute_that_is_refused_names_the_operator(library: Library):
@@ -185,7 +185,7 @@ def test_an_attribute_that_is_refused_names_the_operator(library: Library):
         }
     """)
     report = build(library, proto.SerializeToString(), BuildSettings(gpu="sm89"))
-    assert str(report.refusals[0]) == "a ScatterElements: Unsupported reduction type"
+    assert str(report.refusals[0]) == "ScatterElements: Unsupported reduction type"
 
 
 def test_an_error_without_a_node_names_the_one_that_was_parsed_last(library: Library):

@@ -9,9 +9,9 @@ import onnxruntime as ort
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from placer.graph.text import parse_model
+from placer.graph.text import graph_of_text, parse_model
 from placer.model import load_model
-from placer.model.passes.fused_operators import replace_fused
+from placer.model.passes.fused_operators import note_on_layouts, replace_fused
 from tests.model.test_normalize import outputs
 
 STANDARD = {"", "ai.onnx"}
@@ -306,3 +306,19 @@ def test_what_standard_operators_lack_stays(tmp_path: Path):
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "kept.onnx")
     assert [node.op for node in load_model(tmp_path / "kept.onnx").graph.nodes] == ["FusedMatMul"]
+
+
+def test_what_is_fitted_to_one_processor_is_told() -> None:
+    graph = graph_of_text("""
+        <ir_version: 9, opset_import: ["": 17, "com.microsoft.nchwc": 1]>
+        net (float[1,8,4,4] x, float[8,8,1,1] w) => (float[1,8,4,4] y) {
+          [in] a = com.microsoft.nchwc.ReorderInput(x)
+          [conv_nchwc] b = com.microsoft.nchwc.Conv(a, w)
+          [out] y = com.microsoft.nchwc.ReorderOutput <channels = 8> (b)
+        }
+    """)
+    assert note_on_layouts(graph) == (
+        "ONNX Runtime's optimizer has fitted this file to one processor: 'conv_nchwc' "
+        "(com.microsoft.nchwc.Conv), which no rule quantizes; give the model as it was before "
+        "ONNX Runtime optimized it"
+    )

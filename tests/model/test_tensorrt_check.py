@@ -332,15 +332,28 @@ def test_a_dead_channels_scale_is_named(save: Save):
     assert finding.fix == "give channel 1 of the constant any positive scale"
 
 
-def test_a_scale_whose_file_is_missing_is_told_of_the_model(save: Save):
-    path = save(text_of(PAIR.format("z") + CONV))
+def without_data(path: Path) -> Path:
+    """The model at ``path`` with its data in another file, which is not there."""
     proto = onnx.load(path)
     for tensor in proto.graph.initializer:  # Raw data alone are written to another file.
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
     onnx.save(proto, path, save_as_external_data=True, location="data.bin", size_threshold=0)
     path.with_name("data.bin").unlink()
+    return path
+
+
+def test_a_scale_whose_file_is_missing_is_told_of_the_model(save: Save):
+    path = without_data(save(text_of(PAIR.format("z") + CONV)))
     with pytest.raises(InputError, match=f"^{re.escape(str(path))}: external data file data.bin"):
         findings_of(path)
+
+
+def test_a_weight_whose_file_is_missing_is_told_before_anything_is_built(save: Save):
+    """The builder says of it that it "failed to import initializer" of "node -1"."""
+    path = without_data(save(text_of("[conv] y = Conv(x, w)")))
+    assert placer.check(path, static=True).is_float
+    with pytest.raises(InputError, match="data.bin of initializer 'w' is missing"):
+        placer.check(path)
 
 
 def test_the_axis_that_fits_is_named(save: Save):

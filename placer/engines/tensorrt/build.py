@@ -64,7 +64,7 @@ class Refusal:
         """Return one sentence."""
         if self.node:
             return f"node '{self.node}' ({self.op}): {self.reason}"
-        return f"a {self.op}: {self.reason}" if self.op else self.reason
+        return f"{self.op}: {self.reason}" if self.op else self.reason
 
 
 @dataclass(frozen=True)

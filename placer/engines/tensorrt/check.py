@@ -18,7 +18,7 @@ from placer.engines.tensorrt.build import BuildReport
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError
 from placer.graph.edit import all_tensors, every_node
-from placer.graph.external_data import data_folder
+from placer.graph.external_data import check_tensors, data_folder, is_external
 from placer.graph.operators import PAIR_OPS
 from placer.model import load_quantized, load_unquantized
 from placer.model.named_dimensions import with_named_dimensions
@@ -135,16 +135,22 @@ def check(
     """
     path = Path(model)
     architecture = architecture_of(gpu)
-    found = _imported(_looked_at(path), path)
+    found = _imported(_looked_at(path, static), path)
     if static:
         return found
     ranges = with_named_dimensions(path, given_ranges(shapes))
     return replace(found, build=check_file(import_builder(), path, architecture, ranges))
 
 
-def _looked_at(path: Path) -> CheckReport:
-    """What the pairs of the file show. The model is let go before the builder needs memory."""
+def _looked_at(path: Path, static: bool) -> CheckReport:
+    """What the pairs of the file show. The model is let go before the builder needs memory.
+
+    Raises InputError for external data that a builder, where one follows, would not find.
+    """
     proto = load_quantized(path)
+    if not static:
+        tensors = list(all_tensors(proto.graph))
+        check_tensors(filter(is_external, tensors), data_folder(tensors, path), path)
     placed_for, names = _placed_for(proto), _names(proto)
     findings, older = _findings(proto, path), refused_by_tensorrt_8(proto)
     is_float = not is_quantized(proto)

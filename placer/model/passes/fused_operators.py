@@ -23,6 +23,8 @@ from onnx import (
     numpy_helper,
 )
 
+from placer.common.listed import listed
+from placer.graph import Graph
 from placer.graph.edit import (
     all_tensors,
     replace_nodes,
@@ -73,12 +75,28 @@ _TYPES = {
     **dict.fromkeys(("transA", "transB", "transBatchA", "transBatchB"), _INT),
 }
 
+# Domains of operators that its optimizer makes for memory layouts of one processor.
+_LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+
 Infer = Callable[[ModelProto], Mapping[str, ValueInfoProto]]
 
 
 def is_fused(node: NodeProto) -> bool:
     """Whether ``replace_fused`` knows standard operators for the operator of ``node``."""
     return node.domain == MICROSOFT and node.op_type in _PARTS
+
+
+def note_on_layouts(graph: Graph) -> str | None:
+    """What the user is told of nodes for one processor's memory layout; None if there is none."""
+    nodes = [node for node in graph.nodes if node.proto.domain in _LAYOUTS]
+    products = [node for node in nodes if not node.proto.op_type.startswith("Reorder")]
+    if not products:
+        return None
+    shown = listed([f"'{node.name}' ({node.proto.domain}.{node.op})" for node in products], 1)
+    return (
+        f"ONNX Runtime's optimizer has fitted this file to one processor: {shown}, which no rule "
+        "quantizes; give the model as it was before ONNX Runtime optimized it"
+    )
 
 
 def replace_fused(proto: ModelProto, infer: Infer) -> int:

@@ -27,6 +27,7 @@ from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.graph.training import note_on_training
 from placer.importing.source_model import distance_sentence, recovered
 from placer.model import Model, load_model
+from placer.model.fused_operators import note_on_layouts
 from placer.model.judged import judged_by
 from placer.model.named_dimensions import with_named_dimensions
 from placer.optimizer.observer import Observer
@@ -177,7 +178,8 @@ def _source(
     model = _model_for(request, engine, pack, warn)
     calibration_data, evaluation_data = _datasets(request, model, preset, warn)
     gates = _gates(request, model, evaluation_data, observer)
-    for text in (note_on_training(model.graph), judged_by(model).note(), _unjudged(model, gates)):
+    notes = (note_on_training(model.graph), note_on_layouts(model.graph))
+    for text in (*notes, judged_by(model).note(), _unjudged(model, gates)):
         if text is not None:
             warn(text)
     distance, from_quantized = None, model.imported is not None
