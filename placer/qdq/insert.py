@@ -237,7 +237,10 @@ class Inserter:
             values = self._weights.array(tensor)
             return Range(float(values.min(initial=0.0)), float(values.max(initial=0.0)))
         if tensor not in ranges:
-            raise InputError(f"tensor '{tensor}' has no calibrated range; calibrate again")
+            is_bfloat16 = self._graph.type_of(tensor).dtype == TensorProto.BFLOAT16
+            why = "is bfloat16, which is not calibrated; export the model in float32"
+            why = why if is_bfloat16 else "has no calibrated range; calibrate again"
+            raise InputError(f"tensor '{tensor}' {why}")
         if not all(map(math.isfinite, ranges[tensor])):
             raise InputError(
                 f"tensor '{tensor}' has the infinite or undefined range {tuple(ranges[tensor])}; "

@@ -81,6 +81,7 @@ class Predictor:
         outlasts: Exceeds | None = None,
     ) -> None:
         target = replace(target, base=base, integer=integer)
+        self._given = graph.by_name
         self._left = built_graph(graph, behaviour, base, equal)
         graph = self._left.graph
         processor = target.processor
@@ -122,14 +123,18 @@ class Predictor:
     @cached_property
     def spans(self) -> tuple[frozenset[str], ...]:
         """Nodes, by name, of which however many may become one layer."""
-        return tuple(span for region in self._regions for span in region.spans)
+        return self._of_given(span for region in self._regions for span in region.spans)
 
     @cached_property
     def linked(self) -> tuple[frozenset[str], ...]:
         """By name, nodes of one long layer, and nodes that a pair is next to wherever it moves."""
         layers = [layer for region in self._regions for layer in region.long_layers]
         links = dict.fromkeys(self._motion.links.values())
-        return tuple(dict.fromkeys([*layers, *linked_nodes(links, self._target.graph)]))
+        return self._of_given(dict.fromkeys([*layers, *linked_nodes(links, self._target.graph)]))
+
+    def _of_given(self, node_sets: Iterable[frozenset[str]]) -> tuple[frozenset[str], ...]:
+        """``node_sets`` without Casts that the engine inserts: the given graph has no such nodes."""
+        return tuple(names.intersection(self._given) for names in node_sets)
 
     @cached_property
     def fixed_properties(self) -> FixedProperties:
