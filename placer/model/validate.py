@@ -41,6 +41,16 @@ _WHAT = "the path of an ONNX file"
 _TENSOR_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
 _MAX_OPSET = 1000
 _MOST_BYTES = 16  # Of one value: complex128.
+# How files of other formats begin, from which byte on, and what to say of them.
+_OTHER_FORMATS = (
+    (4, b"ORTM", "in ONNX Runtime's own format; give the .onnx file that it was made from"),
+    (4, b"TFL3", "a TensorFlow Lite model; convert it: python -m tf2onnx.convert --tflite"),
+    (0, b"PK\3\4", "a zip archive, as PyTorch and Keras save models; export the model to ONNX"),
+    (0, b"\x89HDF", "an HDF5 file, as Keras saves models; export the model to ONNX"),
+    (0, b"\x80", "a Python pickle, as PyTorch saves models; export it with torch.onnx.export"),
+    (0, b"ftrt", "a TensorRT engine; give the ONNX model that it was built from"),
+    (0, b"<?xml", "XML, as OpenVINO's models are; give the ONNX model that it was made from"),
+)
 
 
 def read_model(path: Path) -> ModelProto:
@@ -61,15 +71,27 @@ def parse_model(path: Path) -> ModelProto:
 
     Raises InputError for what is no ONNX file.
     """
+    data = read_bytes(path, _WHAT, "model_bytes")
     try:
-        proto = ModelProto.FromString(read_bytes(path, _WHAT, "model_bytes"))
+        proto = ModelProto.FromString(data)
     except DecodeError as error:
+        _refuse_other_formats(path, data)
         raise InputError(
             f"{path} is not an ONNX file, or was cut short; export it again in binary form"
         ) from error
     if not proto.opset_import or not proto.graph.node:
+        _refuse_other_formats(path, data)
         raise InputError(f"{path} is not an ONNX model: it has no operator set or no node")
     return proto
+
+
+def _refuse_other_formats(path: Path, data: bytes) -> None:
+    """Raise InputError if ``data`` begin as files of another format that holds models."""
+    if not data:
+        raise InputError(f"{path} is empty; export the model again")
+    for start, mark, what in _OTHER_FORMATS:
+        if data.startswith(mark, start):
+            raise InputError(f"{path} is not an ONNX file: it is {what}")
 
 
 def check_sizes(types: Mapping[str, TensorType], path: Path) -> None:

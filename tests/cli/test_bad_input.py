@@ -46,6 +46,24 @@ def test_not_an_onnx_file(placer: Placer):
     refused(placer("explain", "https://host/a.onnx"), "a.onnx is a URL; download it and give")
 
 
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "net.onnx is empty; export the model again"),
+        (b"\x28\0\0\0ORTM", "it is in ONNX Runtime's own format; give the .onnx file"),
+        (b"\x1c\0\0\0TFL3", "it is a TensorFlow Lite model; convert it: python -m tf2onnx"),
+        (b"PK\3\4\0\0", "it is a zip archive, as PyTorch and Keras save models"),
+        (b"\x80\2\x8a", "it is a Python pickle, as PyTorch saves models"),
+        (b"\x89HDF\r\n", "it is an HDF5 file, as Keras saves models"),
+        (b"ftrt\0\0", "it is a TensorRT engine; give the ONNX model"),
+        (b"<?xml version", "it is XML, as OpenVINO's models are"),
+    ],
+)
+def test_files_of_other_formats_are_recognised(placer: Placer, data: bytes, said: str):
+    Path("net.onnx").write_bytes(data)
+    refused(placer("explain", "net.onnx"), said)
+
+
 def test_a_truncated_file(placer: Placer):
     Path("cut.onnx").write_bytes(MODEL.read_bytes()[:100_000])
     refused(placer("optimize", "cut.onnx"), "cut.onnx is not an ONNX file, or was cut short")
