@@ -27,9 +27,9 @@ from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.graph.training import note_on_training
 from placer.importing.source_model import distance_sentence, recovered
 from placer.model import Model, load_model
-from placer.model.fused_operators import note_on_layouts
 from placer.model.judged import judged_by
 from placer.model.named_dimensions import with_named_dimensions
+from placer.model.passes.fused_operators import note_on_layouts
 from placer.optimizer.observer import Observer
 from placer.optimizer.options.option_values import check_values
 from placer.optimizer.options.presets import Preset, load_preset
