@@ -64,7 +64,8 @@ FAULTS = {
         Edge("two", "conv", 1),
     ),
     "padding that counts": Fault(
-        "[pool] y = AveragePool<kernel_shape = [3, 1], pads = [1, 0, 1, 0], count_include_pad = 1>(x)",
+        "[pool] y = AveragePool"
+        "<kernel_shape = [3, 1], pads = [1, 0, 1, 0], count_include_pad = 1>(x)",
         Edge("x", "pool", 0),
     ),
     "joined rows": Fault(

@@ -352,7 +352,7 @@ def test_a_weight_whose_file_is_missing_is_told_before_anything_is_built(save: S
     """The builder says of it that it "failed to import initializer" of "node -1"."""
     path = without_data(save(text_of("[conv] y = Conv(x, w)")))
     assert placer.check(path, static=True).is_float
-    with pytest.raises(InputError, match="data.bin of initializer 'w' is missing"):
+    with pytest.raises(InputError, match=r"data\.bin of initializer 'w' is missing"):
         placer.check(path)
 
 
