@@ -158,7 +158,7 @@ class ModelExplanation:
         given = (graph, plan, self.base, self.pack, self.target)
         stored = "" if own is None else float_base(*given)
         off = self._placed.shifted
-        told = {one.node for one in (*self._placed.unfused, *off)}
+        told = {one.node for one in self._placed.unfused}.union(one.node for one in off)
         of_file = () if own is None else own.nodes.keys()
         idle = float_products(graph, of_file, plan, told)
         in_float = (stored, *unfused(self._placed.unfused), shifted(off), idle)
