@@ -1049,3 +1049,52 @@ def test_the_attention_of_channels_of_a_yolo26_on_tensorrt_10(save: Callable[...
     assert {"cut+turn", "place", "mixed+add", "project+residual"} <= set(names)
     reformats = [layer.name for layer in plan.of_kind("reformat")]
     assert reformats == ["reformat x", "reformat b", "reformat e", "reformat out"]
+
+
+# TensorRT 10, an MLP with a written-out integer Softmax (github.com/Eternal-Raiden-Ying/i-vit-srtp,
+# layer_info.json): its operators, whole rows' maxima and sums included, are one kernel.
+def test_a_written_out_integer_softmax_is_one_kernel_on_tensorrt_10():
+    model = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[8,16] read) => (float[8,32] out)
+        <float[16,64] w = {0.1}, float[64,32] v = {0.1}, float c1 = {1.1}, float c2 = {2.1},
+         float c3 = {3.1}, float two = {2}, int64[1] last = {-1}> {
+          [up] x = MatMul(read, w)
+          [most] m = ReduceMax<axes = [-1], keepdims = 1>(x) [less] a = Sub(x, m)
+          [scale] b = Div(a, c1) [whole] c = Floor(b) [sum] d = Add(a, c) [bound] e = Max(d, c2)
+          [parts] f = Div(e, c3) [times] h = Floor(f) [back] i = Mul(h, c3) [rest] j = Sub(e, i)
+          [power] k = Pow(two, h) [shift] l = Mul(j, k) [int] n = Floor(l)
+          [total] o = ReduceSum<keepdims = 1>(n, last) [over] p = Reciprocal(o)
+          [shares] q = Mul(n, p) [rounded] r = Floor(q)
+          [down] out = MatMul(r, v)
+        }"""
+    target = Target(engine_version="10.3", compute_capability="8.6", typing="strong")
+    rules = load_pack("tensorrt").rules
+    predictor = Predictor(graph_of_text(model), rules, target, "float", "int8")
+    built = [layer.nodes for layer in predictor.predict(Placement.of(())).plan.of_kind("compute")]
+    assert [len(nodes) for nodes in built] == [1, 17, 1]
+
+
+# TensorRT 11.3, a YOLOv8n of eight classes in FP32: a generated kernel has a Conv's SiLU, and the
+# Add of a bottleneck behind it, too; the two heads' Convs of one tensor are one layer.
+def test_silus_of_a_yolov8_in_fp32_on_tensorrt_11():
+    weights = "float[64,64,3,3] w = {0.1}, float[8,64,1,1] u = {0.1}, float[64,64,1,1] t = {0.1}"
+
+    def conv(name: str, read: str) -> str:
+        return f"""
+          [{name}] {name}_c = Conv{PADDED}({read}, w) [{name}_sig] {name}_s = Sigmoid({name}_c)
+          [{name}_mul] {name}_y = Mul({name}_c, {name}_s)"""
+
+    model = f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,64,20,20] x) => (float[1,8,20,20] classes, float[1,64,20,20] boxes) <{weights}> {{
+          {conv("a", "x")}{conv("b", "a_y")} [add] y = Add(a_y, b_y)
+          {conv("c", "y")}{conv("d", "y")}
+          [score] classes = Conv(c_y, u) [box] boxes = Conv(d_y, t)
+        }}"""
+    target = Target(engine_version="11.3", compute_capability="8.9", typing="strong")
+    rules = load_pack("tensorrt").rules
+    predictor = Predictor(graph_of_text(model), rules, target, "float", "int8")
+    built = predictor.predict(Placement.of(())).plan.of_kind("compute")
+    names = {"+".join(layer.nodes) for layer in built}
+    assert {"a", "a_sig+a_mul", "b", "b_sig+b_mul+add", "c+d", "c_sig+c_mul", "d_sig+d_mul"} < names
