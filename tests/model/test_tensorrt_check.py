@@ -318,6 +318,25 @@ def test_a_fault_of_a_pair_is_said_once(save: Save):
     ]
 
 
+@pytest.mark.parametrize("name", ["[quantize]", ""])
+def test_names_that_pairs_repeat(save: Save, builder: Any, name: str):
+    """As in a function that an exporter calls for each pair."""
+    head, _, body = text_of("a = loc.pair(x) d = loc.pair(a) " + CONV).partition("g (")
+    function = f"""
+      <domain: "loc", opset_import: ["": 17]> pair (x) => (d) {{
+        s = Constant<value = float {{0.05}}>() z = Constant<value = int8 {{0}}>()
+        {name} q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+      }}"""
+    text = head.replace('"": 17', '"": 17, "loc": 1') + "g (" + body + function
+    first, *_ = placer.check(save(text), static=True).findings
+    assert (first.node, first.verdict) == (name.strip("[]") or "node_of_q", "refused")
+    assert first.imported
+    assert first.reason == "2 nodes of pairs have its name, of which TensorRT takes one"
+    assert not check_model(builder, parse_model(text), "sm89").accepted
+    once = parse_model(text.replace("d = loc.pair(a)", "d = Identity(a)"))
+    assert check_model(builder, once, "sm89").accepted
+
+
 def test_halves_of_unequal_scales_are_named(save: Save):
     """NVIDIA's builder takes them, and what is read is twice what was written."""
     body = PAIR.format("z").replace("DequantizeLinear(q, s,", "DequantizeLinear(q, s2,") + CONV

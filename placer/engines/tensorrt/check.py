@@ -23,6 +23,8 @@ from placer.graph.operators import PAIR_OPS
 from placer.model import load_quantized, load_unquantized
 from placer.model.named_dimensions import with_named_dimensions
 from placer.model.quantized import Finding, check_pairs, is_quantized, refused_by_tensorrt_8
+from placer.model.quantized.repeated_names import repeated_names
+from placer.model.validate import read_model
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.plan.readers.rtx_log import typed_layers
@@ -151,8 +153,10 @@ def _looked_at(path: Path, static: bool) -> CheckReport:
     if not static:
         tensors = list(all_tensors(proto.graph))
         check_tensors(filter(is_external, tensors), data_folder(tensors, path), path)
+    repeated = tuple(repeated_names(read_model(path)))
     placed_for, names = _placed_for(proto), _names(proto)
-    findings, older = _findings(proto, path), refused_by_tensorrt_8(proto)
+    findings = (*repeated, *_findings(proto, path))
+    older = refused_by_tensorrt_8(proto)
     is_float = not is_quantized(proto)
     return CheckReport(findings, None, placed_for, is_float=is_float, older=older, names=names)
 
