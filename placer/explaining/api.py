@@ -31,6 +31,7 @@ from placer.explaining.idle_constants import idle_constants
 from placer.explaining.padded_channels import padded_channels
 from placer.explaining.placed_model import PlacedModel, placed_model
 from placer.explaining.placeholder_scales import placeholder_scales
+from placer.explaining.run_time_constants import run_time_constants
 from placer.explaining.run_time_convs import run_time_convs
 from placer.explaining.saturating import saturating
 from placer.explaining.several_scales import scales_by_channel, scales_by_reader
@@ -142,6 +143,7 @@ class ModelExplanation:
         convs = (
             *(() if own is None else foldable(graph, own.nodes)),
             run_time_convs(graph),
+            "" if own is None else run_time_constants(graph, self.pack),
             grouped_convs(graph, plan, self.pack),
             padded_channels(graph, plan, self.pack),
         )

@@ -299,3 +299,21 @@ def test_a_constant_that_makes_further_channels_is_no_part_of_the_weights(save: 
       m = Mul(cd, f) y = Relu(m)
     }}""")
     assert not any("part of the weights" in note for note in notes_of(path))
+
+
+@pytest.mark.usefixtures("builder")
+@pytest.mark.parametrize(
+    ("factor", "told"), [("ReduceL2<axes = [1, 2, 3]>(v)", True), ("Abs(v)", False)]
+)
+def test_a_weight_norm_of_constants_is_computed_in_every_run(save: Save, factor: str, told: bool):
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float[16,16,1,1] v = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      [norm] n = {factor} w = Div(v, n) {PAIR.format("x")} {PAIR.format("w")} y = Conv(xd, wd)
+    }}""")
+    said = "'norm' (ReduceL2) of constants is computed in every run"
+    assert any(note.startswith(said) for note in notes_of(path, "tensorrt-rtx")) == told
+    built = placer.check(path).plan
+    assert built is not None
+    assert any(not layer.inputs for layer in built.of_kind("compute")) == told
