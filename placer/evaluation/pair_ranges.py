@@ -250,7 +250,10 @@ def _pair_of(node: Node, graph: Graph, model: Model) -> _Pair | None:
 def _sentence(tensor: str, pair: _Pair, seen: _Seen) -> str:
     if not seen.count or not seen.power:
         return ""
-    if seen.cut_off and 10 * np.log10(seen.power / seen.cut_off) < _CUT_OFF_DB:
+    beyond = max(seen.most - pair.high, pair.low - seen.least)
+    # What is less than half a step is rounding, as before a mask of -3.4e38.
+    is_cut = seen.cut_off and beyond > pair.step / 2
+    if is_cut and 10 * np.log10(seen.power / seen.cut_off) < _CUT_OFF_DB:
         return (
             f"{pair.node} cuts '{tensor}' off at {pair.low:.3g} to {pair.high:.3g}, and its "
             f"values reach {seen.least:.3g} to {seen.most:.3g}: calibrate it again"

@@ -82,6 +82,18 @@ def test_masked_scores_that_a_softmax_makes_0_are_no_fault(data: Path):
     assert not notes_of(data, masked, quantized.replace("SCALE", "0.1").replace("ZERO", "128"))
 
 
+def test_a_pair_that_covers_a_mask_rounds_the_scores_away(data: Path):
+    """The range of a mask of -3.4e38 ends at 0, which cuts off less than half a step."""
+    mask = "<float[4] m = {0, 0, 0, -3.4e38}"
+    masked = FLOAT.replace("Abs(x)", "Add(x, m)").replace("y = Neg(a)", "y = Softmax(a)")
+    masked = masked.replace("y) {", f"y) {mask}> {{", 1)
+    quantized = PAIR.replace("Abs(x)", "Add(x, m)").replace("[neg] y = Neg(d)", "y = Softmax(d)")
+    quantized = quantized.replace("<float s", f"{mask}, float s", 1)
+    (note,) = notes_of(data, masked, quantized.replace("SCALE", "1.4e36").replace("ZERO", "255"))
+    assert note.startswith("'q' rounds 'a' in steps of 1.4e+36, and ")
+    assert note.endswith("or leave the pair out")
+
+
 @pytest.mark.parametrize(
     ("reader", "scale", "told"),
     [
