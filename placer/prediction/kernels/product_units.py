@@ -155,11 +155,17 @@ class ProductUnits:
             self._add_odd_product(node)
             return
         edges = self._made.edges(node)
+        pads = weighted and self._pads_columns(node)
+        if pads:
+            self._made.add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
+        padded = self._made.units[-1] if pads else None
         product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
         rounded = weighted and self._reads_rounded(node)
         product.integers = rounded or self._made.reads_integers(node)
         product.scales = rounded or (product.integers and self._made.has_one_scale(node))
         product.dequantizes = weighted and self._dequantizes_weight(node)
+        if padded is not None:
+            self._made.relink(product, edges[0], padded)
         self._finish(product, node)
 
     def _cuts_heads(self, node: Node) -> bool:
@@ -221,6 +227,14 @@ class ProductUnits:
             second = self._graph.type_of(node.inputs[1]).shape or (0,)
             single = math.prod(second) == second[-2:][0]
         return node.op == "MatMul" and single and not self._made.reads_integers(node)
+
+    def _pads_columns(self, node: Node) -> bool:
+        """Whether what splits or joins an odd number of columns pads them for a product."""
+        writer = self._made.writer.get(node.inputs[0])
+        columns = (self._graph.type_of(node.inputs[0]).shape or (0,))[-1]
+        if writer is None or writer.node.op not in ("Split", "Concat"):
+            return False
+        return columns % 2 == 1 and not self._made.reads_integers(node)
 
     def _add_odd_product(self, node: Node) -> None:
         """A product of activations: odd rows and columns are padded by kernels of their own."""
