@@ -65,8 +65,13 @@ FAULTS = {
     ),
     "padding that counts": Fault(
         "[pool] y = AveragePool"
-        "<kernel_shape = [3, 1], pads = [1, 0, 1, 0], count_include_pad = 1>(x)",
+        "<kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1>(x)",
         Edge("x", "pool", 0),
+    ),
+    "stack of matrices": Fault(
+        "[act] a = Sigmoid(x) [experts] y = MatMul(a, stack)",
+        Edge("a", "experts", 0),
+        Edge("stack", "experts", 1),
     ),
     "joined rows": Fault(
         "[join] c = Concat<axis = 2>(x, x) [fc] y = MatMul(c, w)",
@@ -81,7 +86,8 @@ FAULTS = {
 }
 WEIGHTS = (
     "float[4,1,1,1] one = {1}, float[4,2,1,1] two = {1}, float[8,1,1,1] each = {1}, "
-    "float[4,8,1,1] all = {1}, float[6,4] w = {1}, int64[1] first = {0}, int64[1] last = {3}"
+    "float[4,8,1,1] all = {1}, float[6,4] w = {1}, float[1,8,6,4] stack = {1}, "
+    "int64[1] first = {0}, int64[1] last = {3}"
 )
 
 
