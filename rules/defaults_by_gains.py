@@ -70,7 +70,7 @@ def defaults_by_gains(
     for site in sites:
         _require(site, _vertex(site, floats), vertices, cut)
         if any(gains.saved_us(node, graph) < 0 for node in _kernels(site)):
-            _follow(site, graph, vertices, cut)
+            _follow(site, _vertex(site, floats), graph, vertices, cut)
     for tensor in sorted(quantized - graph.initializers.keys()):
         _connect(tensor, graph, vertices, gains, fused.get(tensor, ()), cut)
     for name, taken_us in _alone(matches, rules, gains, target).items():
@@ -158,9 +158,13 @@ def _require(site: Site, vertex: str, vertices: Mapping[str, tuple[Site, str]], 
             cut.never(vertex, _reader(edge, vertices))
 
 
-def _follow(site: Site, graph: Graph, vertices: Mapping[str, tuple[Site, str]], cut: _Cut) -> None:
-    """What follows the layer that it reads runs in integers where that one does."""
-    vertex = site.name
+def _follow(
+    site: Site, vertex: str, graph: Graph, vertices: Mapping[str, tuple[Site, str]], cut: _Cut
+) -> None:
+    """What follows the layer that it reads runs in integers where that one does.
+
+    ``vertex``: what stands for ``site``.
+    """
     for edge in site.layouts[site.default].requires:
         node = graph.producer.get(edge.tensor)
         writer, before = _of_node(node, vertices)

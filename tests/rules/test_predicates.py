@@ -567,3 +567,14 @@ def test_what_leaves_the_graph_behind_nodes_that_move_elements(behind: str, hold
     )
     pattern = "\n  relu: {op: Relu, inputs: [x], output: y}"
     assert bool(find_sites(graph, [rule(pattern, "leaves: y")])) is holds
+
+
+@pytest.mark.parametrize(("enough", "holds"), [("false", False), ("true", True)])
+def test_one_of_a_variadic_name_may_be_enough(enough: str, holds: bool):
+    graph = graph_of_text(f"""{HEAD} g (float[1,4] x) => (float[1,8] out) {{
+      [relu1] r = Relu(x)
+      [join] out = Concat<axis = 1>(x, r)
+    }}""")
+    condition = f"written_by: {{tensor: xs, op: [Relu], among_others: {enough}}}"
+    joined = rule('\n  join: {op: Concat, inputs: ["xs*"], output: y}\n', condition)
+    assert bool(find_matches(graph, joined)) is holds
