@@ -346,7 +346,7 @@ def test_what_tensorrt_refuses_is_told(standin: Library):
 def test_an_output_that_is_written_over_an_input_has_its_memory(standin: Library):
     """As that of a KV cache, which must be at one address."""
     model = parse_model(RELU.replace("batch", "1"))
-    model.metadata_props.add(key="y", value="x")
+    model.metadata_props.add(key="standin.aliased", value='{"y": "x"}')
     running = execution(standin, model)
     assert running.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
     assert running.run({"x": -X})["y"].tolist() == [[1, 0, 3, 0]]

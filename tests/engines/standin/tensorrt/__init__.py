@@ -293,8 +293,9 @@ class _Engine:
         self.io = {v.name: v for v in (*graph.input, *graph.output)}
         self.host = shape_inputs(self.model)
         self.host |= {n.output[0] for n in graph.node if n.op_type == "Shape"}
-        # Outputs that are written over an input, of the model's metadata.
-        self.aliased = {entry.key: entry.value for entry in self.model.metadata_props}
+        metadata = {entry.key: entry.value for entry in self.model.metadata_props}
+        # Outputs that are written over an input.
+        self.aliased: dict[str, str] = json.loads(metadata.get("standin.aliased", "{}"))
         self.weights = {name: _upload(array) for name, array in self.constants.items()}
 
     @property
