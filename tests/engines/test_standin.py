@@ -377,10 +377,11 @@ def test_a_build_that_breaks_the_gpu_costs_one_candidate(standin: Library, tmp_p
     breaking.graph.name = standin.module.BREAKS_THE_GPU
     spec = EngineSpec("placer.engines.tensorrt.engine", "create", {"kind": "tensorrt"})
     with IsolatedEngine(spec, Limits(), tmp_path) as engine:
-        compiled = engine.compile(model, tmp_path)
+        compiled, worker = engine.compile(model, tmp_path), engine.worker_pid
         with pytest.raises(RunError, match=r"refuses the candidate: .* illegal memory access"):
             engine.compile(breaking, tmp_path)
         assert compiled.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
+        assert engine.worker_pid != worker
 
 
 def test_shapes_of_dynamic_kernels_are_compiled_before_they_are_timed(
