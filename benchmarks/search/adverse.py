@@ -7,14 +7,14 @@ off alike, cliffs), off the sum of layers by about ``level``. Besides
   trial's interval tells half;
 - the engine refuses about a part ``failing`` of random placements: those in which two neighbouring
   groups are quantized in certain ways;
-- a gate binds: ``sqnr``, 6 dB above that of the pack's default, or ``top1``, which may lose one
-  percent of 400 samples' answers. Noise is a sum over the edges that have pairs, each of them over
-  three decades, times a factor of each placement's own (deviation 10%). The few samples on which
-  ours measures noise beside its trials are off by a further 30%.
+- a gate binds: ``sqnr``, 6 dB above that of the pack's default, or ``top1``, of 400 answers one
+  percent may change. Noise is a sum over the edges that have pairs, each of them over three
+  decades, times a factor of each placement's own (deviation 10%). The few samples on which ours
+  measures noise beside its trials are off by a further 30%.
 
-All searches have the same starts and the same budget. What a search ends at is the fastest,
-without noise, of the four that its trials showed to be the fastest, as finalists race. Regret is
-against the best that any search of a world ends at.
+All searches have the same starts and the same budget. What a search ends at is the fastest, without
+noise, of the four that its trials showed to be the fastest, as finalists race. Regret is against
+the best that any search of a world ends at.
 
     python -m benchmarks.search.adverse --set read --jobs 2 --json adverse.json
 """

@@ -62,10 +62,9 @@ class Gated:
         self.noise = self._learn()
 
     def ruled_out(self) -> list[Skip]:
-        """What was skipped once, perhaps for a stricter target, and is to be skipped again."""
-        levels, limit = self._knowledge.levels, self._few.tolerance * self.limit
-        factor = self._few.factor
-        return [skip for skip in self._skipped if not levels or factor * skip.noise > limit]
+        """What was skipped once and would be now, by what is known of the few samples by now."""
+        limit, factor = self._few.tolerance * self.limit, self._few.factor
+        return [skip for skip in self._skipped if factor * skip.noise > limit]
 
     def hopeless(self, state: State) -> Skip | None:
         """Measure the noise of what is to be tried, where gates bind; None if it may hold them.
@@ -103,6 +102,15 @@ class Gated:
         if deviation == 0:
             return float(mean <= self.limit)
         return 0.5 * (1 + math.erf((self.limit - mean) / (math.sqrt(2) * deviation)))
+
+    def doubtful(self) -> list[tuple[float, State]]:
+        """How likely the gates hold what was passed over by its noise on the few samples."""
+        deviation, chances = math.sqrt(2) * max(ADDITIVE, self._few.deviation), []
+        for skip in self._skipped:
+            if 0 < self.limit < math.inf and skip.noise > LEAST:
+                z = math.log(self.limit / (self._few.factor * skip.noise)) / deviation
+                chances.append((0.5 * (1 + math.erf(z)), self._state(skip.choices)))
+        return chances
 
     def holds(self, state: State) -> bool:
         """Whether the measured noise of ``state`` is within the limit; False if no time is left."""

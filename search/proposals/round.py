@@ -14,9 +14,10 @@ from placer.search.proposals.around_best import AroundBest
 from placer.search.proposals.gated import Gated
 from placer.search.proposals.halves import halves
 from placer.search.proposals.knowledge import Knowledge
+from placer.search.proposals.near_best import expected_gain
 from placer.search.proposals.outlook import CHECK, NOISE, Outlook, seed_for
 from placer.search.proposals.pools import NO_PLAN, Plan, Pools
-from placer.search.proposals.progress import Progress
+from placer.search.proposals.progress import RESOLUTION, Progress
 from placer.search.proposals.repair import pruned, repaired
 from placer.search.proposals.tried import Tried
 from placer.search.records import Skip, TrialRecord
@@ -132,6 +133,23 @@ class Round:
                 return self._proposal(EXPLORE, state)
             self._pass_over(skip)
         return None
+
+    def doubtful(self) -> Proposal | None:
+        """What was passed over of which most gain is expected: its trial tells its noise.
+
+        Few samples may say of a placement that it misses a gate that it holds.
+        """
+        if not self._has_best:
+            return None
+        latency, best = self._outlook.latency, self._progress.best
+        tried = {self._land.form(state) for state in self._tried.states}
+        expected = [(0.0, self._land.state(self._land.space.least))]
+        for chance, state in self._gated.doubtful():
+            if self._land.form(state) not in tried:
+                mean, deviation = latency.predict(state)
+                expected.append((chance * expected_gain(best - mean, deviation), state))
+        gain, state = max(expected)
+        return None if gain < RESOLUTION else self._proposal(EXPLORE, state)
 
     @property
     def _has_best(self) -> bool:

@@ -287,7 +287,7 @@ class SurrogateProposer:
                 return proposal
         between = self._between(trials, cycle, turn) or self._hoped(trials, turn)
         last = Round(self._known, trials, math.inf, turn, explores=False)
-        return between or last.unsure() or last.check()
+        return between or last.unsure() or last.doubtful() or last.check()
 
     def _hoped(self, trials: Sequence[TrialRecord], turn: int) -> Proposal | None:
         """A gain if layouts are quieter than expected, before a search ends where gates bind.
