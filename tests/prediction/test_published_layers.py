@@ -1087,7 +1087,8 @@ def test_silus_of_a_yolov8_in_fp32_on_tensorrt_11():
 
     model = f"""
         <ir_version: 9, opset_import: ["": 17]>
-        g (float[1,64,20,20] x) => (float[1,8,20,20] classes, float[1,64,20,20] boxes) <{weights}> {{
+        g (float[1,64,20,20] x) => (float[1,8,20,20] classes, float[1,64,20,20] boxes)
+        <{weights}> {{
           {conv("a", "x")}{conv("b", "a_y")} [add] y = Add(a_y, b_y)
           {conv("c", "y")}{conv("d", "y")}
           [score] classes = Conv(c_y, u) [box] boxes = Conv(d_y, t)
