@@ -184,3 +184,19 @@ def test_a_product_may_read_the_integers_of_an_input(save: Save, zero_point: int
     x = np.random.default_rng(4).integers(0, 256, (2, 4)).astype(np.uint8)
     (expected,), (found,) = outputs(onnx.load(path), x=x), outputs(model.proto, x=x)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_zero_point_that_is_an_input_is_refused(save: Save):
+    path = save(
+        f"""
+        {HEAD} g (uint8[1,2] x, uint8 z) => (float[1,1] y)
+        <int8[2,1] w = {{1, 2}}, float s = {{1}}> {{
+          [mm] r = MatMulInteger(x, w, z)
+          f = Cast<to = 1>(r)
+          y = Mul(f, s)
+        }}"""
+    )
+    with pytest.raises(
+        InputError, match=r"'mm' \(MatMulInteger\) has a zero point that is no single"
+    ):
+        load_model(path)

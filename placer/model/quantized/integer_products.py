@@ -172,10 +172,12 @@ def _given_integers(state: ImportState, product: NodeProto) -> Quantized | None:
     What is multiplied in behind the product is the weight's scale then, whatever part of it the
     file means for the input.
     """
-    draft, source = state.draft, product.input[0]
-    zero_point = draft.array_or_zero(input_at(product, 2))
-    if not _is_given(state, source) or zero_point.size != 1:
+    draft, source, zero = state.draft, product.input[0], input_at(product, 2)
+    if not _is_given(state, source):
         return None
+    zero_point = draft.array_or_zero(zero)
+    if zero_point.size != 1 or (zero and zero not in draft.constants):
+        raise state.refuse(product, "has a zero point that is no single constant")
     known = (source, "1", str(zero_point.item()))
     if known not in state.rows:
         scale, values = np.ones((), np.float32), state.name_of_float(source)
