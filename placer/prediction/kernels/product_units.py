@@ -25,6 +25,7 @@ from placer.prediction.kernels.wiring import UnitGraph, is_volume
 
 _ACTIVATIONS = ("Relu", "Sigmoid", "Mul", "HardSwish", "HardSigmoid", "Tanh", "LeakyRelu", "Gelu")
 
+_HEADS_RANK = 4
 # Beyond these, a row is not multiplied by a generated kernel (50 small graphs: 256 x 512 and
 # 4096 x 384 are, 264 x 512 and 256 x 520 are not, nor is any of 252 rows and fewer).
 _LARGE_WEIGHT, _LONG_ROW, _MANY_COLUMNS = 256 * 512, 256, 512
@@ -262,12 +263,12 @@ class ProductUnits:
     def _dequantizes_operand(self, node: Node) -> bool:
         """Whether only one operand has a pair, which the kernel dequantizes.
 
-        The first one's only of a single matrix that is no part of heads: else it is made a float
-        by what quantizes it (40 small graphs).
+        Of heads, in four dimensions, not the first one, which is made a float again by what
+        quantizes it (50 small graphs).
         """
         first, second = (Edge(node.inputs[i], node.name, i) in self._form.scales for i in (0, 1))
-        batch = (self._graph.type_of(node.outputs[0]).shape or ())[:-2]
-        return first != second and (second or batch in ((), (1,)))
+        rank = len(self._graph.type_of(node.outputs[0]).shape or ())
+        return first != second and (second or rank < _HEADS_RANK)
 
     def _add_alone(self, node: Node, edges: Sequence[Edge], made: tuple[str, ...]) -> Unit:
         unit = self._made.add(node, "move", edges, made, works=False)

@@ -32,7 +32,7 @@ GRAPHS = {
         "q->scores k->scores v->mix",
         ATTENTION,
     ),
-    "of single matrices the first one is dequantized, too": ("a->product", MATRICES),
+    "of three dimensions the first one is dequantized, too": ("a->product", MATRICES),
     "Convs of few channels sum integers of several samples themselves": (
         "x->conv w->conv",
         FEW,
