@@ -13,8 +13,8 @@ Printed with the errors: those that the first half of the rounds would have as a
 second, how many of the estimates are within the 80% intervals that ``explain`` and ``optimize``
 show with such a fit, and the errors of further builds where the float and default builds of all
 files were given, as by ``placer fit --models``. The same errors of the architectures that a fit
-measures are told first, each estimated by a fit without it. ``fit_draws.py`` tells how far figures
-depend on which networks are generated.
+measures are told last, each estimated by a fit without it, which takes longest. ``fit_draws.py``
+tells how far figures depend on which networks are generated.
 
 ``--builds`` keeps what was measured; another run measures only what is missing there.
 ``--only-fit`` measures nothing and fits to what is there, also if another machine measured it.
@@ -295,6 +295,25 @@ def table_of(
     return table
 
 
+class Report:
+    """What is printed, and its figures in ``document``."""
+
+    def __init__(self, engine: str, networks: Networks) -> None:
+        self._engine, self._networks = engine, networks
+        self.document: dict[str, object] = {
+            "engine": engine,
+            "versions": versions(),
+            "copies differ": {n.record.network: n.noise for n in networks},
+        }
+
+    def add(self, title: str, pairs: Mapping[str, list[BuildPair]]) -> None:
+        """Print the table of ``pairs``, those of each network and of all; keep their figures."""
+        Console().print(table_of(f"{self._engine}, {title}", self._networks, pairs))
+        everything = [pair for own in pairs.values() for pair in own]
+        by_network = {name: figures(own) for name, own in pairs.items()}
+        self.document[title] = {"all": figures(everything), **by_network}
+
+
 def add_measuring(parser: argparse.ArgumentParser) -> None:
     """Options of ``measured``."""
     parser.add_argument("--engine", default="openvino")
@@ -319,33 +338,21 @@ def main() -> None:
         networks = measured(arguments, chosen, Path(folder))
     if arguments.share:
         return
-    document: dict[str, object] = {"engine": arguments.engine, "versions": versions()}
+    report = Report(arguments.engine, networks)
     known = [network for network in networks if network.record.network not in chosen]
-    left = leave_out(known)
-    own = architectures_left_out(left, known)
-    Console().print(table_of(f"{arguments.engine}, architectures left out", known, own))
-    document["architectures left out"] = figures([pair for one in own.values() for pair in one])
     estimates = estimates_left_out(networks, chosen)
     pairs = {network.record.network: pairs_of(network, own) for network, own in estimates}
-    title = "networks of `placer fit`"
-    Console().print(table_of(f"{arguments.engine}, fitted to {title}", networks, pairs))
-    document[title] = {
-        "all": figures([pair for own in pairs.values() for pair in own]),
-        **{name: figures(own) for name, own in pairs.items()},
-    }
+    report.add("fitted to networks of `placer fit`", pairs)
     for title, found in measurements([n for n, _ in estimates], arguments.again).items():
-        Console().print(table_of(f"{arguments.engine}, {title}", networks, found))
-        document[title] = figures([pair for own in found.values() for pair in own])
+        report.add(title, found)
+    report.add("float and default builds given", pairs_with_own(networks, chosen))
+    left = leave_out(known)  # Takes longest, some twenty fits.
+    report.add("architectures left out", architectures_left_out(left, known))
     within = held(left.by_network, estimates)
-    with_own = pairs_with_own(networks, chosen)
-    title = "float and default builds given"
-    Console().print(table_of(f"{arguments.engine}, {title}", networks, with_own))
-    document[title] = figures([pair for own in with_own.values() for pair in own])
     print("80% intervals: " + ", ".join(f"{what} {share:.1%}" for what, share in within.items()))
-    document["80% intervals"] = within
-    document["copies differ"] = {n.record.network: n.noise for n in networks}
+    report.document["80% intervals"] = within
     if arguments.json:
-        write_json(arguments.json, document)
+        write_json(arguments.json, report.document)
 
 
 if __name__ == "__main__":
