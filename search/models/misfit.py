@@ -26,8 +26,8 @@ from placer.search.models.bayesian_linear import Summed
 LEVELS, REACHES = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), (2.0, 6.0, 20.0)
 NEIGHBOURS = 0.0
 # Standard deviations of what builds of one placement are off each other, besides what a trial's
-# interval tells: each trial is one build.
-BUILDS = (0.003, 0.01, 0.02, 0.04, 0.08)
+# interval tells: each trial is one build. Fewer measured ones than that tell nothing of it.
+BUILDS, SEVERAL = (0.003, 0.01, 0.02, 0.04, 0.08), 8
 # By how much the logarithm of the evidence must be better than without any misfit.
 EVIDENT = 2.0
 
@@ -163,8 +163,10 @@ def learn_misfit(exact: Summed, likeness: Likeness) -> Misfit:
     def evidence(misfit: Misfit) -> float:
         return replace(exact, errors=exact.errors + misfit.among()).log_evidence()
 
+    builds = (0.0, *BUILDS) if len(exact.values) > SEVERAL else (0.0,)
+
     def with_builds(misfit: Misfit) -> Misfit:
-        return max((replace(misfit, build=build) for build in (0.0, *BUILDS)), key=evidence)
+        return max((replace(misfit, build=build) for build in builds), key=evidence)
 
     def with_levels(build: float) -> Misfit:
         pairs = product(LEVELS, likeness.reaches)

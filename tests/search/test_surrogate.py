@@ -21,7 +21,7 @@ from placer.search.proposals.gated import Gated
 from placer.search.proposals.knowledge import Knowledge
 from placer.search.proposals.round import Round
 from placer.search.proposals.surrogate import SurrogateProposer, seed_proposals
-from placer.search.records import TrialRecord, by_latency
+from placer.search.records import Skip, TrialRecord, by_latency
 from placer.search.samplers import Proposal
 from placer.search.space import PER_SITE, Choices
 from tests.search.outcomes import judgement, measurement
@@ -367,6 +367,34 @@ def test_before_the_search_ends_what_is_little_too_noisy_by_the_sum_is_measured(
     assert Gated(known, records, math.inf, None).noise.predict(only(quiet)) > 1.1
     proposal = Round(known, records, math.inf, len(records), explores=False).hoped()
     assert land.state(proposal.choices) == only(quiet)
+
+
+@pytest.mark.parametrize(("few", "tries"), [(1.5, True), (50.0, False)])
+def test_before_the_search_ends_what_few_samples_may_have_ruled_out_in_error_is_tried(
+    few: float, tries: bool
+):
+    """On the few samples placements are half to twice as noisy as on all."""
+    land = landscape(*NETS["branches"])
+    floats, defaults = (land.state(own) for own in (land.space.floats, land.space.defaults))
+    sites = [i for i, pair in enumerate(zip(floats, defaults, strict=True)) if len(set(pair)) > 1]
+
+    def only(*own: int) -> Choices:
+        return land.choices(apply(floats, [tuple((site, defaults[site]) for site in own)]))
+
+    def noise(choices: Choices) -> float:
+        return 0.4 * sum(own != floats[i] for i, own in enumerate(land.state(choices)))
+
+    def on_few(choices: Choices) -> float:
+        return noise(choices) * (0.5, 2.0)[crc32(str(land.state(choices)).encode()) % 2]
+
+    engine = EdgeEngine(land, noise=noise)
+    known = Knowledge(land, 0, on_few, {}, per_site=True, noise_limit=1.0, levels=0)
+    skip = Skip(only(*sites[:2]), few)
+    starts = [Proposal("", only(*own)) for own in ((), sites, *([site] for site in sites))]
+    starts.append(Proposal("", only(*sites[1:4]), (skip,)))
+    records = [engine.trial(i, start) for i, start in enumerate(starts)]
+    proposal = Round(known, records, math.inf, len(records), explores=False).doubtful()
+    assert (proposal.choices if proposal else None) == (skip.choices if tries else None)
 
 
 def test_what_gains_much_is_tried_though_it_is_as_likely_as_not_to_miss_the_gate():
