@@ -102,8 +102,9 @@ def _check_node(node: NodeProto, opset: int, path: Path, plugins: bool) -> None:
     if node.domain in STANDARD_DOMAINS:
         if not onnx.defs.has(op):
             raise InputError(
-                f"{path}: node '{name}' uses operator {op}, which ONNX does not have; if it is an "
-                "engine's plugin, take the part before it (placer extract), and put the placement "
+                f"{path}: node '{name}' uses operator {op}, which ONNX does not have; if the "
+                "exporter could not convert it, write that layer otherwise; if it is an engine's "
+                "plugin, take the part before it (placer extract), and put the placement "
                 "on this file by placer apply without `data`"
             )
         if not onnx.defs.has(op, max_inclusive_version=opset):

@@ -133,7 +133,7 @@ class Predictor:
         return self._of_given(dict.fromkeys([*layers, *linked_nodes(links, self._target.graph)]))
 
     def _of_given(self, node_sets: Iterable[frozenset[str]]) -> tuple[frozenset[str], ...]:
-        """``node_sets`` without the Casts that the engine inserts, which the given graph lacks."""
+        """``node_sets`` without Casts that the engine inserts, which the given graph lacks."""
         return tuple(names.intersection(self._given) for names in node_sets)
 
     @cached_property
