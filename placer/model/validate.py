@@ -88,7 +88,7 @@ def parse_model(path: Path) -> ModelProto:
 def _refuse_other_formats(path: Path, data: bytes) -> None:
     """Raise InputError if ``data`` begin as files of another format that holds models."""
     if not data:
-        raise InputError(f"{path} is empty; export the model again")
+        raise InputError(f"{path} is not an ONNX file: it is empty; export the model again")
     for start, mark, what in _OTHER_FORMATS:
         if data.startswith(mark, start):
             raise InputError(f"{path} is not an ONNX file: it is {what}")

@@ -49,7 +49,7 @@ def test_not_an_onnx_file(placer: Placer):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "net.onnx is empty; export the model again"),
+        (b"", "net.onnx is not an ONNX file: it is empty; export the model again"),
         (b"\x28\0\0\0ORTM", "it is in ONNX Runtime's own format; give the .onnx file"),
         (b"\x1c\0\0\0TFL3", "it is a TensorFlow Lite model; convert it: python -m tf2onnx"),
         (b"PK\3\4\0\0", "it is a zip archive, as PyTorch and Keras save models"),
