@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 
@@ -25,9 +24,6 @@ from placer.search.models.bayesian_linear import Summed
 # groups over which the likeness of errors falls by e, or the sum over neighbours.
 LEVELS, REACHES = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), (2.0, 6.0, 20.0)
 NEIGHBOURS = 0.0
-# Standard deviations of what builds of one placement are off each other, besides what a trial's
-# interval tells: each trial is one build. Fewer measured ones than that tell nothing of it.
-BUILDS, SEVERAL = (0.003, 0.01, 0.02, 0.04, 0.08), 8
 # By how much the logarithm of the evidence must be better than without any misfit.
 EVIDENT = 2.0
 
@@ -116,22 +112,16 @@ class Misfit:
     """Errors of predicted latencies.
 
     ``level``: their standard deviation, 0 where none is evident. ``reach``: over how many groups
-    their likeness falls by e; ``NEIGHBOURS`` if it is a sum over neighbours. ``build``: standard
-    deviation of what the measured build of a placement is off others of it.
+    their likeness falls by e; ``NEIGHBOURS`` if it is a sum over neighbours.
     """
 
     likeness: Likeness
     level: float = 0.0
     reach: float = REACHES[0]
-    build: float = 0.0
 
     def among(self) -> np.ndarray:
         """Covariance of the errors of the measured placements, shape (m, m)."""
-        covariance = self.level**2 * self.likeness.among(self.reach)
-        # The first is the float model, by which all are measured.
-        builds = np.arange(1, len(covariance))
-        covariance[builds, builds] += self.build**2
-        return covariance
+        return self.level**2 * self.likeness.among(self.reach)
 
     def with_(self, layouts: np.ndarray) -> np.ndarray:
         """Covariance of the error of a state, the ``layouts`` of sites, with those of the measured
@@ -145,7 +135,7 @@ class Misfit:
 
     def draw(self, seed: Sequence[int]) -> np.ndarray | float:
         """Errors of the measured placements as they may be before any is measured."""
-        if not (self.level or self.build):
+        if not self.level:
             return 0.0
         covariance = self.among()
         covariance += 1e-9 * np.eye(len(covariance))
@@ -154,25 +144,15 @@ class Misfit:
 
 
 def learn_misfit(exact: Summed, likeness: Likeness) -> Misfit:
-    """The misfit under which what was measured is most probable, without a level unless evident.
+    """The misfit under which what was measured is most probable; none unless that is evident.
 
-    ``exact``: latencies as sums of costs, with errors of
-    measurement alone.
+    ``exact``: latencies as sums of costs, with errors of measurement alone.
     """
-
-    def evidence(misfit: Misfit) -> float:
-        return replace(exact, errors=exact.errors + misfit.among()).log_evidence()
-
-    builds = (0.0, *BUILDS) if len(exact.values) > SEVERAL else (0.0,)
-
-    def with_builds(misfit: Misfit) -> Misfit:
-        return max((replace(misfit, build=build) for build in builds), key=evidence)
-
-    def with_levels(build: float) -> Misfit:
-        pairs = product(LEVELS, likeness.reaches)
-        return max((Misfit(likeness, *pair, build) for pair in pairs), key=evidence)
-
-    none, best = with_builds(Misfit(likeness)), with_builds(with_levels(0.0))
-    if best.build:
-        best = with_levels(best.build)
-    return best if evidence(best) > evidence(none) + EVIDENT else none
+    best, most = Misfit(likeness), exact.log_evidence() + EVIDENT
+    for level in LEVELS:
+        for reach in likeness.reaches:
+            misfit = Misfit(likeness, level, reach)
+            evidence = replace(exact, errors=exact.errors + misfit.among()).log_evidence()
+            if evidence > most:
+                best, most = misfit, evidence
+    return best

@@ -23,8 +23,6 @@ from placer.search.records import Skip
 # Before the search ends, changes are tried of which so much gain is expected: parts of the float
 # model's latency. Under a gate so many that may hold are measured for one trial.
 HOPED_SKIPS, LEAST_HOPE = 24, 1e-4
-# The trial that is expected to be the fastest is one of so many that were.
-LUCKY = 8
 # What is predicted to miss the gates is tried only if at least so much gain is expected of it. So
 # many such changes of one placement are looked at, those with the most gain.
 LEAST_RISKED, RISKED = 0.02, 16
@@ -48,7 +46,7 @@ class AroundBest:
         Of groups, or what is further off, where no change of them promises a gain. Where there is
         none and groups may be split, of sites. None once all were tried or miss a gate.
         """
-        best = self._best()
+        best = min(self._tried.held())
         changed = self._near(best, self._land.group_moves)
         if changed is None or changed[0] < LEAST_HOPE:
             latency = self._outlook.latency
@@ -64,7 +62,7 @@ class AroundBest:
         Candidates are what is the fastest by expected costs. More may be expected of what is a
         little slower and far less known.
         """
-        changed = self._near(self._best(), self._land.group_moves)
+        changed = self._near(min(self._tried.held()), self._land.group_moves)
         return None if changed is None or changed[0] < LEAST_HOPE else changed[1]
 
     def risked(self, gain: float) -> State | None:
@@ -119,14 +117,6 @@ class AroundBest:
                     return state
                 pass_over(skip)
         return None
-
-    def _best(self) -> tuple[float, State]:
-        """The latency that is expected of the trial that holds of which least is, and its state.
-
-        What was measured to be the fastest was also lucky.
-        """
-        held, latency = sorted(self._tried.held())[:LUCKY], self._outlook.latency
-        return min((latency.predict(state)[0], state) for _, state in held)
 
     def _near(self, best: tuple[float, State], moves: Moves) -> Promising | None:
         allowed, likely = self._is_allowed, self._is_likely

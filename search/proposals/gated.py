@@ -62,9 +62,10 @@ class Gated:
         self.noise = self._learn()
 
     def ruled_out(self) -> list[Skip]:
-        """What was skipped once and would be now, by what is known of the few samples by now."""
-        limit, factor = self._few.tolerance * self.limit, self._few.factor
-        return [skip for skip in self._skipped if factor * skip.noise > limit]
+        """What was skipped once, perhaps for a stricter target, and is to be skipped again."""
+        levels, limit = self._knowledge.levels, self._few.tolerance * self.limit
+        factor = self._few.factor
+        return [skip for skip in self._skipped if not levels or factor * skip.noise > limit]
 
     def hopeless(self, state: State) -> Skip | None:
         """Measure the noise of what is to be tried, where gates bind; None if it may hold them.

@@ -74,16 +74,6 @@ def test_the_misfit_is_learned_from_whole_latencies():
     assert learn_misfit(sums(drawn), Likeness(LAND, states)).level in (0.04, 0.08, 0.16)
 
 
-def test_builds_that_differ_are_no_errors_of_predictions():
-    """What two builds of one placement differ by says nothing of placements that are alike."""
-    drawn = 0.04 * np.random.default_rng(2).standard_normal(40)
-    drawn[0] = 0.0  # The float model, by which all are measured.
-    found = learn_misfit(sums(drawn), Likeness(LAND, random_states(40)))
-    assert found.level == 0
-    assert found.build == 0.04
-    assert found.among()[0, 0] == 0
-
-
 def test_a_group_of_several_sites_counts_once():
     members = max(LAND.members, key=len)
     other = tuple(
