@@ -570,3 +570,17 @@ def test_a_relu_before_signed_values_of_zero_point_0_is_computed(kind: int):
     compiled = OnnxRuntimeEngine().compile(proto, Path())
     x = np.array([-0.5, -0.25, 0.25, 0.5], np.float32)
     np.testing.assert_array_equal(compiled.run({"x": x})["y"], np.maximum(x, 0))
+
+
+def test_so_is_one_whose_zero_point_a_node_holds(tmp_path: Path):
+    """And behind an Identity, which the optimizer takes out first."""
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]> g (float[4] x) => (float[4] y)
+        <float s = {0.125}> {
+          r = Relu(x) i = Identity(r) q = QuantizeLinear(i, s, z) y = DequantizeLinear(q, s, z)
+        }
+    """)
+    zero = onnx.helper.make_tensor("", onnx.TensorProto.FLOAT8E4M3FN, [], [0])
+    proto.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["z"], value=zero))
+    found = OnnxRuntimeEngine().compile(proto, tmp_path).run({"x": np.float32([-1, -0.5, 0, 1])})
+    assert found["y"].tolist() == [0, 0, 0, 1]

@@ -24,7 +24,7 @@ from placer.engines.onnxruntime.layers import layers_plan
 from placer.engines.onnxruntime.profile import median_us, profile, profile_in_turn, run_session
 from placer.engines.rounds import cpu_clock, time_calls
 from placer.errors import LimitError, RunError
-from placer.graph.edit import every_node
+from placer.graph.edit import all_tensors, every_node
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.model.body_types import BodyTypes
@@ -38,7 +38,9 @@ _DISABLED = "optimization.disable_specified_optimizers"
 _RELU_LOSING = "Level2_RuleBasedTransformer"
 _SIGNED_OF_ZERO = (
     onnx.TensorProto.FLOAT8E4M3FN,
+    onnx.TensorProto.FLOAT8E4M3FNUZ,
     onnx.TensorProto.FLOAT8E5M2,
+    onnx.TensorProto.FLOAT8E5M2FNUZ,
     onnx.TensorProto.INT4,
 )
 _LAYOUT_OPTIMIZERS = ("NchwcTransformer", "NhwcTransformer", "ConvAddActivationFusion")
@@ -205,16 +207,15 @@ def _session(
 
 
 def _loses_relus(model: onnx.ModelProto) -> bool:
-    """Whether a Relu stands before a Q to FP8 or int4."""
-    signed = {t.name for t in model.graph.initializer if t.data_type in _SIGNED_OF_ZERO}
-    if not signed:
+    """Whether there are Relus and Qs to FP8 or int4, in bodies too; what is between may fold."""
+    nodes = list(every_node(model.graph.node))
+    quantizers = [n for n in nodes if n.op_type == "QuantizeLinear" and len(n.input) > 2]
+    if not quantizers or all(node.op_type != "Relu" for node in nodes):
         return False
-    relus = {tensor for n in model.graph.node if n.op_type == "Relu" for tensor in n.output}
-    return any(
-        node.op_type == "QuantizeLinear" and node.input[0] in relus and node.input[2] in signed
-        for node in model.graph.node
-        if len(node.input) > 2
-    )
+    types = {tensor.name: tensor.data_type for tensor in all_tensors(model.graph)}
+    written = (node for node in nodes if node.op_type == "Constant" and node.attribute)
+    types.update((node.output[0], node.attribute[0].t.data_type) for node in written)
+    return any(types.get(node.input[2]) in _SIGNED_OF_ZERO for node in quantizers)
 
 
 def _has_half(model: onnx.ModelProto) -> bool:
