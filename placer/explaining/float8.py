@@ -55,9 +55,14 @@ def float8_sentences(
 
 
 def _needed_for_both(placed: PlacedModel, pack: Pack, target: Target) -> str | None:
-    """The compute capability that INT8 and FP8 need together; None if ``target`` may have it."""
-    placement = placed.placement
-    if placement is None or placement.edges == frozenset(placement.formats):
+    """The compute capability that INT8 and FP8 need together; None if ``target`` may have it.
+
+    INT8 are activations' pairs that are not FP8: weights alone may be int4 beside FP8.
+    """
+    placement, constants = placed.placement, placed.graph.initializers
+    if placement is None:
+        return None
+    if all(edge.tensor in constants for edge in placement.edges - placement.formats.keys()):
         return None
     for alternative in pack.manifest.alternatives.values():
         if FLOAT8 in alternative.scheme.formats and not target.meets(alternative.when):

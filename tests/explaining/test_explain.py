@@ -554,6 +554,27 @@ def test_int8_beside_fp8_is_refused_before_blackwell(tmp_path: Path, pack, gpu, 
     assert placer.explain(path, gpu=gpu, pack=pack).unpredicted == tuple(said)
 
 
+def test_int4_weights_beside_fp8_are_not_int8(tmp_path: Path):
+    text = """
+      <ir_version: 10, opset_import: ["": 21]> g (float[4,32] x) => (float[4,32] y)
+      <float[32,32] w = {0.1}, float s = {0.01}> {
+        [q] q = QuantizeLinear(x, s, f) d = DequantizeLinear(q, s, f)
+        [i] i = QuantizeLinear(w, s, f) v = DequantizeLinear(i, s, f) [first] m = MatMul(d, v)
+        [j] u = DequantizeLinear(w4, s) [second] y = MatMul(m, u)
+      }"""
+    proto, path = onnx.parser.parse_model(text), tmp_path / "model.onnx"
+    weight = numpy_helper.from_array(np.full((32, 32), 0.1, np.float32), "w")
+    proto.graph.initializer[0].CopyFrom(weight)
+    proto.graph.initializer.extend(
+        [
+            onnx.helper.make_tensor("f", onnx.TensorProto.FLOAT8E4M3FN, [], [0.0]),
+            onnx.helper.make_tensor("w4", onnx.TensorProto.INT4, [32, 32], [1] * 1024),
+        ]
+    )
+    onnx.save(proto, path)
+    assert placer.explain(path, gpu="rtx-4090", pack="tensorrt").unpredicted == ()
+
+
 DEAD = """
 <ir_version: 8, opset_import: ["": 17]>
 g (float[1,32,8,8] x) => (float[1,16,8,8] y)
