@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -238,13 +237,14 @@ def _alike(
     # Imported only now: help is shown without what takes long to import.
     from placer.prediction.explanation.conversion_text import conversion_text  # noqa: PLC0415
 
-    texts = [conversion_text(one, timed=timed, pairs=pairs) for one in conversions]
+    alike: dict[tuple[str, str], list[StandaloneConversion]] = {}
+    for one in conversions:
+        alike.setdefault(conversion_text(one, timed=timed, pairs=pairs), []).append(one)
     first: dict[str, str] = {}
-    for (because, remedy), layers in Counter(texts).items():
-        conversion = conversions[texts.index((because, remedy))]
+    for (because, remedy), layers in alike.items():
         said = remedy
         if remedy in first:
             said = f"the change given for '{first[remedy]}' removes it, too"
-        elif conversion.remedy is not None:
-            first[remedy] = conversion.name
-        yield because, said, layers
+        elif layers[0].remedy is not None:
+            first[remedy] = layers[0].name
+        yield because, said, len(layers)
