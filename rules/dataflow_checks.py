@@ -34,12 +34,20 @@ def written_by(condition: WrittenBy) -> Check:
     enough = any if condition.among_others else all
 
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
-        writers = [graph.producer.get(tensor) for tensor in tensors.get(condition.tensor, ())]
+        writers = [_writer(tensor, condition, graph) for tensor in tensors.get(condition.tensor, ())]
         return bool(writers) and enough(
             w is not None and w.qualified_op in condition.op for w in writers
         )
 
     return check
+
+
+def _writer(tensor: str, condition: WrittenBy, graph: Graph) -> Node | None:
+    """The node that writes ``tensor``, or what is in front of operators that may follow it."""
+    writer = graph.producer.get(tensor)
+    while writer is not None and writer.qualified_op in condition.past:
+        writer = graph.producer.get(writer.inputs[0])
+    return writer
 
 
 def read_by(condition: ReadBy) -> Check:

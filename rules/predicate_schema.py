@@ -113,6 +113,9 @@ class WrittenBy(Strict):
     among_others: bool = Field(
         default=False, description="One of a variadic name is enough, whatever writes the others."
     )
+    past: list[str] = Field(
+        default=[], description="Operators that may follow it, each by its first input."
+    )
 
 
 class ReadBy(Strict):

@@ -68,6 +68,8 @@ pattern:{pattern}
         ("written_by: {tensor: c, op: [Relu, Conv]}", True),
         ("written_by: {tensor: r, op: [Relu, Conv]}", False),
         ("written_by: {tensor: x, op: [Relu, Conv]}", False),  # a graph input
+        ("written_by: {tensor: r, op: [Conv], past: [Clip]}", True),
+        ("written_by: {tensor: r, op: [Conv], past: [Relu]}", False),
         ("read_by: {tensor: c, op: [Relu, Clip]}", True),
         ("read_by: {tensor: c, op: [Conv]}", False),
         ("read_by: {tensor: r, op: [Relu]}", False),  # a graph output, too
