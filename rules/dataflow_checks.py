@@ -34,7 +34,8 @@ def written_by(condition: WrittenBy) -> Check:
     enough = any if condition.among_others else all
 
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
-        writers = [_writer(tensor, condition, graph) for tensor in tensors.get(condition.tensor, ())]
+        names = tensors.get(condition.tensor, ())
+        writers = [_writer(tensor, condition, graph) for tensor in names]
         return bool(writers) and enough(
             w is not None and w.qualified_op in condition.op for w in writers
         )
