@@ -9,6 +9,7 @@ import pytest
 
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
+from placer.common.processor import this_processor
 from placer.graph import Edge
 from placer.graph.text import parse_model
 from placer.model import Model, load_model
@@ -29,11 +30,15 @@ PACK = load_pack("openvino")
 
 @dataclass(frozen=True)
 class Fault:
-    """A graph, and the edges of an activation and of weights whose pairs do harm."""
+    """A graph, and the edges of an activation and of weights whose pairs do harm.
+
+    ``by_vnni``: with VNNI alone; OpenVINO is right with AVX2 alone.
+    """
 
     body: str
     activation: Edge
     weight: Edge | None = None
+    by_vnni: bool = False
 
     @property
     def placement(self) -> Placement:
@@ -90,6 +95,7 @@ FAULTS = {
         "[act] a = Sigmoid(x) [experts] y = MatMul(a, stack)",
         Edge("a", "experts", 0),
         Edge("stack", "experts", 1),
+        by_vnni=True,
     ),
     "joined rows": Fault(
         "[join] c = Concat<axis = 2>(x, x) [fc] y = MatMul(c, w)",
@@ -151,4 +157,5 @@ def test_they_would_do_harm(fault: Fault, model: Model):
     else:
         right = OnnxRuntimeModel(proto, model.base_dir, 1, optimized=False).run(inputs)["y"]
         # Garbage that is not initialized may be NaN.
-        assert not sqnr(right, found) >= 15
+        harms = not sqnr(right, found) >= 15
+        assert harms or (fault.by_vnni and this_processor().exact_products is False)
