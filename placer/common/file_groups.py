@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from placer.common.files import cannot_write, make_output_folder, remove_if_empty
 from placer.common.folder_lock import locked
@@ -24,13 +24,33 @@ def written_together(target: Path) -> Iterator[Path]:
     is_new = not folder.exists()
     make_output_folder(folder)
     try:
-        with locked(target), TemporaryDirectory(prefix=".placer-", dir=folder) as draft:
-            yield Path(draft) / target.name
-            _move(Path(draft), target)
+        with locked(target), draft_folder(target) as draft:
+            yield draft / target.name
+            _move(draft, target)
     except BaseException:
         if is_new:
             remove_if_empty(folder)
         raise
+
+
+@contextmanager
+def draft_folder(target: Path) -> Iterator[Path]:
+    """A new folder beside ``target`` to write it in, which is removed in the end.
+
+    Its name follows from that of ``target``, so what a process left there that was killed meanwhile
+    is removed, too. The caller holds the lock of ``target`` or of its folder. Raises InputError if
+    the folder cannot be made, RunError if the disk is full.
+    """
+    draft = target.with_name(f".{target.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        draft.mkdir()
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _move(draft: Path, target: Path) -> None:

@@ -39,6 +39,17 @@ def test_nothing_is_written_if_anything_goes_wrong(tmp_path: Path):
     assert not list((tmp_path / "old").iterdir())
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path):
+    """It writes in a folder whose name follows from the target's."""
+    with written_together(tmp_path / "model") as draft:
+        left = draft.parent
+    left.mkdir()
+    (left / "model.data").write_text("half")
+    with written_together(tmp_path / "model") as draft:
+        draft.write_text("model")
+    assert written(tmp_path) == {"model": "model"}
+
+
 def test_a_folder_in_the_way_is_named_before_anything_is_moved(tmp_path: Path):
     (tmp_path / "model").mkdir()
     with (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from placer.common.file_groups import draft_folder
+from placer.common.files import cannot_write
 from placer.engines.openvino.library import load_openvino
-from placer.errors import InputError, RunError
+from placer.errors import RunError
 
 
 def weights_of(path: Path) -> Path:
@@ -18,23 +19,24 @@ def weights_of(path: Path) -> Path:
 def save_as_openvino(source: Path, path: Path) -> None:
     """Write the ONNX file ``source`` to ``path`` (.xml) with its types as they are.
 
-    Both files are written in a folder beside ``path`` and then renamed. Raises RunError if OpenVINO
-    is missing or refuses the file, InputError if ``path`` cannot be written.
+    Both files are written in a folder beside ``path``, whose folder the caller has locked, and then
+    renamed. Raises RunError if OpenVINO is missing or refuses the file, or if the disk is full,
+    InputError if ``path`` cannot be written.
     """
     try:
         openvino = load_openvino()
     except ImportError as error:
         raise RunError("OpenVINO is not installed; pip install 'placer[openvino]'") from error
     try:
-        with tempfile.TemporaryDirectory(prefix=".openvino-", dir=path.parent) as folder:
-            written = Path(folder) / path.name
+        with draft_folder(path) as folder:
+            written = folder / path.name
             model = openvino.Core().read_model(source)
             # By default weights of 32 bits are rounded to 16.
             openvino.save_model(model, written, compress_to_fp16=False)
             weights_of(written).replace(weights_of(path))
             written.replace(path)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another output") from error
+        raise cannot_write(path, error) from error
     except RuntimeError as error:
         raise RunError(f"OpenVINO cannot convert {source}: {error}") from error
 
