@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,13 +14,21 @@ from types import FrameType
 _Handler = Callable[[int, FrameType | None], object]
 # Keys that are held down repeat, and who presses twice in a moment means one thing.
 _SETTLES_S = 0.5
+# A collection of garbage that calls weak references back is over by then, or the next one is heard.
+_REPEATS_S = 0.05
 
 
 class _Settling:
-    """Handles SIGINT as Python does, but not again before what that ended had time to end."""
+    """Handles SIGINT as Python does, but not again before what that ended had time to end.
+
+    ``lost``: whether Python dropped the KeyboardInterrupt, and it is still to be raised again.
+    ``report``: the hook for other exceptions that Python drops.
+    """
 
     def __init__(self) -> None:
         self.again_from = 0.0
+        self.lost = False
+        self.report = sys.unraisablehook
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -28,22 +37,45 @@ class _Settling:
         self.again_from = now + _SETTLES_S
         signal.default_int_handler(number, frame)
 
+    def dropped(self, exception: sys.UnraisableHookArgs) -> None:
+        """Have a KeyboardInterrupt that nobody got raised again, instead of printing it.
+
+        What is raised while an object is destroyed or a weak reference calls back reaches no one.
+        That is where a Ctrl-C is heard that was pressed while garbage was collected: until then no
+        Python code ran.
+        """
+        if not issubclass(exception.exc_type, KeyboardInterrupt):
+            self.report(exception)
+            return
+        self.again_from, self.lost = 0.0, True
+        # Not by this thread: it would be raised in here, and dropped as well.
+        threading.Thread(target=self._repeat, daemon=True).start()
+
+    def _repeat(self) -> None:
+        time.sleep(_REPEATS_S)
+        if self.lost:
+            self.lost = False
+            signal.raise_signal(signal.SIGINT)
+
 
 def settle() -> None:
     """From now on, drop each Ctrl-C within half a second of the one that was heard last.
 
     A second one would disturb what the first made the process do: remove what is half written, and
-    say that it ends. Does nothing where SIGINT is handled in a way of its own.
+    say that it ends. One that Python drops is raised again. Does nothing where SIGINT is handled in
+    a way of its own.
     """
     if _is_plain():
-        signal.signal(signal.SIGINT, _Settling())
+        settling = _Settling()
+        signal.signal(signal.SIGINT, settling)
+        sys.unraisablehook = settling.dropped
 
 
 def dealt_with() -> None:
     """The program goes on after a Ctrl-C: the next one, after ``settle``, is heard at once."""
     handler = signal.getsignal(signal.SIGINT)
     if isinstance(handler, _Settling):
-        handler.again_from = 0.0
+        handler.again_from, handler.lost = 0.0, False
 
 
 @dataclass(frozen=True)

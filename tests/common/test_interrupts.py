@@ -143,6 +143,52 @@ def test_more_of_them_at_once_are_one():
     assert lines == ["interrupted", "interrupted"]
 
 
+def test_an_interrupt_that_python_drops_is_raised_again_in_a_program():
+    """As while garbage is collected; other errors there are still reported."""
+    lines = printed(
+        """
+        import sys
+        import time
+        import weakref
+
+        class Callback:
+            def __init__(self, act):
+                self.reference = weakref.ref(gone, lambda _: act())
+
+        sys.unraisablehook = lambda lost: print("dropped", lost.exc_type.__name__)
+        settle()
+        gone = {1}
+        callbacks = [Callback(lambda: signal.raise_signal(signal.SIGINT)), Callback(lambda: 1 / 0)]
+        del gone
+        print("goes on")
+        try:
+            time.sleep(20)
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert lines == ["dropped ZeroDivisionError", "goes on", "interrupted"]
+
+
+def test_one_that_was_dropped_but_noted_is_not_raised_again():
+    lines = printed(
+        """
+        import time
+        import weakref
+
+        settle()
+        pressed, gone = Event(), {1}
+        with noted(pressed):
+            called = weakref.ref(gone, lambda _: signal.raise_signal(signal.SIGINT))
+            del gone
+        dealt_with()
+        time.sleep(0.2)
+        print("noted:", pressed.is_set())
+        """
+    )
+    assert lines == ["noted: True"]
+
+
 def test_who_ignores_ctrl_c_still_does():
     lines = printed(
         """
