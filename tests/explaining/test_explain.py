@@ -476,14 +476,14 @@ NO_TENSOR_CORES = (
     "faster there: use INT8"
 )
 GROUPS = (
-    "FP8 pairs before 'conv' gain nothing (rule conv-fp8-groups): No fast FP8 kernel takes a Conv "
-    "of groups, depthwise ones among them: it stays in FP16, though layers and times here are "
+    "FP8 pairs before 'conv' gain nothing (rule conv-fp8-groups): No fast FP8 kernel supports "
+    "grouped Convs, depthwise ones included, so they stay in FP16, though layers and times here are "
     "predicted as if one did; leave these nodes in float, or use INT8"
 )
 WINDOW = (
-    "FP8 pairs before 'conv' gain nothing (rule conv-fp8-window): No FP8 kernel takes a Conv "
-    "whose window has more than 32 places, as the 7x7 of a stem: it stays in FP16; leave these "
-    "nodes in float, or use INT8"
+    "FP8 pairs before 'conv' gain nothing (rule conv-fp8-window): No FP8 kernel supports a "
+    "Conv whose window has more than 32 elements, such as the 7x7 of a stem, so it stays in FP16; "
+    "leave these nodes in float, or use INT8"
 )
 
 
