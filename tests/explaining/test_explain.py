@@ -477,8 +477,8 @@ NO_TENSOR_CORES = (
 )
 GROUPS = (
     "FP8 pairs before 'conv' gain nothing (rule conv-fp8-groups): No fast FP8 kernel supports "
-    "grouped Convs, depthwise ones included, so they stay in FP16, though layers and times here are "
-    "predicted as if one did; leave these nodes in float, or use INT8"
+    "grouped Convs, depthwise ones included, so they stay in FP16, though layers and times here "
+    "are predicted as if one did; leave these nodes in float, or use INT8"
 )
 WINDOW = (
     "FP8 pairs before 'conv' gain nothing (rule conv-fp8-window): No FP8 kernel supports a "
