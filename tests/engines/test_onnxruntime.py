@@ -72,6 +72,13 @@ def placement_of(graph: Graph, match: Match, layout: Layout, fusion: Fusion) -> 
     )
 
 
+def stacked(graph: Graph, placement: Placement) -> frozenset[Edge]:
+    """Weights of products with more than two dimensions, whose scales are not by channel."""
+    products = {node.name for node in graph.nodes if node.op == "MatMul"}
+    wide = {name for name, tensor in graph.initializers.items() if len(tensor.dims) > 2}
+    return frozenset(e for e in placement.edges if e.node in products and e.tensor in wide)
+
+
 def example_of(rule: Rule, fusion: Fusion) -> str:
     """The graph of the rule's first test with all nodes of the layer, else of its first test."""
     whole = (t for t in rule.tests if any({*fusion.nodes} <= {*match} for match in t.matches[:1]))
@@ -83,6 +90,7 @@ def plan_of(path: Path, rule: Rule, layout: Layout, fusion: Fusion) -> tuple[Pla
     model = load_model(path)
     match = match_rules(model.graph, [rule])[0]
     placement = placement_of(model.graph, match, layout, fusion)
+    placement = placement.with_weights(stacked(model.graph, placement))
     tensors = {e.tensor for e in placement.edges} - model.graph.initializers.keys()
     ranges = calibrate(model, tensors, synthetic_dataset(model, 4, 0)).ranges(
         "minmax", PACK.manifest.scheme

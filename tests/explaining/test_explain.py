@@ -554,6 +554,27 @@ def test_int8_beside_fp8_is_refused_before_blackwell(tmp_path: Path, pack, gpu, 
     assert placer.explain(path, gpu=gpu, pack=pack).unpredicted == tuple(said)
 
 
+@pytest.mark.parametrize(
+    ("product", "computes"),
+    [
+        ("y = MatMul(x, w)", "float"),
+        ("q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = MatMul(d, v)", "uint8"),
+    ],
+)
+def test_a_product_by_a_stack_is_one_of_integers_if_it_has_pairs(tmp_path: Path, product, computes):
+    ones = ", ".join(["1"] * 512)
+    text = f"""
+      <ir_version: 8, opset_import: ["": 17]> g (float[2,4,16] x) => (float[2,4,16] y)
+      <float[2,16,16] w = {{{ones}}}, int8[2,16,16] i = {{{ones}}}, float s = {{0.01}},
+       uint8 z = {{128}}, int8 zero = {{0}}> {{
+        v = DequantizeLinear(i, s, zero) {product}
+      }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    plan = placer.explain(tmp_path / "model.onnx", pack="onnxruntime").explanation.plan
+    (types,) = {layer.input_types for layer in plan.layers if layer.nodes}
+    assert types == (computes,)
+
+
 def test_int4_weights_beside_fp8_are_not_int8(tmp_path: Path):
     text = """
       <ir_version: 10, opset_import: ["": 21]> g (float[4,32] x) => (float[4,32] y)
