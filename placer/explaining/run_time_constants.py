@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from placer.common.listed import listed
 from placer.graph import Graph
+from placer.graph.randomness import RANDOM_OPS
 from placer.rules.pack import Pack
 
 
@@ -17,7 +18,9 @@ def run_time_constants(graph: Graph, pack: Pack) -> str:
         return ""
     constant, found = set(graph.initializers), list[str]()
     for node in graph.nodes:
-        if node.inputs and constant.issuperset(filter(None, node.inputs)):
+        if node.op in RANDOM_OPS or not node.inputs:
+            continue
+        if constant.issuperset(filter(None, node.inputs)):
             constant.update(node.outputs)
             if node.op.startswith("Reduce"):
                 found.append(f"'{node.name}' ({node.op})")

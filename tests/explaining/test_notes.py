@@ -317,3 +317,13 @@ def test_a_weight_norm_of_constants_is_computed_in_every_run(save: Save, factor:
     built = placer.check(path).plan
     assert built is not None
     assert any(not layer.inputs for layer in built.of_kind("compute")) == told
+
+
+def test_random_numbers_of_the_shape_of_a_constant_are_none(save: Save):
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float[1,16,8,8] v = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      r = RandomNormalLike(v) m = ReduceMax<axes = [1]>(r) {PAIR.format("x")} y = Add(xd, m)
+    }}""")
+    assert not any("of constants" in note for note in notes_of(path, "tensorrt-rtx"))
