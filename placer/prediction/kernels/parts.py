@@ -21,10 +21,11 @@ PRODUCTS = ("MatMul", "Gemm")
 POOLS = ("MaxPool", "AveragePool")
 REDUCE = frozenset(
     {"GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Softmax"}
-    | {"LayerNormalization", "InstanceNormalization", "LogSoftmax", "ReduceMin", "ArgMax"}
+    | {"LayerNormalization", "InstanceNormalization", "LogSoftmax", "ReduceMin", "ArgMax", "ArgMin"}
     | {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceProd"}
 )
-SORTS = ("ArgMax", "TopK")
+PLACES = ("ArgMax", "ArgMin")
+SORTS = (*PLACES, "TopK")
 NORMS = ("LayerNormalization", "InstanceNormalization")
 SQUARES = ("ReduceL2", "ReduceSumSquare")
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
@@ -130,7 +131,7 @@ class Unit:
 
     @property
     def sorts(self) -> bool:
-        """Whether it finds the largest values, which ends its kernel (30 small graphs)."""
+        """Whether it finds the largest or least values, which ends its kernel (30 small graphs)."""
         return self.node.op in SORTS and self.role != "cast"
 
     @property

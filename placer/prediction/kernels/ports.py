@@ -19,6 +19,7 @@ from placer.prediction.kernels.parts import (
     CUT,
     NORMED,
     NORMS,
+    PLACES,
     SQUARES,
     Unit,
     is_concat,
@@ -73,10 +74,13 @@ class KernelPorts:
 
     def _sorted(self, unit: Unit) -> Iterator[Port]:
         """What a sort writes whether it is read or not."""
-        if unit.node.op == "ArgMax":
-            yield Port(self._base, tensor=f"{unit.outputs[0]}/maximum")
+        given = unit.node.inputs[0]
+        is_float = given not in self._graph.types or self._graph.type_of(given).is_float
+        integers = "" if is_float else type_name(self._graph, given)
+        if unit.node.op in PLACES:
+            yield Port(integers or self._base, tensor=f"{unit.outputs[0]}/maximum")
         else:
-            yield from map(Port, (FLOAT, "int64"), ("", ""), unit.outputs)
+            yield from map(Port, (integers or FLOAT, "int64"), ("", ""), unit.outputs)
 
     def integer_at(self, edge: Edge) -> str:
         """The type of what is quantized at ``edge``."""
@@ -135,7 +139,7 @@ class KernelPorts:
     def _given_type(self, tensor: str, writer: Unit, reader: Unit) -> str | None:
         """The type of places of maxima, of what is sorted, and of what is no float."""
         is_float = tensor not in self._graph.types or self._graph.type_of(tensor).is_float
-        if writer.sorts and writer.node.op == "ArgMax":
+        if writer.sorts and writer.node.op in PLACES:
             return "int32"
         if is_float:
             sorts = any(unit.sorts and unit.node.op == "TopK" for unit in (writer, reader))

@@ -11,6 +11,7 @@ from placer.graph import Graph, Node
 from placer.graph.kept import kept
 from placer.graph.weights import WeightInput, weight_input
 from placer.prediction.kernels.flattened import batches
+from placer.prediction.kernels.parts import PLACES
 
 _LONG = 512
 # A sum of so many elements is taken by several blocks of threads, if it is one of few or longer
@@ -205,8 +206,8 @@ def reduction_axes(graph: Graph, node: Node) -> tuple[int, ...]:
 def _axes(graph: Graph, node: Node, rank: int) -> tuple[int, ...]:
     if node.op in ("GlobalAveragePool", "GlobalMaxPool", "InstanceNormalization"):
         return tuple(range(2, rank))
-    if node.op in ("Softmax", "LogSoftmax", "ArgMax"):
-        return (int(node.attributes.get("axis", 0 if node.op == "ArgMax" else -1)),)
+    if node.op in ("Softmax", "LogSoftmax", *PLACES):
+        return (int(node.attributes.get("axis", 0 if node.op in PLACES else -1)),)
     if node.op == "LayerNormalization":
         return tuple(range(int(node.attributes.get("axis", -1)) % rank, rank))
     given = node.inputs[1] if len(node.inputs) > 1 else ""

@@ -23,6 +23,7 @@ from placer.prediction.kernels.in_place import InPlace
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import (
     CONVS,
+    PLACES,
     POOLS,
     PRODUCTS,
     SORTS,
@@ -309,7 +310,7 @@ class Units(UnitGraph):
         """Whether a tensor of the graph's interface has another float type inside the engine."""
         node = self.graph.producer.get(tensor)
         if node is not None and node.op in SORTS:  # Of maxima the places are integers of 32 bits.
-            return node.op == "ArgMax"
+            return node.op in PLACES
         return self._base != FLOAT and self.outside(tensor) == FLOAT
 
     def outside(self, tensor: str) -> str:

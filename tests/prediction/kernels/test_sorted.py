@@ -15,6 +15,10 @@ GRAPHS = {
     "sorting is done in FP32": CONV
     % ("float out", f"{SIZE} count = Constant<value = int64[1] {{5}}>() "
        "[flat] f = Reshape(c, size) [sort] v, i = TopK(f, count) [act] out = Sigmoid(v)"),
+    "the places of minima are found as those of maxima": CONV
+    % ("int64 out", "[places] out = ArgMin<axis = 1, keepdims = 0>(c)"),
+    "integers stay integers": "(int32[2,8] x) => (int32[2,3] v, int64[2,3] i) "
+       "{ count = Constant<value = int64[1] {3}>() [sort] v, i = TopK(x, count) }",
 }  # fmt: skip
 
 test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)
