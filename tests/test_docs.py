@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import onnx
 import pytest
 import typer
@@ -96,6 +97,24 @@ def test_a_command_line_that_does_not_parse_is_found():
     for wrong in ("optimize model.onnx --budjet 5", "optimise model.onnx", "explain"):
         with pytest.raises(Exception, match=r"(?i)no such|missing"):
             parse(wrong.split())
+
+
+def options_of(command: click.Command) -> Iterator[str]:
+    """The long options of a command and of those below it."""
+    command = command.load() if isinstance(command, LazyCommand) else command
+    for below in getattr(command, "commands", {}).values():
+        yield from options_of(below)
+    for parameter in command.params:
+        yield from (name for name in parameter.opts if name.startswith("--"))
+
+
+def test_every_option_is_on_a_page():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    written = set(re.findall(r"--[a-z][a-z-]*", text))
+    assert set(options_of(typer.main.get_command(app))) - written == {
+        "--version",
+        "--show-completion",
+    }
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,11 @@ def cannot_write(path: Path, error: OSError) -> PlacerError:
     return InputError(f"cannot write {path}: {error.strerror}; choose another output")
 
 
+def real_path(path: Path) -> Path:
+    """``path`` without links. Unlike ``Path.resolve`` it takes links in a circle, as they are."""
+    return Path(os.path.realpath(path))
+
+
 def temporary_beside(path: Path) -> Path:
     """The name under which this process writes ``path`` before it is renamed.
 

@@ -14,7 +14,7 @@ import onnx.checker
 from onnx import TensorProto, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
 
-from placer.common.files import refuse_pointer
+from placer.common.files import real_path, refuse_pointer
 from placer.errors import InputError
 
 _CHUNK = 1 << 22
@@ -86,8 +86,8 @@ def data_folder(tensors: Iterable[TensorProto], path: Path) -> Path:
     ``tensors`` name these files from then on. Hugging Face's cache has models like that, and ONNX
     Runtime reads them since version 1.24.2 (its pull request 27374).
     """
-    folder, real = path.parent, path.resolve().parent
-    if not path.is_symlink() or real == folder.resolve():
+    folder, real = path.parent, real_path(path).parent
+    if not path.is_symlink() or real == real_path(folder):
         return folder
     entries = [
         entry
@@ -96,7 +96,7 @@ def data_folder(tensors: Iterable[TensorProto], path: Path) -> Path:
         for entry in tensor.external_data
         if entry.key == "location" and "\0" not in entry.value
     ]
-    files = [(folder / entry.value).resolve() for entry in entries]
+    files = [real_path(folder / entry.value) for entry in entries]
     if not entries or not all(
         ".." not in Path(entry.value).parts and file.is_relative_to(real) and file.is_file()
         for entry, file in zip(entries, files, strict=True)
@@ -119,7 +119,7 @@ def _check_external(tensor: TensorProto, base_dir: Path, model: Path) -> None:
             f"{model}: initializer '{tensor.name}' names no external data file; export it again"
         )
     file = base_dir / info.location
-    if Path(info.location).is_absolute() or not file.resolve().is_relative_to(base_dir.resolve()):
+    if Path(info.location).is_absolute() or not real_path(file).is_relative_to(real_path(base_dir)):
         raise InputError(
             f"{model}: initializer '{tensor.name}' points outside the model's folder "
             f"({info.location}); move its data beside the model"

@@ -13,7 +13,7 @@ from placer.accuracy.metrics import finite
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset
 from placer.common.file_groups import written_together
-from placer.common.files import write_text
+from placer.common.files import real_path, write_text
 from placer.common.processor import this_processor
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
@@ -130,7 +130,7 @@ def import_model(
         )
     ending = "float" if float_model is None else "qdq"
     target = Path(f"{source.stem}.{ending}.onnx" if output is None else output)
-    if target.resolve() == source.resolve():
+    if real_path(target) == real_path(source):
         raise InputError(f"output {target} is the quantized model itself; choose another name")
     rules = load_pack(pack)
     given = optima(given_ranges(shapes))
@@ -192,7 +192,7 @@ def _import_ir(
     data: str | None,
 ) -> ImportedModel:
     """The IR at ``source`` on ``float_model``, written as a Q/DQ model and its placement."""
-    if target.resolve() == float_model.resolve():
+    if real_path(target) == real_path(float_model):
         raise InputError(f"output {target} is the float model itself; choose another name")
     model, quantized, matched = carried_over(source, float_model, shapes)
     samples = samples_of(data, model)

@@ -14,6 +14,7 @@ import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 
 from placer.common.file_groups import written_together
+from placer.common.files import real_path
 from placer.common.names import unknown
 from placer.errors import InputError
 from placer.graph.bodies import Bodies, bodies_of
@@ -51,7 +52,7 @@ def fix_inputs(
     value that its type does not have, and a model that is quantized.
     """
     path, target = Path(model), Path(output)
-    if target.resolve() == path.resolve():
+    if real_path(target) == real_path(path):
         raise InputError(f"{target} is the model itself; choose another output")
     proto = read_model(path)
     tensors = list(all_tensors(proto.graph))

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from placer.common.files import real_path
 from placer.errors import InputError
 
 MAX_ARCHIVE_BYTES = 5 * 2**20
@@ -207,7 +208,7 @@ def unread_rules(folder: Path) -> list[str]:
 
 def _check_regular(path: Path, folder: Path) -> None:
     if path.is_symlink():
-        inside = path.resolve().is_relative_to(folder.resolve())
+        inside = real_path(path).is_relative_to(real_path(folder))
         points = "is a link" if inside else "points outside its rule pack"
         raise InputError(f"{path} {points}; replace the link by a file")
     if not path.is_file():

@@ -13,6 +13,7 @@ from string import Template
 
 import yaml
 
+from placer.common.files import cannot_write
 from placer.errors import InputError
 from placer.quantization import Scheme
 from placer.rules.pack import Pack
@@ -126,7 +127,7 @@ def new_pack(
     try:
         files.write(folder, beside=_schemas())
     except OSError as error:
-        raise InputError(f"cannot create {folder}: {error.strerror}") from error
+        raise cannot_write(folder, error) from error
     return folder
 
 

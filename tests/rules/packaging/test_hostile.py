@@ -80,6 +80,9 @@ def test_a_symbolic_link(tmp_path: Path):
     (folder / "README.md").unlink()
     (folder / "README.md").symlink_to("relu.yaml")
     assert "README.md is a link; replace the link by a file" in refusal(folder, tmp_path)
+    (folder / "README.md").unlink()
+    (folder / "README.md").symlink_to("README.md")
+    assert "README.md is a link; replace the link by a file" in refusal(folder, tmp_path)
 
 
 def test_a_device_in_a_folder_is_not_opened(tmp_path: Path):
