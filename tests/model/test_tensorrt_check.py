@@ -337,12 +337,30 @@ def test_names_that_pairs_repeat(save: Save, builder: Any, name: str):
     assert check_model(builder, once, "sm89").accepted
 
 
+def test_overloads_of_a_function_have_pairs_of_their_own(save: Save):
+    text = text_of("a = loc.pair:first(x) d = loc.pair:second(a) " + CONV)
+    text = text.replace('"": 17', '"": 17, "loc": 1').replace("ir_version: 8", "ir_version: 10")
+    for one in ("first", "second"):
+        text += f"""
+          <domain: "loc", overload: "{one}", opset_import: ["": 17]> pair (x) => (d) {{
+            s = Constant<value = float {{0.05}}>() z = Constant<value = int8 {{0}}>()
+            [{one}_q] q = QuantizeLinear(x, s, z) [{one}_dq] d = DequantizeLinear(q, s, z)
+          }}"""
+    assert placer.check(save(text), static=True).findings == ()
+
+
 def test_halves_of_unequal_scales_are_named(save: Save):
     """NVIDIA's builder takes them, and what is read is twice what was written."""
     body = PAIR.format("z").replace("DequantizeLinear(q, s,", "DequantizeLinear(q, s2,") + CONV
     (finding,) = findings_of(save(text_of(body, "float s2 = {0.1}")))
     assert (finding.node, finding.verdict) == ("dq", "undocumented")
     assert finding.reason.endswith("of its QuantizeLinear 'q' 0.05, which multiplies by 2")
+
+
+def test_a_half_without_a_valid_scale_is_named_for_that_alone(save: Save):
+    body = PAIR.format("z").replace("DequantizeLinear(q, s,", "DequantizeLinear(q, s2,") + CONV
+    (finding,) = findings_of(save(text_of(body, "float s2 = {nan}")))
+    assert finding.reason == "its scale is nan, but TensorRT takes positive ones only"
 
 
 def test_a_dead_channels_scale_is_named(save: Save):

@@ -137,7 +137,9 @@ def check(
     """
     path = Path(model)
     architecture = architecture_of(gpu)
-    found = _imported(_looked_at(path, static), path)
+    found = _looked_at(path, static)
+    repeated = tuple(repeated_names(read_model(path)))
+    found = _imported(replace(found, findings=(*repeated, *found.findings)), path)
     if static:
         return found
     ranges = with_named_dimensions(path, given_ranges(shapes))
@@ -153,10 +155,8 @@ def _looked_at(path: Path, static: bool) -> CheckReport:
     if not static:
         tensors = list(all_tensors(proto.graph))
         check_tensors(filter(is_external, tensors), data_folder(tensors, path), path)
-    repeated = tuple(repeated_names(read_model(path)))
     placed_for, names = _placed_for(proto), _names(proto)
-    findings = (*repeated, *_findings(proto, path))
-    older = refused_by_tensorrt_8(proto)
+    findings, older = _findings(proto, path), refused_by_tensorrt_8(proto)
     is_float = not is_quantized(proto)
     return CheckReport(findings, None, placed_for, is_float=is_float, older=older, names=names)
 

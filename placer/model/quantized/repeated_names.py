@@ -12,7 +12,8 @@ from placer.graph.operators import PAIR_OPS
 from placer.model.quantized.tensorrt_check import Finding
 
 _Node = tuple[str, str, str]  # Its name, its operator and what it reads.
-_Functions = Mapping[tuple[str, str], FunctionProto]
+_Key = tuple[str, str, str]  # Domain, name and overload of a function.
+_Functions = Mapping[_Key, FunctionProto]
 
 
 def repeated_names(proto: ModelProto) -> Iterator[Finding]:
@@ -22,7 +23,7 @@ def repeated_names(proto: ModelProto) -> Iterator[Finding]:
     the names of the file, or of what they write; names of other nodes may repeat (small graphs put
     to it).
     """
-    functions = {(function.domain, function.name): function for function in proto.functions}
+    functions = {(one.domain, one.name, one.overload): one for one in proto.functions}
     counts, first = Counter[str](), dict[str, _Node]()
     for node, count in _pairs(proto.graph.node, functions, {}).items():
         counts[node[0]] += count
@@ -37,12 +38,12 @@ def repeated_names(proto: ModelProto) -> Iterator[Finding]:
 def _pairs(
     nodes: Iterable[NodeProto],
     functions: _Functions,
-    known: dict[tuple[str, str], Counter[_Node]],
+    known: dict[_Key, Counter[_Node]],
 ) -> Counter[_Node]:
     """How often each node of a pair is there once functions are inlined; ``known``: in them."""
     found = Counter[_Node]()
     for node in every_node(nodes):
-        called = node.domain, node.op_type
+        called = node.domain, node.op_type, node.overload
         if called in functions:
             if called not in known:
                 known[called] = _pairs(functions[called].node, functions, known)

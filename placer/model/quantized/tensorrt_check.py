@@ -409,7 +409,8 @@ class _Check:
         if any(scale is None or scale.size != 1 for scale in scales):
             return
         given, taken = (float(scale.item()) for scale in scales if scale is not None)
-        if given > 0 and not math.isclose(given, taken, rel_tol=_EQUAL):
+        are_scales = all(0 < scale < math.inf for scale in (given, taken))
+        if are_scales and not math.isclose(given, taken, rel_tol=_EQUAL):
             reason = (
                 f"its scale is {taken:g}, that of its QuantizeLinear '{quantizer.name}' {given:g}, "
                 f"which multiplies by {taken / given:g}"
