@@ -49,8 +49,8 @@ def test_what_is_written_is_read_again(dims: list[list[int]]):
         ("x=1x3:8x3:32x3x1", "the three shapes have 2, 2 and 3 dimensions; give all the same"),
         ("x=8x3:1x3:32x3", "dimension 0 goes 8, 1, 32, which is not in order"),
         ("x=0x3:1x3:2x3", "every dimension must be at least 1"),
-        ("x=1x3:Nx3:8x3", "'x=Nx3' is no shape"),
-        ("1x3:2x3:3x3", "is no shape"),
+        ("x=1x3:Nx3:8x3", "'x=Nx3' is not a shape"),
+        ("1x3:2x3:3x3", "is not a shape"),
     ],
 )
 def test_a_wrong_range_is_one_sentence(text: str, expected: str):
