@@ -34,7 +34,7 @@ from placer.rules.target import Target
 
 _DISABLED = "optimization.disable_specified_optimizers"
 # ONNX Runtime 1.32's relu_quantizelinear.cc takes Relus out before a Q with zero point 0, unless it
-# is int8 or int16: before FP8 and int4, too, whose least value is no zero.
+# is int8 or int16: before FP8, int4 and int2, too, whose least value is not zero.
 _RELU_LOSING = "Level2_RuleBasedTransformer"
 _SIGNED_OF_ZERO = (
     onnx.TensorProto.FLOAT8E4M3FN,
@@ -42,6 +42,7 @@ _SIGNED_OF_ZERO = (
     onnx.TensorProto.FLOAT8E5M2,
     onnx.TensorProto.FLOAT8E5M2FNUZ,
     onnx.TensorProto.INT4,
+    onnx.TensorProto.INT2,
 )
 _LAYOUT_OPTIMIZERS = ("NchwcTransformer", "NhwcTransformer", "ConvAddActivationFusion")
 
@@ -207,7 +208,7 @@ def _session(
 
 
 def _loses_relus(model: onnx.ModelProto) -> bool:
-    """Whether there are Relus and Qs to FP8 or int4, in bodies too; what is between may fold."""
+    """Whether there are Relus and Qs to FP8, int4 or int2, in bodies too; what is between may fold."""
     nodes = list(every_node(model.graph.node))
     quantizers = [n for n in nodes if n.op_type == "QuantizeLinear" and len(n.input) > 2]
     if not quantizers or all(node.op_type != "Relu" for node in nodes):
