@@ -361,6 +361,11 @@ def test_saved_engines_that_cannot_be_given_arrays_are_refused(
         padded.setattr(type(engine), "get_tensor_vectorized_dim", lambda *_: 1)
         with pytest.raises(RunError, match="it has 'x' in the memory format CHW32; build it with"):
             Execution(standin, engine.serialize(), what="it")
+    with monkeypatch.context() as last:
+        hwc = enum.Enum("TensorFormat", ["HWC"]).HWC
+        last.setattr(type(engine), "get_tensor_format", lambda *_: hwc)
+        with pytest.raises(RunError, match="it has 'x' in the memory format HWC; build it with"):
+            Execution(standin, engine.serialize(), what="it")
     with monkeypatch.context() as stripped:
         stripped.setattr(type(engine), "get_engine_stat", lambda *_: 16)
         with pytest.raises(RunError, match="it was saved without its weights; build it without"):

@@ -27,6 +27,8 @@ from placer.plan.readers.tensorrt_inspector import inspector_plan
 
 Tensors = Mapping[str, np.ndarray]
 
+_CHANNELS_LAST = ("HWC", "DHWC")  # Those of TensorRT's formats that pad nothing.
+
 
 class Execution:
     """An engine on the current GPU, ready for inputs of one set of shapes at a time.
@@ -95,9 +97,12 @@ class Execution:
         return config
 
     def _check_format(self, name: str) -> None:
-        """Raise RunError for a format that pads channels: it takes more memory than its shape."""
-        if self._engine.get_tensor_vectorized_dim(name) >= 0:
-            form = self._engine.get_tensor_format(name).name
+        """Raise RunError for a format that pads channels, or has them in the last place.
+
+        The first kind takes more memory than its shape; arrays are in neither order.
+        """
+        form = self._engine.get_tensor_format(name).name
+        if form in _CHANNELS_LAST or self._engine.get_tensor_vectorized_dim(name) >= 0:
             raise RunError(
                 f"{self._what} has '{name}' in the memory format {form}; build it with linear "
                 "inputs and outputs (without --inputIOFormats and --outputIOFormats)"
