@@ -20,6 +20,7 @@ from placer.graph import (
     index_nodes,
     tensor_type,
 )
+from placer.graph.edit import reads
 from placer.graph.external_data import is_external
 from placer.graph.operators import PAIR_OPS
 from placer.graph.qoperator import has_integers, with_integers
@@ -101,7 +102,7 @@ class ExtractedModel:
         for node in reversed(nodes):
             hands_on = node.op_type in MOVERS and kept.isdisjoint(node.output)
             if node.op_type != PAIR_OPS[1] and not hands_on:
-                kept.update(node.input)
+                kept.update(reads(node))
         moved = (tensor for node in nodes if node.op_type in MOVERS for tensor in node.output)
         return {
             tensor: types.get(tensor, UNKNOWN_TYPE)._replace(dtype=floats[tensor])

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto
 
 from placer.graph import Edge, Graph
 from placer.graph.text import parse_model
@@ -313,3 +314,18 @@ def test_constants_of_a_pair_do_not_count_for_the_structure():
     )
     second = pairs_model("[a] out = Relu(x)")
     assert extract_placement(first).structure == extract_placement(second).structure
+
+
+@pytest.mark.parametrize(
+    ("reads", "dtype"), [("Cast <to = 1> (t)", TensorProto.INT8), ("Relu(d)", TensorProto.FLOAT)]
+)
+def test_integers_that_a_body_reads_between_a_pair_are_no_floats(reads: str, dtype: int):
+    proto = parse_model(f"""
+        {HEAD}
+        g (float[1,2] x, bool p) => (float[2,1] d, float[2,1] y) <float s = {{1}}, int8 z = {{0}}> {{
+          q = QuantizeLinear(x, s, z) t = Transpose(q) d = DequantizeLinear(t, s, z)
+          y = If(p) <then_branch = a () => (float[2,1] b) {{ b = {reads} }},
+                     else_branch = e () => (float[2,1] c) {{ c = Identity(d) }}>
+        }}""")
+    graph = extract_placement(proto).graph({}, Path("model.onnx"))
+    assert graph.type_of("t").dtype == dtype
