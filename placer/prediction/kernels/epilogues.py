@@ -176,7 +176,13 @@ class Epilogues:
             return []
         shape = self._graph.type_of(product.node.outputs[0]).shape
         done, beside = [product, *chain], list[Unit]()
-        for unit in self._units[product.index + 1 :]:
+        waiting, last = [reader.index for one in done for _, reader in one.readers], product.index
+        heapify(waiting)
+        while waiting:
+            index = heappop(waiting)
+            if index <= last:
+                continue
+            unit, last = self._units[index], index
             if unit.role != "pointwise" or unit in done or not self._may_end(product, unit):
                 continue
             made = all(writer in done for _, writer in unit.reads)
@@ -187,6 +193,8 @@ class Epilogues:
                 continue
             done.append(unit)
             beside.append(unit)
+            for _, reader in unit.readers:
+                heappush(waiting, reader.index)
         outputs = sum(self._leaves(unit, done) for unit in done)
         taken_along = any(self._is_pulled(unit, False) for unit in beside)
         return None if taken_along or outputs > _OUTPUTS else beside
