@@ -322,7 +322,8 @@ def test_constants_of_a_pair_do_not_count_for_the_structure():
 def test_integers_that_a_body_reads_between_a_pair_are_no_floats(reads: str, dtype: int):
     proto = parse_model(f"""
         {HEAD}
-        g (float[1,2] x, bool p) => (float[2,1] d, float[2,1] y) <float s = {{1}}, int8 z = {{0}}> {{
+        g (float[1,2] x, bool p) => (float[2,1] d, float[2,1] y)
+        <float s = {{1}}, int8 z = {{0}}> {{
           q = QuantizeLinear(x, s, z) t = Transpose(q) d = DequantizeLinear(t, s, z)
           y = If(p) <then_branch = a () => (float[2,1] b) {{ b = {reads} }},
                      else_branch = e () => (float[2,1] c) {{ c = Identity(d) }}>

@@ -208,7 +208,7 @@ def _session(
 
 
 def _loses_relus(model: onnx.ModelProto) -> bool:
-    """Whether there are Relus and Qs to FP8, int4 or int2, in bodies too; what is between may fold."""
+    """Whether there are Relus and Qs to such types, in bodies too; what is between may fold."""
     nodes = list(every_node(model.graph.node))
     quantizers = [n for n in nodes if n.op_type == "QuantizeLinear" and len(n.input) > 2]
     if not quantizers or all(node.op_type != "Relu" for node in nodes):
