@@ -146,8 +146,8 @@ def test_a_trial_whose_file_is_refused_in_another_scheme_races_on_in_its_own(
     assert result.best is not None
     assert (result.best.trial, result.scheme.activation) == (1, "uint8")
     assert observer.warned[-1] == (
-        "trial 1 met the gates in scheme symmetric, but as it was written it cannot be run; "
-        "it is no result"
+        "trial 1 met the gates in scheme symmetric, but as it was written it cannot be run, "
+        "so it is no result"
     )
 
 

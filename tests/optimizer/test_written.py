@@ -84,7 +84,7 @@ def test_where_the_fastest_is_no_result_the_next_one_is(
     result = Result.read("out")
     assert result.verdict == "faster"
     assert result.best is not None
-    told = r"warning: trial (\d+) met the gates, but as it was written it misses sqnr>=15; it is no"
+    told = r"warning: trial (\d+) met the gates, but as it was written it misses sqnr>=15, so it is"
     (refused,) = re.findall(told, finished.out)
     assert result.best.trial != int(refused)
     kept = load_placement(Path("out/placement.yaml"), load_model(path).graph)
