@@ -53,9 +53,10 @@ class _Settling:
 
     def _repeat(self) -> None:
         time.sleep(_REPEATS_S)
-        if self.lost:
+        main = threading.main_thread().ident
+        if self.lost and main is not None:
             self.lost = False
-            signal.raise_signal(signal.SIGINT)
+            signal.pthread_kill(main, signal.SIGINT)  # Else a call that waits there goes on.
 
 
 def settle() -> None:
