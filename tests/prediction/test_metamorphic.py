@@ -95,6 +95,24 @@ def test_what_is_copied_for_a_concat_serves_no_other_reader_wherever_that_is():
     assert first == second
 
 
+def test_what_is_laid_out_anew_for_a_conv_serves_no_reader_that_takes_it_as_it_was():
+    """A Relu behind a Reshape reads row-major integers and writes such floats."""
+    nodes = ["[n1] t2 = Conv(t1, w4)", "[n2] t3 = Relu(t1)"]
+    graphs = [
+        graph_of_text(f"""
+            {HEAD} g (float[1,4,4,4] t0) => (float[1,4,4,4] t2, float[1,4,4,4] t3)
+            <int64[4] s = {{1, 4, 4, 4}}, float[4,4,1,1] w4 = {{0.5}}> {{
+              [n0] t1 = Reshape(t0, s) {" ".join(order)}
+            }}""")
+        for order in (nodes, nodes[::-1])
+    ]
+    pairs = Placement.of_groups([[Edge("t0", "n0", 0)], [Edge("w4", "n1", 1)]])
+    first, second = (layers_of(g, pairs, "10.4", {}) for g in graphs)
+    assert first == second
+    copies = [kind for kind, _, tensors, *_ in first if kind == "reformat" and tensors == {"t3"}]
+    assert copies == []
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.randoms(use_true_random=False))
 def test_names_change_no_layer(data: st.DataObject, random: Random):

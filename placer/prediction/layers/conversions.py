@@ -215,7 +215,7 @@ class TensorDraft:
             scales = chain[:length]
             integer = self.target.integer_of(edge.tensor, scales[-1])
             if scales in ready:
-                self.serve(edge, integer, scales)
+                self.serve(edge, integer, scales, copies=False)
                 continue
             if scales != chain and chain in ready:
                 continue
@@ -328,9 +328,16 @@ class TensorDraft:
         self.layers.append(PredictedLayer(layer, (), None, (edge,), ordinal))
         return port
 
-    def serve(self, edge: Edge, dtype: str, scales: Scales) -> Port | None:
-        """What an earlier conversion wrote for other edges, noting that it serves ``edge`` too."""
+    def serve(
+        self, edge: Edge, dtype: str, scales: Scales, *, copies: bool = True
+    ) -> Port | None:
+        """What an earlier conversion wrote for other edges, noting that it serves ``edge`` too.
+
+        ``copies``: also one that only laid the tensor out in another way.
+        """
         for known in self.formats[edge.tensor].conversions:
+            if known.kind == "reformat" and not copies:
+                continue
             if (known.dtype, known.scales) == (dtype, scales) and not known.joins:
                 self.served.append((known, edge))
                 return Port(dtype, tensor=edge.tensor)
@@ -339,7 +346,14 @@ class TensorDraft:
     def is_converted(self, edge: Edge, port: Port) -> bool:
         """Whether ``edge`` reads what a conversion wrote."""
         written = port.dtype, self.chains[edge]
-        return any((c.dtype, c.scales) == written for c in self.formats[edge.tensor].conversions)
+        conversions = self.formats[edge.tensor].conversions
+        typed = (c for c in conversions if c.kind != "reformat")
+        return self.is_served(edge) or any((c.dtype, c.scales) == written for c in typed)
+
+    def is_served(self, edge: Edge) -> bool:
+        """Whether a conversion that was added, or an earlier one, serves ``edge``."""
+        added = any(not layer.nodes and edge in layer.edges for layer in self.layers)
+        return added or any(edge == served for _, served in self.served)
 
 
 def type_name(graph: Graph, tensor: str) -> str:

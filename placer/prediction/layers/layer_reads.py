@@ -177,8 +177,7 @@ class LayerReads:
         available = self.tensors.formats.get(edge.tensor)
         if available is None or not tells_layouts(self.target.target):
             return port
-        converted = any(not layer.nodes and edge in layer.edges for layer in self.tensors.layers)
-        if converted or any(edge == served for _, served in self.tensors.served):
+        if self.tensors.is_served(edge):
             return port
         node = self.target.graph.by_name.get(edge.node)
         tensor = edge.tensor, port.dtype, available.layout
