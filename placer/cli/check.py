@@ -21,7 +21,7 @@ from placer.errors import RunError
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.tensorrt.build import BuildReport
     from placer.engines.tensorrt.check import CheckReport
-    from placer.model.quantized import Finding
+    from placer.model.tensorrt_pairs import Finding
     from placer.plan import Plan
 
 EXAMPLES = ("placer check quantized.onnx --static", "placer check model.onnx --gpu rtx-5090")

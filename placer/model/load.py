@@ -273,12 +273,17 @@ def load_quantized(path: Path) -> ModelProto:
     model.
     """
     proto = read_model(path)
+    inline_pairs(proto, path)
+    return proto
+
+
+def inline_pairs(proto: ModelProto, path: Path) -> None:
+    """Make of ``proto``, read from ``path``, what ``load_quantized`` returns, in place."""
     inline_functions(proto, path)
     tidy_quantized(proto)
     for node in proto.graph.node:
         if node.op_type in PAIR_OPS:
             node.domain = ""
-    return proto
 
 
 def load_unquantized(path: Path) -> tuple[ModelProto, Path] | None:

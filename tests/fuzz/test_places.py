@@ -139,7 +139,7 @@ def an_input_beyond_memory(proto: ModelProto) -> None:
         ("pairs", with_axis(2, -9), "import", "has axis -9 on a tensor of rank 2"),
         ("pairs", shaped("ws", 3), "import", "has 4 zero points for 3 scales"),
         ("qoperator", shaped("ws", 5), "import", "of shape (5,) along axis 0 of a tensor of shape"),
-        # model/quantized/tensorrt_check.py.
+        # model/tensorrt_pairs.
         ("pairs", without(1, "input"), "check", "node 'dq' (DequantizeLinear) has 0 inputs"),
         # model/quantized/reader.py and model/normalize.py: what ONNX's C++ passes raise.
         ("pairs", two_functions_of_one_name, "import", "again"),

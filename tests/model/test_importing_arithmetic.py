@@ -8,8 +8,9 @@ import pytest
 from onnx import numpy_helper
 
 from placer.model import load_model, load_quantized
-from placer.model.quantized import ActivationScale, check_pairs, restore_pairs
+from placer.model.quantized import ActivationScale, restore_pairs
 from placer.model.quantized.restored_pairs import arithmetic_pairs
+from placer.model.tensorrt_pairs import check_pairs
 from tests.model.imported import HEAD, Save, edges_of, scales_of
 from tests.model.test_normalize import outputs
 

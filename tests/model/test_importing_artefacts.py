@@ -24,7 +24,8 @@ from onnxruntime.quantization import (
 from placer.engines.tensorrt.offline_builder import check_file, check_model
 from placer.graph.text import parse_model
 from placer.model import Model, load_model, load_quantized
-from placer.model.quantized import check_pairs, take_apart
+from placer.model.quantized import take_apart
+from placer.model.tensorrt_pairs import check_pairs
 from placer.qdq import Inserter
 from placer.quantization import Range
 from placer.quantization.numerics import activation_quantization

@@ -20,10 +20,16 @@ from placer.errors import InputError
 from placer.graph.edit import all_tensors, every_node
 from placer.graph.external_data import check_tensors, data_folder, is_external
 from placer.graph.operators import PAIR_OPS
-from placer.model import load_quantized, load_unquantized
+from placer.model import load_unquantized
+from placer.model.load import inline_pairs
 from placer.model.named_dimensions import with_named_dimensions
-from placer.model.quantized import Finding, check_pairs, is_quantized, refused_by_tensorrt_8
-from placer.model.quantized.repeated_names import repeated_names
+from placer.model.quantized import is_quantized
+from placer.model.tensorrt_pairs import (
+    Finding,
+    check_pairs,
+    refused_by_tensorrt_8,
+    repeated_names,
+)
 from placer.model.validate import read_model
 from placer.plan import Plan
 from placer.plan.json_format import plan_json
@@ -137,28 +143,30 @@ def check(
     """
     path = Path(model)
     architecture = architecture_of(gpu)
-    found = _looked_at(path, static)
-    repeated = tuple(repeated_names(read_model(path)))
-    found = _imported(replace(found, findings=(*repeated, *found.findings)), path)
+    report = _imported(_pairs_report(path, static), path)
     if static:
-        return found
+        return report
     ranges = with_named_dimensions(path, given_ranges(shapes))
-    return replace(found, build=check_file(import_builder(), path, architecture, ranges))
+    return replace(report, build=check_file(import_builder(), path, architecture, ranges))
 
 
-def _looked_at(path: Path, static: bool) -> CheckReport:
+def _pairs_report(path: Path, static: bool) -> CheckReport:
     """What the pairs of the file show. The model is let go before the builder needs memory.
 
     Raises InputError for external data that a builder, where one follows, would not find.
     """
-    proto = load_quantized(path)
+    proto = read_model(path)
+    repeated = tuple(repeated_names(proto))
+    inline_pairs(proto, path)
     if not static:
         tensors = list(all_tensors(proto.graph))
         check_tensors(filter(is_external, tensors), data_folder(tensors, path), path)
     placed_for, names = _placed_for(proto), _names(proto)
     findings, older = _findings(proto, path), refused_by_tensorrt_8(proto)
     is_float = not is_quantized(proto)
-    return CheckReport(findings, None, placed_for, is_float=is_float, older=older, names=names)
+    return CheckReport(
+        (*repeated, *findings), None, placed_for, is_float=is_float, older=older, names=names
+    )
 
 
 def _placed_for(proto: ModelProto) -> str | None:

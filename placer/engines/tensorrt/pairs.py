@@ -12,7 +12,7 @@ from placer.graph import Edge, Graph
 from placer.graph.edit import all_tensors
 from placer.graph.external_data import data_folder
 from placer.graph.weights import is_depthwise, weight_input
-from placer.model.quantized import Finding, check_pairs
+from placer.model.tensorrt_pairs import Finding, check_pairs
 from placer.qdq.extract import ExtractedModel
 
 _SHOWN = 2

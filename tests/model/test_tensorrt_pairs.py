@@ -16,7 +16,7 @@ from placer.engines.tensorrt.offline_builder import check_model
 from placer.errors import InputError
 from placer.graph.text import parse_model
 from placer.model import load_quantized
-from placer.model.quantized import Finding, check_pairs
+from placer.model.tensorrt_pairs import Finding, check_pairs
 from placer.qdq.origin import name_origin
 from tests.conftest import DIGITS, Finished
 

@@ -9,7 +9,7 @@ from onnx import FunctionProto, ModelProto, NodeProto
 
 from placer.graph.edit import every_node
 from placer.graph.operators import PAIR_OPS
-from placer.model.quantized.tensorrt_check import Finding
+from placer.model.tensorrt_pairs.finding import Finding
 
 _Node = tuple[str, str, str]  # Its name, its operator and what it reads.
 _Key = tuple[str, str, str]  # Domain, name and overload of a function.

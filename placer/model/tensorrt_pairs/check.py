@@ -1,0 +1,83 @@
+"""Every node of a model that quantizes or dequantizes, as TensorRT's parser reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from onnx import ModelProto, NodeProto
+
+from placer.graph.flat import flatten
+from placer.model.normalize import infer_values, tidy_quantized
+from placer.model.passes.constant_folding import fold_constants
+from placer.model.passes.constant_nodes import constants_to_initializers
+from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, is_of_amd
+from placer.model.quantized.restored_pairs import arithmetic_pairs
+from placer.model.tensorrt_pairs.finding import Finding
+from placer.model.tensorrt_pairs.number_types import (
+    check_cast,
+    check_dequantized,
+    check_format,
+    check_opset,
+    check_quantized,
+)
+from placer.model.tensorrt_pairs.operators import unknown_operator
+from placer.model.tensorrt_pairs.pair_graph import PairGraph
+from placer.model.tensorrt_pairs.scales import check_halves, check_scale
+from placer.model.tensorrt_pairs.stored_constants import readers_of_constants
+
+
+def check_pairs(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding, ...]:
+    """Look at every node of ``proto`` that quantizes or dequantizes; uses ``proto`` up.
+
+    Nodes in bodies of If, Loop and Scan are nodes like any other. ``base_dir`` is where external
+    data lies, ``path`` is for messages.
+    """
+    tidy_quantized(proto)
+    if flatten(proto.graph):
+        constants_to_initializers(proto.graph)
+    # Folding removes them.
+    before = list(readers_of_constants(PairGraph(proto, base_dir, path)))
+    before.extend(_arithmetic(proto, base_dir))
+    values = infer_values(proto, {}, path)
+    types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
+    fold_constants(proto, values, keep=QUANTIZE | DEQUANTIZE | FAKE_QUANTIZE)
+    return (*before, *_in_node_order(PairGraph(proto, base_dir, path, types)))
+
+
+def _arithmetic(proto: ModelProto, base_dir: Path) -> Iterator[Finding]:
+    reason = "Round, Clip and Mul quantize it, which TensorRT computes in float"
+    for node, source in arithmetic_pairs(proto, base_dir):
+        yield Finding(node.name, node.op_type, source, "float", reason, "export Q/DQ pairs")
+
+
+def _in_node_order(graph: PairGraph) -> Iterator[Finding]:
+    """All findings in node order; what is wrong with Q and DQ alike is said of Q."""
+    said: set[tuple[str, str]] = set()
+    for node in graph.nodes:
+        behind = graph.quantizer_behind(node)
+        for one in _check(graph, node):
+            if (behind, one.reason) not in said:
+                said.add((node.name, one.reason))
+                yield one
+
+
+def _check(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
+    if node.op_type in QUANTIZE | DEQUANTIZE and not is_of_amd(node):
+        yield from _check_half(graph, node)
+    elif (unknown := unknown_operator(node)) is not None:
+        yield unknown
+    else:
+        yield from check_cast(graph, node)
+
+
+def _check_half(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
+    """The checks of a Q or DQ."""
+    yield from check_scale(graph, node)
+    yield from check_opset(graph, node)
+    if node.op_type in DEQUANTIZE:
+        yield from check_dequantized(graph, node)
+        yield from check_halves(graph, node)
+    else:
+        yield from check_quantized(graph, node)
+    yield from check_format(graph, node)

@@ -1,0 +1,105 @@
+"""The graph around Q/DQ pairs: who writes and reads a tensor, constants, and types."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto
+
+from placer.graph.edit import reads, standard_opset
+from placer.graph.external_data import check_tensors, read_tensor
+from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, integer
+
+# What moves the values of a constant.
+MOVES = frozenset("Clip Reshape Transpose Gather Slice Flatten Squeeze Unsqueeze Identity".split())
+
+
+class PairGraph:
+    """Look-ups in a model with Q/DQ pairs.
+
+    ``nodes``: in the model's order. ``opset``: of the standard domain. ``constants``: initializers
+    by name. ``input_types``: element types of graph inputs. ``types``: those of all tensors where
+    they are known. ``dequantized``: what DQ nodes read.
+    """
+
+    def __init__(
+        self,
+        proto: ModelProto,
+        base_dir: Path,
+        path: Path,
+        types: Mapping[str, int] | None = None,
+    ) -> None:
+        """Index ``proto``, whose external data lies in ``base_dir``; ``path`` is for messages.
+
+        ``types``: inferred element types, where there are any.
+        """
+        self._base_dir, self._path = base_dir, path
+        self.nodes: Sequence[NodeProto] = list(proto.graph.node)
+        self.opset = standard_opset(proto)
+        self.constants: Mapping[str, TensorProto] = {t.name: t for t in proto.graph.initializer}
+        self.input_types = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input}
+        of_constants = {name: tensor.data_type for name, tensor in self.constants.items()}
+        self.types = {**(types or {}), **self.input_types, **of_constants}
+        self._producer = {t: node for node in self.nodes for t in node.output}
+        self._readers: dict[str, list[NodeProto]] = defaultdict(list)
+        for node in self.nodes:
+            for tensor in reads(node):
+                self._readers[tensor].append(node)
+        self.dequantized = {node.input[0] for node in self.nodes if node.op_type in DEQUANTIZE}
+
+    def producer(self, tensor: str) -> NodeProto | None:
+        """The node that writes ``tensor``; None for graph inputs and constants."""
+        return self._producer.get(tensor)
+
+    def readers(self, tensor: str) -> Sequence[NodeProto]:
+        """The nodes that read ``tensor``, once for each of its inputs that does."""
+        return self._readers.get(tensor, ())
+
+    def array(self, tensor: str) -> np.ndarray | None:
+        """Values of a constant; None for other tensors. Raises InputError without its file."""
+        if tensor not in self.constants:
+            return None
+        check_tensors([self.constants[tensor]], self._base_dir, self._path)
+        return read_tensor(self.constants[tensor], self._base_dir)
+
+    def is_constant(self, tensor: str) -> bool:
+        """Whether ``tensor`` is a constant, through pairs and what moves its values."""
+        passed = QUANTIZE | DEQUANTIZE | MOVES
+        while tensor in self._producer and self._producer[tensor].op_type in passed:
+            tensor = self._producer[tensor].input[0]
+        return tensor in self.constants
+
+    def source(self, node: NodeProto) -> str:
+        """What ``node`` reads, or the Q before it if it is a DQ: both have the same shape."""
+        writer = self._producer.get(node.input[0])
+        if node.op_type in DEQUANTIZE and writer is not None and writer.op_type in QUANTIZE:
+            return str(writer.input[0])
+        return str(node.input[0])
+
+    def quantizer_behind(self, node: NodeProto) -> str:
+        """Name of the QuantizeLinear behind ``node``, through first inputs; empty if none is."""
+        while node.input and node.input[0] in self._producer:
+            node = self._producer[node.input[0]]
+            if node.op_type in QUANTIZE:
+                return str(node.name)
+            if node.op_type in DEQUANTIZE:
+                return ""
+        return ""
+
+    def quantized_type(self, node: NodeProto) -> int:
+        """Element type of what a Q writes or a DQ reads."""
+        name = node.input[2] if len(node.input) > 2 else ""
+        if name in self.constants:
+            return int(self.constants[name].data_type)
+        if node.op_type in DEQUANTIZE:
+            source = node.input[0]
+            if source in self.constants:
+                return int(self.constants[source].data_type)
+            return int(self.input_types.get(source, TensorProto.INT8))
+        if "FP8" in node.op_type:
+            return int(TensorProto.FLOAT8E4M3FN)
+        default = TensorProto.INT8 if node.domain == "trt" else TensorProto.UINT8
+        return integer(node, "output_dtype") or int(default)

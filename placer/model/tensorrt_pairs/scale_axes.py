@@ -1,0 +1,82 @@
+"""Several scales of one constant: along which axis they lie, and the blocks that they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onnx import NodeProto
+
+from placer.graph.weights import WEIGHTED_OPS, channel_axis, is_depthwise
+from placer.model.quantized.operators import DEQUANTIZE, integer
+from placer.model.tensorrt_pairs.finding import Finding, finding
+from placer.model.tensorrt_pairs.pair_graph import PairGraph
+
+
+def check_axis(graph: PairGraph, node: NodeProto, count_of_scales: int) -> Iterator[Finding]:
+    """Scales of a constant are to lie along the channels of the operator that reads it."""
+    constant = graph.constants.get(graph.source(node))
+    if constant is None or count_of_scales == 1:
+        return
+    if size := integer(node, "block_size", 0):
+        yield from _check_blocks(graph, node, size, constant.dims)
+        return
+    axis, rank = integer(node, "axis", 1), len(constant.dims)
+    place = axis % rank if -rank <= axis < rank else None
+    reader, channels = _weighted(graph, node, constant.dims)
+    if place is None or count_of_scales != constant.dims[place]:
+        count = 0 if place is None else constant.dims[place]
+        fits = channels is not None and count_of_scales == constant.dims[channels]
+        fix = f"set its attribute axis to {channels}" if fits else "export it again"
+        reason = f"it has {count_of_scales} scales for {count} channels of axis {axis}"
+        yield finding(node, "refused", reason, fix)
+    elif reader is not None and channels is not None and place != channels:
+        in_float = ", so that TensorRT-RTX computes it in float"
+        reason = (
+            f"its scales lie along axis {place}, the output channels of {reader.op_type} "
+            f"'{reader.name}' along axis {channels}{in_float * (reader.op_type == 'Conv')}"
+        )
+        # TensorRT issues 1694 and 2380, and NVIDIA's exporters for PyTorch; that for ONNX puts
+        # them along the output channels.
+        other = " (TensorRT 8 wants axis 0)" * (reader.op_type == "ConvTranspose")
+        fix = f"quantize the weight along axis {channels}{other}"
+        yield finding(node, "undocumented", reason, fix)
+
+
+def _check_blocks(
+    graph: PairGraph, node: NodeProto, size: int, dims: Sequence[int]
+) -> Iterator[Finding]:
+    """Scales of blocks have the shape of the constant, but for the axis that has the blocks."""
+    scales, axis = list(graph.constants[node.input[1]].dims), integer(node, "axis", 1)
+    shapes = {place: _blocked(dims, place, size) for place in range(len(dims))}
+    wanted = shapes[axis % len(dims)] if -len(dims) <= axis < len(dims) else None
+    if scales == wanted:
+        return
+    fitting = [place for place, shape in shapes.items() if shape == scales]
+    fix = f"set its attribute axis to {fitting[0]}" if fitting else "export it again"
+    takes = "has none" if wanted is None else f"takes {tuple(wanted)} in blocks of {size}"
+    reason = (
+        f"its scales have shape {tuple(scales)}, but axis {axis} of shape {tuple(dims)} {takes}"
+    )
+    yield finding(node, "refused", reason, fix)
+
+
+def _blocked(dims: Sequence[int], axis: int, size: int) -> list[int]:
+    """The shape of the scales of blocks of ``size`` along ``axis`` of a tensor of ``dims``."""
+    return [-(-dim // size) if place == axis else dim for place, dim in enumerate(dims)]
+
+
+def _weighted(
+    graph: PairGraph, node: NodeProto, dims: Sequence[int]
+) -> tuple[NodeProto | None, int | None]:
+    """What reads the constant that ``node`` quantizes as a weight; the axis of its channels."""
+    tensor = node.output[0]
+    for reader in graph.readers(tensor):
+        if reader.op_type in DEQUANTIZE:
+            return _weighted(graph, reader, dims)
+        if reader.op_type in WEIGHTED_OPS and list(reader.input[1:2]) == [tensor]:
+            turned = bool(integer(reader, "transB", 0))
+            is_single = is_depthwise(dims, integer(reader, "group", 1))
+            if reader.op_type == "ConvTranspose" and is_single:
+                return reader, 0
+            return reader, channel_axis(reader.op_type, len(dims), transposed=turned)
+    return None, None
