@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
 
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.cut_maps import adds_padded, is_of_padded
 from placer.prediction.kernels.cut_parts import is_cut_in_float, is_quantized_in_parts
 from placer.prediction.kernels.flat_rows import FlatRows
 from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
+from placer.prediction.kernels.following import Following
 from placer.prediction.kernels.gates import Gates
 from placer.prediction.kernels.lines import LINE_RANK, is_shared, may_follow, writes_line
 from placer.prediction.kernels.parts import (
@@ -74,37 +74,12 @@ class Epilogues:
 
     def of_product(self, product: Unit) -> list[Unit]:
         """The pointwise nodes that a float product computes itself."""
-        region, best = [product], 1
-        shape = self._graph.type_of(product.node.outputs[0]).shape
         count = batches(self._graph, product.node)
         if count > 1 or (product.integers and product.node.op not in CONVS):
             return self._rectified(product)
-        waiting, last = [reader.index for _, reader in product.readers], product.index
-        heapify(waiting)
-        while waiting:
-            index = heappop(waiting)
-            if index <= last:
-                continue
-            unit, last = self._units[index], index
-            inside = [edge for edge, writer in unit.reads if writer in region]
-            is_alone = self._may_end(product, unit) and len(self._groups[unit.group]) == 1
-            if not is_alone or any(edge in self._form.scales for edge in inside):
-                continue
-            others = [w for _, w in unit.reads if w is not None and w not in region]
-            if not count and self._turned.are_only_turned(unit, region):
-                return []
-            if not self._may_follow(unit, region, others):
-                continue
-            if unit.outputs and self._graph.type_of(unit.outputs[0]).shape != shape:
-                continue
-            if any(adds_padded(self._graph, done, region) for done in region):
-                break
-            region.append(unit)
-            for _, reader in unit.readers:
-                heappush(waiting, reader.index)
-            live = [u for u in region if self._leaves(u, region)]
-            if live == [unit]:
-                best = len(region)
+        region, best = self._region(product, count)
+        if not region:
+            return []
         chain, prepared = region[1:best], self._prepared(region)
         if chain and self._writes_beside(product, chain[-1]):
             return prepared
@@ -121,6 +96,36 @@ class Epilogues:
             return prepared
         beside = [] if adds or line else self._beside(product, chain)
         return prepared if beside is None else [*chain, *beside]
+
+    def _region(self, product: Unit, count: int) -> tuple[list[Unit], int]:
+        """The product and what may follow it in its kernel, and how many of them write one tensor.
+
+        Nothing at all where a unit reads turned rows alone. ``count``: of the product's batches.
+        """
+        region, best = [product], 1
+        shape = self._graph.type_of(product.node.outputs[0]).shape
+        following = Following(self._units, product)
+        following.add_readers(product)
+        for unit in following:
+            inside = [edge for edge, writer in unit.reads if writer in region]
+            is_alone = self._may_end(product, unit) and len(self._groups[unit.group]) == 1
+            if not is_alone or any(edge in self._form.scales for edge in inside):
+                continue
+            others = [w for _, w in unit.reads if w is not None and w not in region]
+            if not count and self._turned.are_only_turned(unit, region):
+                return [], 0
+            if not self._may_follow(unit, region, others):
+                continue
+            if unit.outputs and self._graph.type_of(unit.outputs[0]).shape != shape:
+                continue
+            if any(adds_padded(self._graph, done, region) for done in region):
+                break
+            region.append(unit)
+            following.add_readers(unit)
+            live = [u for u in region if self._leaves(u, region)]
+            if live == [unit]:
+                best = len(region)
+        return region, best
 
     def _may_follow(self, unit: Unit, region: Sequence[Unit], others: Sequence[Unit]) -> bool:
         """Whether the kernel of a product that computes ``region`` may compute ``unit``."""
@@ -176,13 +181,10 @@ class Epilogues:
             return []
         shape = self._graph.type_of(product.node.outputs[0]).shape
         done, beside = [product, *chain], list[Unit]()
-        waiting, last = [reader.index for one in done for _, reader in one.readers], product.index
-        heapify(waiting)
-        while waiting:
-            index = heappop(waiting)
-            if index <= last:
-                continue
-            unit, last = self._units[index], index
+        following = Following(self._units, product)
+        for unit in done:
+            following.add_readers(unit)
+        for unit in following:
             if unit.role != "pointwise" or unit in done or not self._may_end(product, unit):
                 continue
             made = all(writer in done for _, writer in unit.reads)
@@ -193,8 +195,7 @@ class Epilogues:
                 continue
             done.append(unit)
             beside.append(unit)
-            for _, reader in unit.readers:
-                heappush(waiting, reader.index)
+            following.add_readers(unit)
         outputs = sum(self._leaves(unit, done) for unit in done)
         taken_along = any(self._is_pulled(unit, False) for unit in beside)
         return None if taken_along or outputs > _OUTPUTS else beside
