@@ -22,7 +22,13 @@ from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine
 
 NET = (BRANCHES, "tensorrt", "float16")
-TRIALS = 14
+# How long searches are, by the limit of their noise. Short ones reach proposals that are planned.
+SHORT, LONG = 6, 14
+LIMITS = [
+    (None, SHORT),
+    pytest.param(None, LONG, marks=pytest.mark.slow),
+    pytest.param(0.6, LONG, marks=pytest.mark.slow),
+]
 
 
 def silent(choices: Choices) -> float:
@@ -86,31 +92,33 @@ class Study:
 
 
 @cache
-def trials_that_leave_time(limit: float | None) -> list[tuple[str, str]]:
+def trials_that_leave_time(limit: float | None, count: int) -> list[tuple[str, str]]:
     study = Study(limit, finished)
-    while len(study.records) < TRIALS and study.run_trial():
+    while len(study.records) < count and study.run_trial():
         pass
     study.search.close()
     return study.trials
 
 
-@pytest.mark.parametrize("limit", [None, pytest.param(0.6, marks=pytest.mark.slow)])
-def test_proposals_are_the_same_however_long_trials_take(limit: float | None):
+@pytest.mark.parametrize(("limit", "count"), LIMITS)
+def test_proposals_are_the_same_however_long_trials_take(limit: float | None, count: int):
     study = Study(limit, nothing)
-    while len(study.records) < TRIALS and study.run_trial():
+    while len(study.records) < count and study.run_trial():
         pass
     study.search.close()
-    assert len(study.records) > 6
-    assert study.trials == trials_that_leave_time(limit)
+    assert len(study.records) == count
+    assert study.trials == trials_that_leave_time(limit, count)
 
 
-@pytest.mark.parametrize("limit", [None, pytest.param(0.6, marks=pytest.mark.slow)])
-def test_a_search_that_is_killed_after_each_trial_proposes_the_same(limit: float | None):
+@pytest.mark.parametrize(("limit", "count"), LIMITS)
+def test_a_search_that_is_killed_after_each_trial_proposes_the_same(
+    limit: float | None, count: int
+):
     study = Study(limit, nothing)
-    while len(study.records) < TRIALS and study.run_trial():
+    while len(study.records) < count and study.run_trial():
         study.search.close()
         study.begin()
-    assert study.trials == trials_that_leave_time(limit)
+    assert study.trials == trials_that_leave_time(limit, count)
 
 
 class StopsAfter:
@@ -146,7 +154,11 @@ def predictions_for(proposals: range, limit: float | None, *, rehearses: bool) -
 
 # The first three proposals are given; the gate binds from the second on.
 @pytest.mark.parametrize(
-    ("limit", "proposals", "share"), [(None, range(3, 4), 0.5), (0.6, range(3, 7), 0.2)]
+    ("limit", "proposals", "share"),
+    [
+        (None, range(3, 4), 0.5),
+        pytest.param(0.6, range(3, 7), 0.2, marks=pytest.mark.slow),
+    ],
 )
 def test_after_a_rehearsal_less_is_left_to_predict(
     limit: float | None, proposals: range, share: float
@@ -155,7 +167,7 @@ def test_after_a_rehearsal_less_is_left_to_predict(
     assert with_it < share * predictions_for(proposals, limit, rehearses=False)
 
 
-@pytest.mark.parametrize("limit", [None, 0.6])
+@pytest.mark.parametrize("limit", [None, pytest.param(0.6, marks=pytest.mark.slow)])
 def test_what_a_surprise_leads_to_is_prepared_for(limit: float | None):
     def left_to_predict(*, prepares: bool) -> int:
         land = landscape(*NET)

@@ -15,7 +15,6 @@ from placer.search.models.misfit import NEIGHBOURS, Likeness, Misfit, learn_misf
 from placer.search.proposals.further import on_descents
 from placer.search.proposals.near_best import expected_gain, near_best
 from placer.search.proposals.round import NEAR
-from placer.search.records import TrialRecord
 from tests.search.test_landscape import BRANCHES, landscape
 from tests.search.test_surrogate import Engine, best, search
 
@@ -136,21 +135,6 @@ def test_the_search_goes_on_near_the_best_where_the_model_is_wrong():
     assert best(records).ratio <= 1.02 * engine.optimum()
 
 
-def test_what_layers_predict_is_tried_where_it_is_a_gain_with_the_misfit_too():
-    engine = PairedEngine(LAND)
-    engine.world = (1,)
-    proposer, records = engine.proposer(), list[TrialRecord]()
-    far = list[tuple[float, float]]()
-    for number in range(40):
-        proposal = proposer.propose(records)
-        assert proposal is not None
-        gains = len(records) > 4 and best(records) in records[-4:]
-        if gains and proposal.kind == "surrogate" and any(r.kind == NEAR for r in records[-6:]):
-            far.append((proposer.expected(records, proposal.choices)[0], best(records).ratio))
-        records.append(engine.trial(number, proposal))
-    assert all(expected < known for expected, known in far)
-
-
 class Told:
     """A model of latency that tells what it was told of some states, and 1 of all others."""
 
@@ -242,9 +226,3 @@ def test_many_changes_in_vain_do_not_end_it_while_others_are_left():
     records = search(engine, 60)
     since = records[records.index(best(records)) + 1 :]
     assert sum(record.kind == NEAR for record in since) > 24
-
-
-def test_where_the_model_is_right_they_are_what_it_ends_with():
-    kinds = [record.kind for record in search(Engine(LAND), 30)]
-    assert len(kinds) < 30
-    assert NEAR not in kinds[:-1]

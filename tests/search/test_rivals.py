@@ -72,7 +72,13 @@ def test_rivals_look_for_the_fastest_that_meets_the_gate(rival: str):
     assert len({trial.placement_id for trial in found}) == len(found)
 
 
-@pytest.mark.parametrize("rival", RIVALS)
+@pytest.mark.parametrize(
+    "rival",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in ("tpe", "cma-es") else name
+        for name in RIVALS
+    ],
+)
 def test_rivals_go_on_after_trials_that_fail(rival: str):
     def refused(choices: Choices) -> Outcome:
         if "softmax:softmax1" in quantized(choices):
