@@ -18,6 +18,7 @@ from sqlalchemy.engine import Engine
 
 from placer.cli.app import main
 from placer.common import statistics
+from placer.engines import rounds
 from placer.engines.cuda import api
 from placer.engines.onnxruntime.factory import IN_PROCESS
 from placer.engines.tensorrt.library import Library, load_library
@@ -132,6 +133,14 @@ def any_rounds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statistics, "WIDEST_INTERVAL", math.inf)
         patch.setattr(statistics, "WIDEST_SPREAD", math.inf)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_warm_up() -> Iterator[None]:
+    """Spare measurements the warm-up, half of a short run's time: no test asserts how fast."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds, "WARM_UP_S", 0.002)
         yield
 
 

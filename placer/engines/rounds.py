@@ -14,7 +14,7 @@ from placer.engines.orders import balanced_orders
 # Shorter intervals than this are dominated by the clock and the call into the engine.
 INTERVAL_S = 2e-3
 _MAX_RUNS_PER_INTERVAL = 200
-_WARM_UP_S = 0.05
+WARM_UP_S = 0.05  # Of each model before its rounds.
 # Models up to this long are called once before each interval. With OpenVINO, the call after
 # another model's took up to 1.7 times as long (1 ms) and hardly longer than others from 15 ms on.
 _CALLED_BEFORE_S = 0.02
@@ -57,7 +57,7 @@ def expected_seconds(per_call: float) -> tuple[float, float]:
     """Seconds of the warm-up and of a round of ``time_calls``, for one call of ``per_call``."""
     untimed = per_call if per_call <= _CALLED_BEFORE_S else 0.0
     timed = per_call * _count(max(per_call, 1e-9), INTERVAL_S)
-    return per_call + max(_WARM_UP_S, per_call), untimed + timed
+    return per_call + max(WARM_UP_S, per_call), untimed + timed
 
 
 def cpu_clock(threads: int) -> tuple[Callable[[], float], str]:
@@ -76,7 +76,7 @@ def _warm_up(call: Callable[[], object]) -> float:
     """Warm up; return about how many seconds a call takes."""
     call()
     start, count = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - start) < _WARM_UP_S or not count:
+    while (elapsed := time.perf_counter() - start) < WARM_UP_S or not count:
         call()
         count += 1
     return max(elapsed / count, 1e-9)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 from optuna.storages import RDBStorage
 from optuna.storages._rdb.models import BaseModel
 from sqlalchemy import URL, create_engine, inspect
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from placer.common.files import temporary_beside
 
@@ -31,19 +34,31 @@ def make_file(url: URL) -> bool:
         return False
     temporary = temporary_beside(path)
     try:
-        address = template(url.set(database=str(temporary)))
-        storage = RDBStorage(address, skip_compatibility_check=True)
-        storage.remove_session()
-        storage.engine.dispose()
+        temporary.write_bytes(_empty_database())
         path.hardlink_to(temporary)
         return True
     except FileExistsError:  # Another process has made it meanwhile, and a link replaces none.
         return False
-    except OSError:  # A file system without links; Optuna makes the file itself.
+    except (OSError, SQLAlchemyError):  # E.g. a file system without links: Optuna makes it itself.
         log.debug("%s is made in place", path)
         return False
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@cache
+def _empty_database() -> bytes:
+    """A SQLite file with Optuna's tables, for which Optuna runs all of its migrations' modules.
+
+    Raises OSError or SQLAlchemyError if there is no room for it in the folder of temporary files.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.db"
+        address = template(URL.create("sqlite", database=str(path)))
+        storage = RDBStorage(address, skip_compatibility_check=True)
+        storage.remove_session()
+        storage.engine.dispose()
+        return path.read_bytes()
 
 
 def check_tables(url: URL) -> None:

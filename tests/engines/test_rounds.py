@@ -3,7 +3,9 @@
 import time
 
 import numpy as np
+import pytest
 
+from placer.engines import rounds
 from placer.engines.rounds import expected_seconds, time_calls
 
 
@@ -39,8 +41,9 @@ def test_a_long_call_is_made_once_a_round_in_orders_that_are_balanced():
     assert made[-6:] == ["one", "other", "third", "other", "third", "one"]
 
 
-def test_what_a_model_takes_is_known_before_it_is_measured():
+def test_what_a_model_takes_is_known_before_it_is_measured(monkeypatch: pytest.MonkeyPatch):
     """Seconds of the warm-up and of a round: a short call is made once more, and then repeated."""
+    monkeypatch.setattr(rounds, "WARM_UP_S", 0.05)
     assert expected_seconds(1.0) == (2.0, 1.0)
     assert expected_seconds(0.01) == (0.01 + 0.05, 0.01 + 0.01)
     assert expected_seconds(0.0005) == (0.0005 + 0.05, 0.0005 + 4 * 0.0005)
