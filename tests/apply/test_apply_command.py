@@ -54,7 +54,7 @@ def test_weights_keep_the_range_of_the_placement_unless_another_is_given(
     placer: Run, placement_file: Path
 ):
     """Where products saturate on this machine's processor, a full range is warned of."""
-    data = ("--data", DIGITS / "calibration.npz", "--calibration", "minmax", "--no-cache")
+    data = ("--data", CALIBRATION, "--calibration", "minmax", "--no-cache")
     kept = placer("apply", placement_file, SEED0, *data, "-o", "kept")
     assert kept.code == 0, kept.err
     saturates = this_processor().exact_products is False
@@ -74,7 +74,7 @@ def test_weights_keep_the_range_of_the_placement_unless_another_is_given(
 def test_a_second_process_in_the_output_folder_is_refused(placer: Run, placement_file: Path):
     Path("out").mkdir()
     with locked(Path("out")):
-        data = ("--data", DIGITS / "calibration.npz", "--calibration", "minmax", "--no-cache")
+        data = ("--data", CALIBRATION, "--calibration", "minmax", "--no-cache")
         finished = placer("apply", placement_file, SEED0, *data, "-o", "out")
         assert [path.name for path in Path("out").iterdir()] == [LOCK_FILE]
     assert finished.code == 2

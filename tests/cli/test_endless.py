@@ -102,13 +102,8 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, text
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *(pytest.param(c, marks=pytest.mark.slow) for c in COMMANDS if c != "extract"),
-        "extract",
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_node_that_does_not_end_ends_the_command_in_one_sentence(command: str):
     with running(command, 1) as process:
         code, text = ended(process)

@@ -187,7 +187,12 @@ def test_every_node_of_a_network_is_in_one_layer_or_removed(tmp_path: Path, name
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("v2.0_cls", (48, 192)), ("v4_det", (64, 64)), ("v4_rec", (48, 64))]
+    ("name", "size"),
+    [
+        ("v2.0_cls", (48, 192)),
+        pytest.param("v4_det", (64, 64), marks=pytest.mark.slow),
+        pytest.param("v4_rec", (48, 64), marks=pytest.mark.slow),
+    ],
 )
 def test_every_node_of_an_ocr_network_is_in_one_layer_or_removed(name: str, size: tuple[int, int]):
     package = importlib.util.find_spec("rapidocr_onnxruntime")

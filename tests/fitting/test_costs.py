@@ -269,6 +269,7 @@ def test_each_fit_is_told_of():
     assert found.table.find(FLOAT).us_per_mop == pytest.approx(20, rel=0.1)
 
 
+@pytest.mark.slow
 def test_fits_in_processes_are_those_of_one_process(monkeypatch: pytest.MonkeyPatch):
     folds = [{one.name} for one in NETWORKS[:3]]
     expected = list(processes.all_estimates_without(NETWORKS, folds))

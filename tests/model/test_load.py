@@ -271,7 +271,7 @@ def test_weights_that_do_not_fill_their_shape(save: Save, size: int):
         load_model(path, {"x": (1, 3, 8, 8)})
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=75, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10_000), st.integers(0, 255))
 def test_a_damaged_file_is_refused_or_read(save: Save, position: int, value: int):
     path = save(NET)

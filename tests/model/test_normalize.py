@@ -86,7 +86,7 @@ def networks(draw: st.DrawFn) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(networks())
 def test_normalising_keeps_outputs(tmp_path_factory: pytest.TempPathFactory, proto) -> None:
     path = tmp_path_factory.mktemp("net") / "model.onnx"

@@ -166,7 +166,7 @@ def networks(draw: st.DrawFn) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(networks())
 def test_outputs_stay_the_same(proto: onnx.ModelProto) -> None:
     changed = onnx.ModelProto()

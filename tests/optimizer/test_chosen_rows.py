@@ -105,6 +105,7 @@ def test_detectors_are_judged_by_what_their_boxes_are_chosen_from(
     assert Path("out/optimized.xml").exists() == ("--export" in engine)
 
 
+@pytest.mark.slow
 def test_a_gate_that_names_such_an_output_is_on_the_output(placer: Placer):
     write()
     finished = placer(

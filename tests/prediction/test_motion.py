@@ -360,7 +360,7 @@ def is_distinct(placement: Placement) -> bool:
     return len(set(tensors)) == len(tensors)
 
 
-QUICK = settings(max_examples=150, deadline=None)
+QUICK = settings(max_examples=75, deadline=None)
 
 
 @pytest.mark.slow

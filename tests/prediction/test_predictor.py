@@ -303,7 +303,7 @@ def predictions(draw: st.DrawFn) -> tuple[Graph, Placement, Predictor]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(predictions())
 def test_every_prediction_is_a_plan(case: tuple[Graph, Placement, Predictor]):
     """Every node is in one layer, and every layer reads what was written before in that type."""
@@ -329,7 +329,7 @@ def test_every_prediction_is_a_plan(case: tuple[Graph, Placement, Predictor]):
     assert {(tensor, "float") for tensor in graph.outputs} <= ready
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(predictions())
 def test_equal_forms_are_equal_plans(case: tuple[Graph, Placement, Predictor]):
     _, placement, predictor = case

@@ -102,7 +102,7 @@ def net_placements(draw: st.DrawFn, graph: Graph) -> Placement:
 
 @pytest.mark.slow
 @settings(
-    max_examples=100,
+    max_examples=50,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

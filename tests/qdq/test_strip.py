@@ -69,7 +69,7 @@ EDGES = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     edges=st.sets(st.sampled_from(EDGES)),
     shared=st.lists(st.sets(st.sampled_from("xcrdsy"), min_size=2), max_size=2),

@@ -183,7 +183,7 @@ def valid_archive() -> bytes:
     return PackFiles(Path("mine"), FILES).with_hash().archive()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, len(valid_archive()) - 1), st.integers(0, 255)),
