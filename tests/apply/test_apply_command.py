@@ -33,6 +33,7 @@ from tests.apply.placements import (
     loaded,
 )
 from tests.conftest import DIGITS, Finished
+from tests.few_digits import CALIBRATION
 from tests.model.test_normalize import outputs
 
 Run = Callable[..., Finished]
