@@ -23,7 +23,8 @@ from placer.fitting.net import (
     silu,
     sized_conv,
 )
-from placer.fitting.staged_blocks import BLOCKS, depthwise_conv, pixels, point_conv, split
+from placer.fitting.stage_pieces import depthwise_conv, pixels, point_conv, split
+from placer.fitting.staged_blocks import BLOCKS
 
 _SIZES = (128, 160, 192, 224, 224, 256)
 _WIDTHS = (16, 24, 32, 40, 48, 64)  # Of the first stage.
