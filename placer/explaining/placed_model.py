@@ -38,6 +38,7 @@ from placer.qdq.wide_weights import wide_in_operators, wide_weights
 from placer.quantization import FLOAT8, Placement, Range
 from placer.quantization.placement_file import Pin, PlacementFile, load_placement, read_placement
 from placer.quantization.scheme import FLOAT8_TYPES, WIDE_TYPES
+from placer.rules.behaviour import Behaviour
 from placer.rules.pack import Pack
 
 _UNREAD = WIDE_TYPES | FLOAT8_TYPES  # Of activations that no kernel of OpenVINO reads.
@@ -186,53 +187,82 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     graph = extracted.graph(with_ones(quantized, shapes), path)
     graph, stored = with_float_ports(extracted, graph)
     scopes: Scopes = {name: scope for name, scope in flat_scopes.items() if name in graph.by_name}
-    placement, pairs, refused = extracted.placement, own_pairs(extracted), ""
+    refused = ""
     if behaviour.pairs == "symmetric":
-        placement = placement.without(kept_in_float(extracted, graph))
-        if behaviour.kernels == "generated":
-            placement = placement.with_weights(_of_one_scale(extracted))
-        else:  # Generated ones compute what others fold.
-            graph = without_norms(graph, placement)
         refused = refused_pairs(load_quantized(path), path)
-    floats: tuple[UnfusedProduct, ...] = ()
-    shifted: tuple[Edge, ...] = ()
-    if behaviour.signed == "converted":
-        floats = tuple(unfused_products(extracted, graph))
-        unread = {product.edge for product in floats}
-        placement, pairs = signed_apart(extracted, pairs, graph, unread)
-    elif behaviour.pairs != "symmetric" and behaviour.other_formats == "read":
-        # OpenVINO 2026.4.1 drops pairs of 16 bits, on which no layer of its plans is left.
-        unread = {edge for edge, dtype in extracted.dtypes.items() if dtype in _UNREAD}
-        shifted = tuple(sorted(shifted_weights(extracted, graph)))
-        placement = placement.without(unread.union(shifted))
+    taken = _taken(extracted, graph, behaviour)
     # Of int8 too: ONNX Runtime converts pairs to uint8, operators as QLinearConv it leaves.
-    wide = wide_weights(extracted, graph, folder) if saturates else ()
+    wide = wide_weights(extracted, taken.graph, folder) if saturates else ()
     return PlacedModel(
-        graph,
-        placement,
+        taken.graph,
+        taken.placement,
         "the model's own Q/DQ pairs",
         "",
         bodies_of(extracted.proto, scopes),
         scopes=scopes,
         refused=refused,
         stored=stored,
-        own=pairs,
+        own=taken.pairs,
         wide=wide,
         wide_operators=wide_operators,
-        quantized_to={
-            edge.tensor: dtype
-            for edge, dtype in extracted.dtypes.items()
-            if edge.tensor not in extracted.constants
-        },
-        by_channel=tuple(
-            dict.fromkeys(e.tensor for e in extracted.axes if not _is_constant(e.tensor, graph))
-        ),
+        quantized_to=_quantized_to(extracted),
+        by_channel=_by_channel(extracted, taken.graph),
         open="" if left_open is None else f"{left_open[0]}, taken as 1 here; {left_open[1]}",
         has_float4=any(t.data_type == TensorProto.FLOAT4E2M1 for t in all_tensors(quantized.graph)),
         shared=shared,
-        unfused=floats,
-        shifted=shifted,
+        unfused=taken.unfused,
+        shifted=taken.shifted,
     )
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What an engine takes of a file's pairs; see ``PlacedModel`` for ``unfused`` and ``shifted``.
+
+    ``graph``: without what the engine folds; ``placement``: without pairs that it drops or computes
+    in float.
+    """
+
+    graph: Graph
+    placement: Placement
+    pairs: OwnPairs
+    unfused: tuple[UnfusedProduct, ...] = ()
+    shifted: tuple[Edge, ...] = ()
+
+
+def _taken(extracted: ExtractedModel, graph: Graph, behaviour: Behaviour) -> _Taken:
+    placement, pairs = extracted.placement, own_pairs(extracted)
+    if behaviour.pairs == "symmetric":
+        placement = placement.without(kept_in_float(extracted, graph))
+        if behaviour.kernels == "generated":
+            return _Taken(graph, placement.with_weights(_of_one_scale(extracted)), pairs)
+        # Generated kernels compute what others fold.
+        return _Taken(without_norms(graph, placement), placement, pairs)
+    if behaviour.signed == "converted":
+        floats = tuple(unfused_products(extracted, graph))
+        unread = {product.edge for product in floats}
+        return _Taken(graph, *signed_apart(extracted, pairs, graph, unread), unfused=floats)
+    if behaviour.other_formats == "read":
+        # OpenVINO 2026.4.1 drops pairs of 16 bits, on which no layer of its plans is left.
+        unread = {edge for edge, dtype in extracted.dtypes.items() if dtype in _UNREAD}
+        shifted = tuple(sorted(shifted_weights(extracted, graph)))
+        return _Taken(graph, placement.without(unread.union(shifted)), pairs, shifted=shifted)
+    return _Taken(graph, placement, pairs)
+
+
+def _quantized_to(extracted: ExtractedModel) -> dict[str, str]:
+    """The type of its pair by activation."""
+    return {
+        edge.tensor: dtype
+        for edge, dtype in extracted.dtypes.items()
+        if edge.tensor not in extracted.constants
+    }
+
+
+def _by_channel(extracted: ExtractedModel, graph: Graph) -> tuple[str, ...]:
+    """Activations whose pairs have several scales."""
+    tensors = dict.fromkeys(edge.tensor for edge in extracted.axes)
+    return tuple(tensor for tensor in tensors if not _is_constant(tensor, graph))
 
 
 def _is_constant(tensor: str, graph: Graph) -> bool:
