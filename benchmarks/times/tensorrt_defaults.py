@@ -83,7 +83,7 @@ def _with_batch(model: Model, batch: int) -> Model:
 
 def summary(rows: Sequence[Shares]) -> Table:
     """A row for each part, GPU and batch."""
-    table, error = Table(), 1 + load_layer_classes().ratio_error
+    table, error = Table(), 1 + load_layer_classes().layer_error
     above = ("above 1", f"above {error:.2f}")
     for column in ("part", "GPU", "batch", "networks", "of", "mean", *above):
         table.add_column(column)

@@ -99,7 +99,7 @@ class Roofline(Estimator):
     ) -> None:
         source = f"predicted from rules, estimated for {gpu.name}"
         error = ratio_error(graph, classes)
-        super().__init__(source, classes.latency_error, error, classes.ratio_error)
+        super().__init__(source, classes.latency_error, error, classes.layer_error)
         self._graph = graph
         self._gpu = gpu
         self._half_groups = half_groups
