@@ -20,14 +20,14 @@ def reads_channels(graph: Graph, unit: Unit) -> bool:
     return _is_written_out(unit) and (graph.type_of(unit.node.inputs[0]).shape or (0, 0))[1] > 1
 
 
-def reads_channels_of(graph: Graph, unit: Unit, others: Container[Unit]) -> bool:
-    """Whether it is such a Conv that reads channels as one of ``others`` writes them.
+def reads_channels_of(graph: Graph, unit: Unit, kernels: Container[int]) -> bool:
+    """Whether it is such a Conv that reads channels as one of ``kernels`` writes them.
 
     What a view mixes to other channels lies nowhere, and the Conv computes it itself.
     """
     if not reads_channels(graph, unit):
         return False
-    writers = [writer for _, writer in unit.reads if writer is not None and writer in others]
+    writers = [w for _, w in unit.reads if w is not None and w.group in kernels]
     return not all(_mixes(graph, writer) for writer in writers)
 
 
@@ -41,8 +41,9 @@ def sums_apart(kernel: Sequence[Unit], writer: Unit, unit: Unit) -> bool:
 
     So it is behind an INT8 Conv with an activation that is computed in parts.
     """
-    scales = any(other.role == "pointwise" and not other.works for other in kernel)
-    return sums_channels(unit) and scales and writer.node.op in _IN_PARTS
+    if not sums_channels(unit) or writer.node.op not in _IN_PARTS:
+        return False
+    return any(other.role == "pointwise" and not other.works for other in kernel)
 
 
 def leaves_as_row(graph: Graph, kernel: Sequence[Unit], cast: Unit) -> bool:

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from placer.prediction.kernels import row_activations
-from placer.prediction.kernels.channels import leaves_as_row, reads_channels_of, sums_apart
+from placer.prediction.kernels.channels import (
+    leaves_as_row,
+    reads_channels,
+    reads_channels_of,
+    sums_apart,
+)
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.joins import Joins, is_joined_with_sums
 from placer.prediction.kernels.lines import IN_PARTS, LINE_RANK
-from placer.prediction.kernels.parts import NORMED, VIEWS, Unit, is_concat, resizes
+from placer.prediction.kernels.parts import (
+    NORMED,
+    VIEWS,
+    Unit,
+    is_concat,
+    is_not_generated,
+    is_sum,
+    resizes,
+)
 from placer.prediction.kernels.reductions import Reduction, is_map, reduction, sums_places
 from placer.prediction.kernels.resized import Resized
 from placer.prediction.kernels.sums import Sums
@@ -38,7 +51,7 @@ class Generated:
                 self._merge(given, unit)
                 first[unit] = None
         for unit in (*first, *self._groups.units):
-            if not all(other.generated for other in self._groups.of(unit)):
+            if self._groups.those(unit, is_not_generated):
                 continue
             for _, writer in unit.reads:
                 copied = writer is not None and self._is_copy(writer)
@@ -71,7 +84,7 @@ class Generated:
 
     def _merge(self, writer: Unit, unit: Unit) -> None:
         self._groups.merge(writer.group, unit.group)
-        if any(map(resizes, self._groups.of(unit))):
+        if self._groups.those(unit, resizes):
             self._groups.depend_together(unit.group)
 
     def _name_resized(self) -> None:
@@ -82,7 +95,7 @@ class Generated:
             for _, writer in unit.reads:
                 if writer is None or writer.role != "pointwise" or writer.group == unit.group:
                     continue
-                if any(map(resizes, self._groups.of(writer))):
+                if self._groups.those(writer, resizes):
                     unit.views += (writer.node,)
 
     def _is_copy(self, writer: Unit) -> bool:
@@ -92,11 +105,9 @@ class Generated:
 
     def _may_join(self, writer: Unit, unit: Unit) -> bool:
         kernel = self._groups.of(writer)
-        if not all(u.generated for u in kernel) or writer.group == unit.group:
+        if writer.group == unit.group or self._groups.those(writer, _is_closed):
             return False
-        if unit.alone or any(u.alone for u in kernel) or self._is_left_to_readers(writer, unit):
-            return False
-        if any(u.sorts for u in kernel):
+        if unit.alone or self._is_left_to_readers(writer, unit):
             return False
         large = self._sums.is_of_large_map(unit)
         turned = self._sums.ends_turned(writer, unit) or self._turned.is_map(writer, unit)
@@ -108,10 +119,10 @@ class Generated:
         moved = unit.node.op in VIEWS or (
             unit.node.op == "Transpose" and keeps_all(self._graph, unit.node)
         )
-        if moved and any(u.role == "reduce" for u in kernel):
-            sums = [r for _, r in unit.readers if r.role == "reduce"]
-            sums = [reader for reader in sums if not self._sums.is_row_product(reader)]
-            if sums and len(sums) == len(unit.readers):
+        if moved and self._groups.those(writer, is_sum):
+            summed = [r for _, r in unit.readers if r.role == "reduce"]
+            summed = [reader for reader in summed if not self._sums.is_row_product(reader)]
+            if summed and len(summed) == len(unit.readers):
                 return False
         joined = self.joins.is_in_place(writer) or self.joins.is_in_place(unit)
         if joined or self._reads_part(writer, unit):
@@ -252,21 +263,28 @@ class Generated:
 
     def _may_fuse(self, writer: Unit, unit: Unit) -> bool:
         """Whether what is generated of both may be one kernel."""
-        kernel, theirs = self._groups.of(writer), self._groups.of(unit)
-        if not all(u.generated for u in (*kernel, *theirs)):
+        those, kernel = self._groups.those, self._groups.of(writer)
+        if those(writer, is_not_generated) or those(unit, is_not_generated):
             return False
-        both = (*kernel, *theirs)
-        if any(reads_channels_of(self._graph, u, both) for u in both):
+        both = (writer.group, unit.group)
+        convs = (*those(writer, self._reads_channels), *those(unit, self._reads_channels))
+        if any(reads_channels_of(self._graph, conv, both) for conv in convs):
             return False
         if unit.role == "cast" and leaves_as_row(self._graph, kernel, unit):
             return False
         if sums_apart(kernel, writer, unit) or self._is_resized(writer, unit):
             return False
-        if sum(resizes(u) for u in both) > 1:
+        if len(those(writer, resizes)) + len(those(unit, resizes)) > 1:
             return False
-        if len(self._reductions(both)) > 1 or self._groups.have_other_path(kernel, theirs):
+        summed = those(writer, is_sum)
+        if len(self._reductions((*summed, *those(unit, is_sum)))) > 1:
             return False
-        return not self._sums.end(kernel, unit, self._groups.depends)
+        if self._groups.have_other_path(*both):
+            return False
+        return not self._sums.end(summed, unit, self._groups.depends)
+
+    def _reads_channels(self, unit: Unit) -> bool:
+        return reads_channels(self._graph, unit)
 
     def _is_resized(self, writer: Unit, unit: Unit) -> bool:
         """Whether sums over places are taken of ``unit``, which no kernel with a Resize does.
@@ -277,7 +295,7 @@ class Generated:
         """
         if resizes(unit):
             return any(self._sums_map(reader) for _, reader in writer.readers)
-        if not any(map(resizes, self._groups.of(writer))):
+        if not self._groups.those(writer, resizes):
             return False
         if self._sums_map(unit) or self._joins_summed(unit):
             return True
@@ -296,7 +314,11 @@ class Generated:
         """Over what ``units`` sum; products of one row are one sum."""
         reductions: dict[object, Reduction] = {}
         for unit in units:
-            if unit.role == "reduce":
-                row = unit.reads[0][0].tensor if self._sums.is_row_product(unit) else unit
-                reductions.setdefault(row, reduction(self._graph, unit.node))
+            row = unit.reads[0][0].tensor if self._sums.is_row_product(unit) else unit
+            reductions.setdefault(row, reduction(self._graph, unit.node))
         return set(reductions.values())
+
+
+def _is_closed(unit: Unit) -> bool:
+    """Whether nothing else is generated behind it in its kernel."""
+    return unit.alone or unit.sorts or not unit.generated

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from placer.graph import Edge
 from placer.prediction.kernels.lines import writes_line
@@ -13,6 +13,8 @@ from placer.rules.connected import connected
 _STEPS = {"HardSigmoid": 4, "Exp": 3, "Pow": 3}
 _JOINED = 2  # Steps in which the builder looks for the product behind a part of a Concat.
 _FAR = 9  # Steps, more than are ever compared.
+
+Test = Callable[[Unit], bool]
 
 
 class Groups:
@@ -26,6 +28,11 @@ class Groups:
         self.units = made.units
         self.by_number = {unit.index: [unit] for unit in self.units}
         self._before: list[int] = []
+        # What was asked of kernels, by their number; merging adds to it, so that a kernel of
+        # thousands of units is not gone through for each one that joins it.
+        self._those: dict[Test, dict[int, list[Unit]]] = {}
+        self._bits: dict[int, int] = {}
+        self._read: dict[int, list[Unit]] = {}
 
     def start(self, unit: Unit) -> None:
         """Let a unit that is new be a kernel of its own."""
@@ -33,28 +40,44 @@ class Groups:
 
     def merge(self, one: int, other: int) -> None:
         """Let two kernels be one."""
+        read = [*self._read_by(one), *self._read_by(other)] if one in self._read else []
+        if one in self._bits:
+            self._bits[one] |= self._bits_of(other)
+        for test, found in self._those.items():
+            if one in found:
+                found[one] += self._meet(test, other)
         moved = self.by_number.pop(other)
         for unit in moved:
             unit.group = one
         self.by_number[one] += moved
+        if one in self._read:
+            self._read[one] = [w for w in dict.fromkeys(read) if w.group != one]
+        self._forget(other)
 
     def move(self, unit: Unit, group: int) -> None:
         """Let a unit be part of another kernel than before."""
         self.remove(unit)
         unit.group = group
         self.by_number[group].append(unit)
+        self._forget(group)
 
     def remove(self, unit: Unit) -> None:
         """Let a unit be in no kernel any more."""
         self.by_number[unit.group] = [other for other in self.of(unit) if other is not unit]
         if not self.by_number[unit.group]:
             del self.by_number[unit.group]
+        self._forget(unit.group)
 
     def split(self, number: int) -> None:
         """Let units of a kernel that nothing in it joins any more be kernels of their own."""
         units = self.by_number[number]
-        read = [{unit.index, *(w.index for _, w in unit.reads if w in units)} for unit in units]
+        inside = {unit.index for unit in units}
+        read = [
+            {unit.index, *(w.index for _, w in unit.reads if w is not None and w.index in inside)}
+            for unit in units
+        ]
         self.by_number[number], *others = ([units[i] for i in part] for part in connected(read))
+        self._forget(number)
         for part in others:
             self._start(part)
 
@@ -74,6 +97,36 @@ class Groups:
         """All units of the kernel that ``unit`` is part of."""
         return self.by_number[unit.group]
 
+    def those(self, unit: Unit, test: Test) -> Sequence[Unit]:
+        """The units of ``unit``'s kernel that meet ``test``.
+
+        It asks for nothing that changes before ``find_dependences`` is called again.
+        """
+        found = self._those.setdefault(test, {})
+        if unit.group not in found:
+            found[unit.group] = list(filter(test, self.of(unit)))
+        return found[unit.group]
+
+    def _meet(self, test: Test, number: int) -> Sequence[Unit]:
+        found = self._those[test]
+        return found[number] if number in found else list(filter(test, self.by_number[number]))
+
+    def _bits_of(self, number: int) -> int:
+        if number not in self._bits:
+            self._bits[number] = sum(1 << unit.index for unit in self.by_number[number])
+        return self._bits[number]
+
+    def _read_by(self, number: int) -> Sequence[Unit]:
+        """The units of other kernels that units of a kernel read."""
+        if number not in self._read:
+            writers = (w for unit in self.by_number[number] for _, w in unit.reads if w is not None)
+            self._read[number] = [w for w in dict.fromkeys(writers) if w.group != number]
+        return self._read[number]
+
+    def _forget(self, number: int) -> None:
+        for found in (self._bits, self._read, *self._those.values()):
+            found.pop(number, None)
+
     def find_dependences(self) -> Sequence[int]:
         """Of each unit the units that it depends on, as bits; to be found before they are asked."""
         before: list[int] = []
@@ -84,6 +137,7 @@ class Groups:
                     bits |= before[writer.index] | 1 << writer.index
             before.append(bits)
         self._before = before
+        self._those, self._bits, self._read = {}, {}, {}
         return tuple(before)
 
     def depend_together(self, number: int) -> None:
@@ -92,7 +146,7 @@ class Groups:
         Otherwise two kernels might be made that wait for each other.
         """
         units = self.by_number[number]
-        own = sum(1 << unit.index for unit in units)
+        own = self._bits_of(number)
         needed = 0
         for unit in units:
             needed |= self._before[unit.index]
@@ -106,17 +160,15 @@ class Groups:
         """Whether ``unit`` needs ``other``, or is it."""
         return unit is other or bool(self._before[unit.index] >> other.index & 1)
 
-    def have_other_path(self, first: Sequence[Unit], second: Sequence[Unit]) -> bool:
-        """Whether something outside lies between two kernels."""
-        inside = {u.index for u in (*first, *second)}
-        starts = sum(1 << u.index for u in (*first, *second))
-        for unit in (*first, *second):
-            for _, writer in unit.reads:
-                if writer is None or writer.index in inside:
-                    continue
-                if any(self._before[u.index] & starts for u in self.of(writer)):
-                    return True
-        return False
+    def have_other_path(self, first: int, second: int) -> bool:
+        """Whether something outside lies between two kernels, given by their numbers."""
+        starts = self._bits_of(first) | self._bits_of(second)
+        read = {w.group for number in (first, second) for w in self._read_by(number)}
+        return any(
+            self._before[unit.index] & starts
+            for number in read - {first, second}
+            for unit in self.by_number[number]
+        )
 
     def is_float(self, writer: Unit | None) -> bool:
         """Whether a tensor is written, or given, by what does not quantize it too."""

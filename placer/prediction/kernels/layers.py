@@ -461,8 +461,10 @@ class KernelLayers:
     def _only_scales(self, units: Sequence[Unit]) -> bool:
         """Whether it multiplies by a number alone before it quantizes, which is one scale."""
         scaled = [unit for unit in units if unit.works]
-        read = [edge for u in scaled for edge, reader in u.readers if reader not in units]
-        if len(scaled) != 1 or not read or not all(edge in self._form.scales for edge in read):
+        if len(scaled) != 1:
+            return False
+        read = [edge for edge, reader in scaled[0].readers if reader not in units]
+        if not read or not all(edge in self._form.scales for edge in read):
             return False
         if any(unit is not scaled[0] and unit.role != "cast" for unit in units):
             return False

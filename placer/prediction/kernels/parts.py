@@ -167,6 +167,16 @@ def is_padded(graph: Graph, product: Unit) -> bool:
     return made is not None and made[1] % TRANSPOSED_CHANNELS != 0
 
 
+def is_not_generated(unit: Unit) -> bool:
+    """Whether its kernel is none that is generated."""
+    return not unit.generated
+
+
+def is_sum(unit: Unit) -> bool:
+    """Whether it sums over dimensions."""
+    return unit.role == "reduce"
+
+
 def is_concat(unit: Unit) -> bool:
     """Whether it joins tensors."""
     return unit.role == "move" and unit.node.op == "Concat"

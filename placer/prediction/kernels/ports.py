@@ -47,19 +47,21 @@ class KernelPorts:
 
     def inputs(self, units: Sequence[Unit]) -> Iterator[tuple[Edge, Port]]:
         """What a kernel of ``units`` reads, and at which edges."""
+        inside = set(units)
         for unit in units:
             for edge, writer in unit.reads:
                 if writer is None:
                     yield edge, Port(self._units.outside(edge.tensor), tensor=edge.tensor)
-                elif writer not in units:
+                elif writer not in inside:
                     tensor = self._units.shaped_as.get(edge.tensor, edge.tensor)
                     yield edge, Port(self.edge_type(edge, writer, unit), tensor=tensor)
 
     def outputs(self, units: Sequence[Unit]) -> Iterator[Port]:
         """What it writes, once for each reader."""
+        inside = set(units)
         for unit in units:
             for edge, reader in unit.readers:
-                if reader not in units:
+                if reader not in inside:
                     tensor = self._units.shaped_as.get(edge.tensor, edge.tensor)
                     yield Port(self.edge_type(edge, unit, reader), tensor=tensor)
             if unit.role == "cast" and _leaves_graph(unit.reads[0][0]):

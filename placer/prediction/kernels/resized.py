@@ -158,7 +158,7 @@ class Resized:
         """Whether ``unit`` is in a later kernel than that of ``writer``, which it reads."""
         if (writer, unit) in self._passed_on:
             return True
-        if unit.group == writer.group or not any(map(resizes, self._groups.of(writer))):
+        if unit.group == writer.group or not self._groups.those(writer, resizes):
             return False
         read = [edge for edge, w in unit.reads if w is writer]
         rounded = resizes(writer) and any(self._is_rounded(edge, writer) for edge in read)
@@ -169,7 +169,7 @@ class Resized:
 
         The latter counts for what adds a ``rounded`` map.
         """
-        while unit.role == "pointwise" and not any(map(resizes, self._groups.of(unit))):
+        while unit.role == "pointwise" and not self._groups.those(unit, resizes):
             readers = {reader.group: reader for _, reader in unit.readers}
             if len(readers) != 1:
                 return False

@@ -129,7 +129,7 @@ class SharedPairs:
                 continue
             kernel, theirs = self._groups.of(first), self._groups.of(reader)
             generated = all(unit.generated for unit in (*kernel, *theirs))
-            if generated and not self._groups.have_other_path(kernel, theirs):
+            if generated and not self._groups.have_other_path(first.group, reader.group):
                 self._groups.merge(first.group, reader.group)
                 self._groups.find_dependences()
 

@@ -37,20 +37,20 @@ class Sums:
     def __init__(self, graph: Graph, form: NormalForm, rows: Rows) -> None:
         self._graph, self._form, self._rows = graph, form, rows
 
-    def end(self, kernel: Sequence[Unit], unit: Unit, depends: Depends) -> bool:
-        """Whether ``unit`` is in another kernel than ``kernel``, which it reads, since that sums.
+    def end(self, sums: Sequence[Unit], unit: Unit, depends: Depends) -> bool:
+        """Whether ``unit`` is in another kernel than ``sums``, of which it reads, since that sums.
 
         All sums of both are alike.
         """
-        summed = [u for u in kernel if u.role == "reduce" and depends(unit, u)]
-        if sum(self.is_row_product(u) for u in kernel) > 1 and any(
-            map(self.is_row_product, summed)
-        ):
+        summed = [u for u in sums if depends(unit, u)]
+        if sum(map(self.is_row_product, sums)) > 1 and any(map(self.is_row_product, summed)):
             return True
         if any(self._ends_row(u) for u in summed):
-            if any(self._is_repeated(u, kernel) for u in summed):
+            if any(map(self._is_repeated, summed)):
                 return True
-            if unit.role != "pointwise" or any(w not in kernel for _, w in unit.reads):
+            kernel = summed[0].group
+            others = any(w is None or w.group != kernel for _, w in unit.reads)
+            if unit.role != "pointwise" or others:
                 return True
             feeds = self._feeds_row_product(unit) or _is_squared(unit)
             return row_activations.ends_kernel(self._graph, unit, feeds)
@@ -62,7 +62,7 @@ class Sums:
             return unit.role == "reduce" or self._is_spread_over_map(unit)
         if any(self._ends_mean(u, unit) for u in summed):
             return True
-        both = [reduction(self._graph, u.node) for u in (*kernel, unit) if u.role == "reduce"]
+        both = [reduction(self._graph, u.node) for u in (*sums, unit) if u.role == "reduce"]
         if any(s.is_shared for s in both) or any(self._is_outgrown(u, unit) for u in summed):
             return True
         if any(self._is_turned_back(u, unit) for u in summed):
@@ -228,7 +228,7 @@ class Sums:
     def _ends_row(self, unit: Unit) -> bool:
         return self.is_row_product(unit) and reduction(self._graph, unit.node).ends_kernel
 
-    def _is_repeated(self, product: Unit, kernel: Sequence[Unit]) -> bool:
+    def _is_repeated(self, product: Unit) -> bool:
         """Whether a row is multiplied by a square weight where it is computed.
 
         The next product's kernel then computes its row as well (20 small graphs).
@@ -238,7 +238,8 @@ class Sums:
         row = product.reads[0][1]
         while row is not None and row.node.op in VIEWS and row.reads:
             row = row.reads[0][1]
-        return square and row in kernel and row is not None and row.role == "pointwise"
+        inside = row is not None and row.group == product.group
+        return square and inside and row is not None and row.role == "pointwise"
 
     def _feeds_row_product(self, unit: Unit) -> bool:
         """Whether only products of a single row read it: the first one's kernel adds its bias."""

@@ -7,6 +7,7 @@ of networks for diffusion and SegFormer.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.lines import IN_PARTS
@@ -71,12 +72,11 @@ class Turned:
         Or several make it of what is read rounded and as it is (50 small graphs).
         """
         kernel = self._groups.of(writer)
-        shape = self._graph.type_of(unit.node.inputs[0]).shape or ()
-        read = [edge for other in kernel for edge, _ in other.reads]
-        rounded = {edge.tensor for edge in read if edge in self._form.scales}
-        again = any(e.tensor in rounded for e in read if e not in self._form.scales)
-        alone = len(kernel) == 1 and (not rounded or writer.node.op in IN_PARTS)
-        if not (alone or again) or len(shape) != _MAP_RANK:
+        if len(self._graph.type_of(unit.node.inputs[0]).shape or ()) != _MAP_RANK:
+            return False
+        rounds = self._groups.those(writer, self._rounds)
+        alone = len(kernel) == 1 and (not rounds or writer.node.op in IN_PARTS)
+        if not alone and not (rounds and self._is_read_twice(kernel)):
             return False
         if any(
             u.role == "reduce" or w.leaves_sums for u in kernel for _, w in u.reads if w is not None
@@ -84,6 +84,16 @@ class Turned:
             return False
         floats = not any(edge in self._form.scales for edge, _ in unit.reads)
         return floats and (writer.role == "pointwise" or resizes(writer))
+
+    def _rounds(self, unit: Unit) -> bool:
+        """Whether it reads a pair."""
+        return any(edge in self._form.scales for edge, _ in unit.reads)
+
+    def _is_read_twice(self, kernel: Sequence[Unit]) -> bool:
+        """Whether a tensor is read rounded and as it is."""
+        read = [edge for unit in kernel for edge, _ in unit.reads]
+        rounded = {edge.tensor for edge in read if edge in self._form.scales}
+        return any(e.tensor in rounded for e in read if e not in self._form.scales)
 
     def _is_turned_alone(self, turned: Unit, unit: Unit) -> bool:
         """Whether another kernel than the one that turns rows to a map does what is next.
@@ -144,15 +154,14 @@ class Turned:
 
         Generated kernels have turned it for its means; that a prepared one writes is as it was.
         """
-        kernel = self._groups.of(writer)
-        if unit.node.op != "Mul" or not any(map(sums_few, kernel)):
+        if unit.node.op != "Mul" or not self._groups.those(writer, sums_few):
             return False
         scales = self._form.scales
         if not any(r.role == "product" and e not in scales for e, r in unit.readers):
             return False
         return any(
             other is not None
-            and other not in kernel
+            and other.group != writer.group
             and edge not in scales
             and is_large(self._graph, edge.tensor)
             and any(

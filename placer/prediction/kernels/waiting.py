@@ -8,7 +8,7 @@ from placer.graph import Edge, Graph
 from placer.prediction.kernels import row_activations
 from placer.prediction.kernels.channels import reads_channels
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import PRODUCTS, VIEWS, Unit, resizes
+from placer.prediction.kernels.parts import PRODUCTS, VIEWS, Unit, is_not_generated, resizes
 from placer.prediction.kernels.reductions import product_shape
 from placer.prediction.kernels.sums import Sums
 
@@ -79,7 +79,8 @@ class Waiting:
 
         But it stays if sums are taken of it, as groups of channels are normed.
         """
-        if unit.node.op not in VIEWS or unit in later or len(self._groups.of(unit)) == 1:
+        inside = unit.group == later[0].group
+        if unit.node.op not in VIEWS or inside or len(self._groups.of(unit)) == 1:
             return False
         if any(reader.role == "reduce" for _, reader in read):
             return False
@@ -145,21 +146,26 @@ class Waiting:
         return writer if writer and adds and self._sums.is_row_product(writer) else None
 
     def _may_wait(self, unit: Unit, later: Sequence[Unit]) -> bool:
-        kernel = self._groups.of(unit)
-        if unit in later or len(kernel) == 1 or set(unit.outputs) & set(self._graph.outputs):
+        if unit.group == later[0].group or len(self._groups.of(unit)) == 1:
             return False
-        if not all(other.generated for other in (*kernel, *later)):
+        if set(unit.outputs) & set(self._graph.outputs):
+            return False
+        if any(self._groups.those(u, is_not_generated) for u in (unit, later[0])):
             return False
         if any(multiplies_out(self._graph, reader) for _, reader in unit.readers):
             return False
-        if self._reads_twice(unit) or all(any(map(resizes, k)) for k in (kernel, later)):
+        if self._reads_twice(unit) or all(self._groups.those(k, resizes) for k in (unit, later[0])):
             return False
-        if self._groups.have_other_path(kernel, later):
+        if self._groups.have_other_path(unit.group, later[0].group):
             return True
-        convs = [other for other in later if reads_channels(self._graph, other)]
+        convs = self._groups.those(later[0], self._reads_channels)
         if any(self._groups.depends(other, unit) for other in convs):
             return False
-        return any(writer in kernel for other in convs for _, writer in other.reads)
+        read = [writer for other in convs for _, writer in other.reads]
+        return any(writer is not None and writer.group == unit.group for writer in read)
+
+    def _reads_channels(self, unit: Unit) -> bool:
+        return reads_channels(self._graph, unit)
 
     def _reads_twice(self, unit: Unit) -> bool:
         """Whether what stays is read by ``unit``, and there or in what it alone reads once more.
