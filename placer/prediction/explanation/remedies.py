@@ -74,6 +74,7 @@ class Remedies:
             for node in site.match.nodes.values():
                 self._sites_of.setdefault(node.name, []).append(site)
         self._prediction = prediction
+        self._found: tuple[Prediction, dict[tuple[str, int], Remedy]] | None = None
         self._groups_of: dict[str, set[ScaleGroup]] = {}
         self._names: Counter[str] = Counter()
         self._costly: dict[int, list[Costly]] = {}
@@ -87,12 +88,15 @@ class Remedies:
 
     def find(self) -> dict[tuple[str, int], Remedy]:
         """The remedies of the costliest conversions, by name and ordinal, where there are any."""
+        if self._found is not None and self._found[0] is self._prediction:
+            return self._found[1]
         conversions = (conversion for costly in self._costly.values() for conversion in costly)
         remedy_of = {}
         for conversion in heapq.nsmallest(MAX_REMEDIES, conversions):
             remedy = self._remedy(conversion.layer)
             if remedy is not None:
                 remedy_of[conversion.layer.layer.name, conversion.layer.ordinal] = remedy
+        self._found = self._prediction, remedy_of
         return remedy_of
 
     def apply(self, remedy: Remedy) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.cut_maps import adds_padded, is_of_padded
@@ -103,26 +103,28 @@ class Epilogues:
         Nothing at all where a unit reads turned rows alone. ``count``: of the product's batches.
         """
         region, best = [product], 1
+        within, live, padded = {product}, [product], is_padded(self._graph, product)
         shape = self._graph.type_of(product.node.outputs[0]).shape
         following = Following(self._units, product)
         following.add_readers(product)
         for unit in following:
-            inside = [edge for edge, writer in unit.reads if writer in region]
+            inside = [edge for edge, writer in unit.reads if writer in within]
             is_alone = self._may_end(product, unit) and len(self._groups[unit.group]) == 1
             if not is_alone or any(edge in self._form.scales for edge in inside):
                 continue
-            others = [w for _, w in unit.reads if w is not None and w not in region]
+            others = [w for _, w in unit.reads if w is not None and w not in within]
             if not count and self._turned.are_only_turned(unit, region):
                 return [], 0
             if not self._may_follow(unit, region, others):
                 continue
             if unit.outputs and self._graph.type_of(unit.outputs[0]).shape != shape:
                 continue
-            if any(adds_padded(self._graph, done, region) for done in region):
+            if padded and any(adds_padded(self._graph, done, region) for done in region):
                 break
             region.append(unit)
+            within.add(unit)
             following.add_readers(unit)
-            live = [u for u in region if self._leaves(u, region)]
+            live = [u for u in (*live, unit) if self._leaves(u, within)]
             if live == [unit]:
                 best = len(region)
         return region, best
@@ -341,7 +343,7 @@ class Epilogues:
                 joined |= {reader.index, *self._joined_by([r for _, r in reader.readers])}
         return joined
 
-    def _leaves(self, unit: Unit, region: Sequence[Unit]) -> bool:
+    def _leaves(self, unit: Unit, region: Container[Unit]) -> bool:
         if unit.role == "cast":
             return True
         leaves = any(t in self._graph.outputs for t in unit.outputs)

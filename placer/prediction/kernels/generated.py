@@ -25,7 +25,7 @@ from placer.prediction.kernels.parts import (
 )
 from placer.prediction.kernels.reductions import Reduction, is_map, reduction, sums_places
 from placer.prediction.kernels.resized import Resized
-from placer.prediction.kernels.sums import Sums
+from placer.prediction.kernels.sums import Sums, pointwise_behind
 from placer.prediction.kernels.turned import Turned
 from placer.prediction.kernels.views import FEW, keeps_all
 from placer.prediction.kernels.waiting import Waiting, multiplies_out
@@ -127,7 +127,7 @@ class Generated:
         joined = self.joins.is_in_place(writer) or self.joins.is_in_place(unit)
         if joined or self._reads_part(writer, unit):
             return False
-        if multiplies_out(self._graph, unit) and not all(map(self._is_of_inputs, kernel)):
+        if multiplies_out(self._graph, unit) and not self._are_of_inputs(kernel):
             return False
         if any(edge.input_index == NORMED for edge, _ in unit.reads):
             return False
@@ -194,18 +194,24 @@ class Generated:
 
     def _is_for_sums(self, unit: Unit) -> bool:
         """Whether all that reads it sums in the end, and is no product of a row."""
-        return bool(unit.readers) and all(
-            self._is_for_sums(r)
-            if r.role == "pointwise"
-            else r.role == "reduce" and not self._sums.is_row_product(r)
-            for _, r in unit.readers
+        behind = [u.readers for u in pointwise_behind(unit)]
+        return all(behind) and all(
+            r.role == "pointwise" or (r.role == "reduce" and not self._sums.is_row_product(r))
+            for readers in behind
+            for _, r in readers
         )
 
-    def _is_of_inputs(self, unit: Unit) -> bool:
-        """Whether it is computed element by element of graph inputs alone."""
-        if unit.role == "reduce":
-            return False
-        return all(w is None or (w.generated and self._is_of_inputs(w)) for _, w in unit.reads)
+    def _are_of_inputs(self, kernel: Sequence[Unit]) -> bool:
+        """Whether all is computed element by element of graph inputs alone."""
+        waiting, seen = [*kernel], {*kernel}
+        while waiting:
+            unit = waiting.pop()
+            if unit.role == "reduce" or not unit.generated:
+                return False
+            before = {writer for _, writer in unit.reads if writer is not None} - seen
+            seen |= before
+            waiting += before
+        return True
 
     def _is_joined_later(self, kernel: Sequence[Unit], unit: Unit) -> bool:
         """Whether a later part of a Concat is made in the kernel that ``unit`` would be part of.

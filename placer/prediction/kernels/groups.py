@@ -124,7 +124,9 @@ class Groups:
         return self._read[number]
 
     def _forget(self, number: int) -> None:
-        for found in (self._bits, self._read, *self._those.values()):
+        self._bits.pop(number, None)
+        self._read.pop(number, None)
+        for found in self._those.values():
             found.pop(number, None)
 
     def find_dependences(self) -> Sequence[int]:

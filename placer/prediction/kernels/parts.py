@@ -199,9 +199,16 @@ def is_scaled(writer: Unit | None) -> bool:
 
 def is_turned(unit: Unit) -> bool:
     """Whether what it makes was transposed, and then computed element by element at most."""
-    if unit.role == "pointwise" and not sums_few(unit):
-        return any(writer is not None and is_turned(writer) for _, writer in unit.reads)
-    return unit.role == "move" and unit.node.op == "Transpose"
+    waiting, seen = [unit], {unit}  # Once each: paths to a unit may be many.
+    while waiting:
+        unit = waiting.pop()
+        if unit.role == "move" and unit.node.op == "Transpose":
+            return True
+        if unit.role == "pointwise" and not sums_few(unit):
+            before = {writer for _, writer in unit.reads if writer is not None} - seen
+            seen |= before
+            waiting += before
+    return False
 
 
 def sums_few(unit: Unit) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from placer.graph import Graph
 from placer.graph.weights import weight_input
@@ -84,7 +84,7 @@ class Sums:
         beside = [reader for _, reader in mean.readers]
         for reader in beside:
             beside += [r for _, r in reader.readers] if reader.role == "move" else ()
-        behind = [reader for u in _pointwise_behind(unit) for _, reader in u.readers]
+        behind = [reader for u in pointwise_behind(unit) for _, reader in u.readers]
         return any(reader.role == "cast" for reader in beside) or any(
             (reader.role == "product" and not reader.integers) or self.multiplies_row(reader)
             for reader in (*beside, *behind)
@@ -95,7 +95,7 @@ class Sums:
         if unit.role != "pointwise" or summed.node.op != "ReduceMean":
             return False
         size = math.prod(self._shape(summed.node.inputs[0]))
-        made = (u.outputs[0] for u in _pointwise_behind(unit) if u.outputs)
+        made = (u.outputs[0] for u in pointwise_behind(unit) if u.outputs)
         return any(math.prod(self._shape(tensor)) > size for tensor in made)
 
     def _is_spread_over_map(self, unit: Unit) -> bool:
@@ -103,7 +103,7 @@ class Sums:
 
         The map's kernel adds the bias then, and does all else that is computed of the sum.
         """
-        made = (u.outputs[0] for u in _pointwise_behind(unit) if u.outputs)
+        made = (u.outputs[0] for u in pointwise_behind(unit) if u.outputs)
         return any(math.prod(self._shape(tensor)[2:]) > 1 for tensor in made)
 
     def is_of_large_map(self, unit: Unit) -> bool:
@@ -175,12 +175,13 @@ class Sums:
         What it makes with moved elements, as rotated queries, and what is computed of that is
         behind that (12 small graphs).
         """
-        behind = sorted(_pointwise_behind(unit), key=lambda u: u.index)
-        before: list[Unit] = []
+        behind = sorted(pointwise_behind(unit), key=lambda u: u.index)
+        within, before = {*behind}, dict[Unit, None]()
         for u in behind:
-            late = any(w in behind and w not in before for _, w in u.reads)
-            if not late and not any(_is_behind(w, behind) for _, w in u.reads):
-                before.append(u)
+            late = any(w in within and w not in before for _, w in u.reads)
+            first = behind[0].index
+            if not late and not any(_is_behind(w, within, first) for _, w in u.reads):
+                before[u] = None
         return all(
             u.readers
             and all(r.role == "pointwise" or self._rows.are_moved(r.node) for _, r in u.readers)
@@ -191,13 +192,11 @@ class Sums:
         """Whether it, or what is computed of it, has the shape of what was summed again."""
         if unit.role != "pointwise":
             return False
-        return any(
-            u.outputs and self._shape(u.outputs[0]) == shape for u in _pointwise_behind(unit)
-        )
+        return any(u.outputs and self._shape(u.outputs[0]) == shape for u in pointwise_behind(unit))
 
     def _leads_to_sum(self, unit: Unit, length: int = 0) -> bool:
         """Whether a sum, of ``length`` elements if that is given, is taken of what it makes."""
-        sums = [r for u in _pointwise_behind(unit) for _, r in u.readers if r.role == "reduce"]
+        sums = [r for u in pointwise_behind(unit) for _, r in u.readers if r.role == "reduce"]
         return any(not length or reduction(self._graph, r.node).length == length for r in sums)
 
     def _shape(self, tensor: str) -> tuple[int, ...]:
@@ -243,11 +242,13 @@ class Sums:
 
     def _feeds_row_product(self, unit: Unit) -> bool:
         """Whether only products of a single row read it: the first one's kernel adds its bias."""
-        return bool(unit.readers) and all(
-            self.is_row_product(reader)
-            or self.multiplies_few(reader)
-            or (reader.role == "pointwise" and self._feeds_row_product(reader))
-            for _, reader in unit.readers
+
+        def multiplies(reader: Unit) -> bool:
+            return self.is_row_product(reader) or self.multiplies_few(reader)
+
+        return all(
+            u.readers and all(multiplies(r) or r.role == "pointwise" for _, r in u.readers)
+            for u in pointwise_behind(unit, multiplies)
         )
 
     def multiplies_row(self, unit: Unit) -> bool:
@@ -269,24 +270,30 @@ def _is_squared(unit: Unit) -> bool:
     return len(readers) == 1 and readers[0].role == "pointwise" and _is_squared(readers[0])
 
 
-def _pointwise_behind(unit: Unit) -> Iterator[Unit]:
-    """``unit`` and the pointwise units that are computed of it without others between."""
+def pointwise_behind(unit: Unit, ends: Callable[[Unit], bool] = lambda _: False) -> Iterator[Unit]:
+    """``unit`` and the pointwise units that are computed of it without others between.
+
+    Each once, as paths to a unit may be many; none that ``ends`` holds for, nor what is behind it.
+    """
     waiting, seen = [unit], {id(unit)}
     while waiting:
         unit = waiting.pop()
         yield unit
         for _, reader in unit.readers:
-            if reader.role == "pointwise" and id(reader) not in seen:
+            if reader.role == "pointwise" and id(reader) not in seen and not ends(reader):
                 seen.add(id(reader))
                 waiting.append(reader)
 
 
-def _is_behind(unit: Unit | None, units: Sequence[Unit]) -> bool:
-    """Whether it is none of ``units`` but moves what they make, or is computed of that."""
+def _is_behind(unit: Unit | None, units: Container[Unit], first: int) -> bool:
+    """Whether it is none of ``units`` but moves what they make, or is computed of that.
+
+    ``first``: the least of their indices.
+    """
     waiting, seen = [unit], set[int]()
     while waiting:
         unit = waiting.pop()
-        if unit is None or unit in units or id(unit) in seen or unit.index < units[0].index:
+        if unit is None or unit in units or id(unit) in seen or unit.index < first:
             continue
         if any(writer in units for _, writer in unit.reads):
             return True
