@@ -124,7 +124,7 @@ def _equal_layouts(rule: Rule) -> Iterator[str]:
 def _decision(layout: Layout) -> str:
     shared = sorted(sorted(tensors) for tensors in layout.share_scale)
     parts = (sorted(layout.quantize), shared, sorted(layout.keep_float), sorted(layout.requires))
-    return repr((*parts, layout.when))
+    return repr((*parts, sorted(layout.keep_float_past), layout.when))
 
 
 def _lint_layers(rule: Rule, pack: Pack) -> Iterator[str]:

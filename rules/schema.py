@@ -105,6 +105,11 @@ class Layout(Strict):
     keep_float: list[Reference] = Field(
         default=[], description="Edges that stay float whatever other sites choose."
     )
+    keep_float_past: list[str] = Field(
+        default=[],
+        description="Operators behind which edges stay float, too, if all that such a node reads "
+        "is constant or stays float; behind a Concat if one operand does.",
+    )
     requires: list[Reference] = Field(
         default=[],
         description="Edges that other sites must have quantized, else the layout does nothing.",

@@ -242,11 +242,33 @@ def _resolve(layout: Layout, match: Match, graph: Graph) -> ResolvedLayout:
             tuple(t for name in names for t in match.tensors.get(name, ()))
             for names in layout.share_scale
         ),
-        keep_float=edges(layout.keep_float),
+        keep_float=_with_those_behind(edges(layout.keep_float), layout.keep_float_past, graph),
         requires=edges(layout.requires),
         all_or_none=tuple(edges(references) for references in layout.all_or_none),
         own=frozenset(edge for edge in quantize if edge.node in inside),
     )
+
+
+def _with_those_behind(
+    kept: frozenset[Edge], operators: Sequence[str], graph: Graph
+) -> frozenset[Edge]:
+    """The edges, and those behind nodes of ``operators`` that read no other activations.
+
+    A Concat may read others.
+    """
+    if not operators:
+        return kept
+    found, waiting = set(kept), list(kept)
+    while waiting:
+        node = graph.by_name.get(waiting.pop().node)
+        if node is None or node.qualified_op not in operators:
+            continue
+        others = {edge for edge in graph.edges_into(node) if edge.tensor not in graph.initializers}
+        if node.op == "Concat" or others <= found:
+            behind = {edge for tensor in node.outputs for edge in graph.edges_of(tensor)} - found
+            found |= behind
+            waiting += behind
+    return frozenset(found)
 
 
 def _signature(match: Match, graph: Graph) -> str:

@@ -81,6 +81,28 @@ FAULTS = {
         Edge("c", "conv", 0),
         Edge("two", "conv", 1),
     ),
+    "constant behind a maximum": Fault(
+        "[most] m = ReduceMax<axes = [3]>(x) [shift] a = Add(bias, m) [conv] y = Conv(a, all)",
+        Edge("a", "conv", 0),
+        Edge("all", "conv", 1),
+    ),
+    "SiLU behind a minimum, which two read": Fault(
+        "[least] m = ReduceMin<axes = [3]>(x) [gate] g = Sigmoid(m) [act] a = Mul(m, g)"
+        "[conv] y = Conv(a, all)",
+        Edge("a", "conv", 0),
+        Edge("all", "conv", 1),
+    ),
+    "constant behind a maximum and a Concat": Fault(
+        "[most] m = ReduceMax<axes = [1]>(x) [mean] a = ReduceMean<axes = [1]>(x)"
+        "[join] c = Concat<axis = 1>(a, m) [scale] s = Mul(c, k) [conv] y = Conv(s, two)",
+        Edge("s", "conv", 0),
+        Edge("two", "conv", 1),
+    ),
+    "mean over tokens of several texts": Fault(
+        "[texts] t = Reshape(x, two_texts) [mean] m = ReduceMean<axes = [1]>(t)"
+        "[view] y = Unsqueeze(m, last)",
+        Edge("t", "mean", 0),
+    ),
     "padding that counts": Fault(
         "[pool] y = AveragePool"
         "<kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1>(x)",
@@ -111,7 +133,7 @@ FAULTS = {
 WEIGHTS = (
     "float[4,1,1,1] one = {1}, float[4,2,1,1] two = {1}, float[8,1,1,1] each = {1}, "
     "float[4,8,1,1] all = {1}, float[6,4] w = {1}, float[1,8,6,4] stack = {1}, "
-    "int64[1] first = {0}, int64[1] second = {1}, int64[1] last = {3}"
+    "float[1,8,1,1] bias = {1}, float k = {2}, int64[1] first = {0}, int64[1] second = {1}, int64[3] two_texts = {2, 12, 18}, int64[1] last = {3}"
 )
 
 

@@ -169,6 +169,41 @@ def test_an_edge_that_one_layout_keeps_float_is_float():
     assert placement.edges - float_residual.edges == {Edge("a", "add1", 1)}
 
 
+PEAK = """
+id: peak
+why: a Q behind a float maximum gives garbage
+source: none
+pattern:
+  peak: {op: ReduceMax, inputs: [x], output: y}
+layouts:
+  float: {default: true, keep_float: ["y.*"], keep_float_past: [Add, Mul, Sigmoid, Concat]}
+"""
+
+
+def test_edges_stay_float_past_operators_of_nothing_else():
+    """A constant, the gate of a SiLU, other operands of a Concat; a sum with what varies ends it."""
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4,8,8] x, float[1,4,8,1] z) => (float[1,4,16,1] out, float[1,4,8,1] other)
+        <float k = {1}> {
+          [peak] m = ReduceMax<axes = [3]>(x)
+          [shift] a = Add(k, m)
+          [gate] g = Sigmoid(a)
+          [act] s = Mul(a, g)
+          [join] out = Concat<axis = 2>(z, s)
+          [sum] t = Add(z, m)
+          [last] other = Relu(t)
+        }
+        """
+    )
+    (site,) = find_sites(graph, [parse_text(PEAK, "peak.yaml", Rule)])
+    assert site.layouts["float"].keep_float == {
+        *(Edge("m", "shift", 1), Edge("m", "sum", 1), Edge("a", "gate", 0), Edge("a", "act", 0)),
+        *(Edge("g", "act", 1), Edge("s", "join", 1), Edge("out", "", 0)),
+    }
+
+
 def test_formats_do_not_depend_on_the_order_of_sites():
     edge = Edge("x", "conv1", 0)
     int8, float8, of_another = (edge, None, True), (edge, FLOAT8, True), (edge, FLOAT8, False)
