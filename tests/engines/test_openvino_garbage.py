@@ -133,7 +133,8 @@ FAULTS = {
 WEIGHTS = (
     "float[4,1,1,1] one = {1}, float[4,2,1,1] two = {1}, float[8,1,1,1] each = {1}, "
     "float[4,8,1,1] all = {1}, float[6,4] w = {1}, float[1,8,6,4] stack = {1}, "
-    "float[1,8,1,1] bias = {1}, float k = {2}, int64[1] first = {0}, int64[1] second = {1}, int64[3] two_texts = {2, 12, 18}, int64[1] last = {3}"
+    "float[1,8,1,1] bias = {1}, float k = {2}, int64[1] first = {0}, int64[1] second = {1}, "
+    "int64[1] last = {3}, int64[3] two_texts = {2, 12, 18}"
 )
 
 

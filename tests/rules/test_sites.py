@@ -181,7 +181,7 @@ layouts:
 
 
 def test_edges_stay_float_past_operators_of_nothing_else():
-    """A constant, the gate of a SiLU, other operands of a Concat; a sum with what varies ends it."""
+    """A constant, a SiLU's gate, other operands of a Concat; a sum with what varies ends it."""
     graph = graph_of_text(
         """
         <ir_version: 9, opset_import: ["": 17]>
