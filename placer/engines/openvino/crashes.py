@@ -11,19 +11,25 @@ not.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Collection, Container
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
 _TAKEN = frozenset({"Relu", "Clip", "Add", "Sub", "Mul", "Div", "BatchNormalization"})
 _REMOVED = frozenset({"Identity", "Dropout"})
+_MAY_BE_REMOVED = frozenset(
+    {"Cast", "Transpose", "Slice", "Pad", "Expand", "Tile", "Reshape", "Max", "Min", *_REMOVED}
+)
 _SCALING = frozenset({"Mul", "Div", "BatchNormalization"})  # Q takes along what keeps the order.
 
 
-def crashing_nodes(graph: GraphProto) -> tuple[str, str] | None:
-    """The names of a Concat and of a node between two Q behind it with which OpenVINO crashes."""
-    places = _Places(graph)
+def crashing_nodes(graph: GraphProto, no_ops: Collection[int] = ()) -> tuple[str, str] | None:
+    """The names of a Concat and of a node between two Q behind it with which OpenVINO crashes.
+
+    ``no_ops``: the numbers of nodes that are known to hand on what they read.
+    """
+    places = _Places(graph, {graph.node[number].name for number in no_ops})
     for concat in (node for node in graph.node if node.op_type == "Concat"):
         quantize = places.next_of(concat, ("QuantizeLinear",))
         if quantize is None or not places.has_zero_point(quantize):
@@ -36,7 +42,8 @@ def crashing_nodes(graph: GraphProto) -> tuple[str, str] | None:
 
 
 class _Places:
-    def __init__(self, graph: GraphProto) -> None:
+    def __init__(self, graph: GraphProto, no_ops: Container[str]) -> None:
+        self._no_ops = no_ops
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         self._outputs = {value.name for value in graph.output}
         self._readers: dict[str, list[NodeProto]] = defaultdict(list)
@@ -64,8 +71,8 @@ class _Places:
 
         ``node`` writes float.
         """
-        following = self.next_of(node, {"Cast", *_REMOVED})
-        if following is None or not _does_nothing(following):
+        following = self.next_of(node, _MAY_BE_REMOVED)
+        if following is None or not self._does_nothing(following):
             return node
         return self.removed_behind(following)
 
@@ -84,12 +91,16 @@ class _Places:
         factor = self._values(others[0])
         return factor is not None and bool(np.all(factor > 0))
 
+    def _does_nothing(self, node: NodeProto) -> bool:
+        """Whether ``node``, one of those that may, hands on the float values that it reads."""
+        if node.name in self._no_ops or node.op_type in _REMOVED:
+            return True
+        if node.op_type in ("Max", "Min"):
+            return len(node.input) == 1
+        if node.op_type == "Transpose":
+            return any(a.name == "perm" and list(a.ints) == sorted(a.ints) for a in node.attribute)
+        return any(a.name == "to" and a.i == TensorProto.FLOAT for a in node.attribute)
+
     def _values(self, tensor: str) -> np.ndarray | None:
         constant: TensorProto | None = self._constants.get(tensor)
         return None if constant is None else numpy_helper.to_array(constant)
-
-
-def _does_nothing(node: NodeProto) -> bool:
-    """Whether ``node``, one of those that may, hands on the float values that it reads."""
-    to_float = any(a.name == "to" and a.i == TensorProto.FLOAT for a in node.attribute)
-    return node.op_type in _REMOVED or to_float
