@@ -28,7 +28,8 @@ TEXT = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,8,4,4] x, float[1,8,4,4] z) => (float[1,16,4,4] y OUT)
 <float[8,8,1,1] v = {1}, float[16,16,1,1] w = {1}, float low = {0}, float high = {6},
- int64[1] none = {0}, int64[1] all = {4}, int64[1] last = {3}, int64[8] pads = {0, 0, 0, 0, 0, 0, 0, 0},
+ int64[1] none = {0}, int64[1] all = {4}, int64[1] last = {3},
+ int64[8] pads = {0, 0, 0, 0, 0, 0, 0, 0},
  float factor = {3}, float[16] gain = {1}, float[16] shift = {0.5}> {
   BRANCHES
   [join] c = Concat<axis = 1>(a, b)
