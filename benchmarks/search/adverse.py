@@ -67,8 +67,8 @@ MISSED_DB, CHANGED = 6.0, 0.01
 # Standard deviations of the logarithm of noise: of placements, and of few samples of one.
 OWN, FEW = 0.1, 0.3
 
-_Build = Callable[[], onnx.ModelProto]
-READ: Mapping[str, tuple[_Build, str]] = {
+Build = Callable[[], onnx.ModelProto]
+READ: Mapping[str, tuple[Build, str]] = {
     "YOLOX": (lambda: topologies.yolox(96), "tensorrt"),
     "VGG": (lambda: fresh.vgg(64), "onnxruntime"),
     "EDSR": (lambda: further.edsr(32), "tensorrt"),
@@ -76,7 +76,7 @@ READ: Mapping[str, tuple[_Build, str]] = {
     "CBAM": (exporters.EXPORTED["CBAM"], "tensorrt"),
     "Swin": (held_out.HELD_OUT["Swin"], "onnxruntime"),
 }
-ASIDE: Mapping[str, tuple[_Build, str]] = {
+ASIDE: Mapping[str, tuple[Build, str]] = {
     "Xception": (exporters.EXPORTED["Xception"], "tensorrt"),
     "YOLOv10": (exporters.EXPORTED["YOLOv10"], "onnxruntime"),
     "NAFNet": (exporters.EXPORTED["NAFNet"], "tensorrt"),
@@ -127,8 +127,12 @@ class Run:
 
 @lru_cache(maxsize=2)
 def problem_of(name: str) -> Problem:
-    """The network ``name`` as its pack sees it."""
-    build, pack_name = {**READ, **ASIDE}[name]
+    """The network ``name`` of ``READ`` or ``ASIDE``."""
+    return load_problem(name, *{**READ, **ASIDE}[name])
+
+
+def load_problem(name: str, build: Build, pack_name: str) -> Problem:
+    """What ``build`` makes, as the pack sees it."""
     pack = load_pack(pack_name)
     target = TARGET if pack_name == "tensorrt" else ANY_TARGET
     graph = Source(build).graph()
@@ -142,13 +146,18 @@ class World:
     """What building, timing and judging a placement of one case gives."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.problem = case, problem_of(case.model)
+        self.case = case
+        self.problem = self.load()
         self.latency = MisfitLatency(self.problem, case.gpu, case.level, case.world, "mixture")
         self._layers = self.problem.layer_model()
         self._kept: dict[str, float] = {}
         self.refused = self._refused_pairs()
         self.limit = self.power(self.problem.space.defaults) * 10 ** (-MISSED_DB / 10)
         self._margins = self._rng("margins").lognormal(0, 1.0, SAMPLES)
+
+    def load(self) -> Problem:
+        """The network that it is about."""
+        return problem_of(self.case.model)
 
     def _rng(self, *parts: object) -> np.random.Generator:
         return np.random.default_rng(seed_of("adverse", self.case.model, self.case.world, *parts))
@@ -265,10 +274,14 @@ def make_proposer(scheme: str, world: World) -> Proposer:
     return StartedProposer(space, starts, rivals[scheme].propose)
 
 
-@one_blas_thread()
 def search(case: Case, scheme: str, budget: int) -> Run:
+    """One search on ``case``."""
+    return search_in(World(case), scheme, budget)
+
+
+@one_blas_thread()
+def search_in(world: World, scheme: str, budget: int) -> Run:
     """Run one search until its budget is spent or it has nothing left to try."""
-    world = World(case)
     proposer = make_proposer(scheme, world)
     start, trials, best = time.process_time(), list[TrialRecord](), list[float]()
     while len(trials) < budget and (proposal := proposer.propose(trials)) is not None:
@@ -276,7 +289,7 @@ def search(case: Case, scheme: str, budget: int) -> Run:
         held = sorted((t.ratio, i) for i, t in enumerate(trials) if t.feasible and t.ratio)
         best.append(min((world.true(trials[i].choices) for _, i in held[:FINALISTS]), default=1.0))
     return Run(
-        case,
+        world.case,
         scheme,
         best,
         failed=sum(trial.error is not None for trial in trials),
@@ -300,7 +313,7 @@ def cases(which: str, levels: Sequence[float], worlds: Sequence[int]) -> list[Ca
     return found
 
 
-def table(runs: Sequence[Run]) -> Table:
+def table(runs: Sequence[Run], kinds: Sequence[str] = GATES) -> Table:
     """Median, 90th percentile and worst regret by scheme, and single runs lost to each rival."""
     best = {run.case: min(r.best[-1] for r in runs if r.case == run.case) for run in runs}
     shown = Table()
@@ -310,7 +323,7 @@ def table(runs: Sequence[Run]) -> Table:
         shown.add_column(f"regret at {trials}: median, 90%, worst")
     shown.add_column("ours is behind in")
     by_key = {(run.case, run.scheme): run for run in runs}
-    for gate in ("all", *GATES):
+    for gate in ("all", *kinds):
         for scheme in SCHEMES:
             own = [r for r in runs if r.scheme == scheme and gate in ("all", r.case.gate)]
             if not own:
