@@ -41,7 +41,7 @@ from benchmarks.command_line import parser_of
 from benchmarks.networks import exporters, exporters_aside, fresh, further, held_out, topologies
 from benchmarks.networks import unseen as later
 from benchmarks.search.misfits import MisfitLatency
-from benchmarks.search.models import TARGET, Problem, Source, neighbours, seed_of
+from benchmarks.search.models import TARGET, Latency, Problem, Source, neighbours, seed_of
 from benchmarks.search.rivals import GreedyProposer, LocalProposer, StartedProposer, TpeProposer
 from benchmarks.search.runs import parallel, starts_of
 from placer.accuracy.gates import GateResult
@@ -148,7 +148,9 @@ class World:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.problem = self.load()
-        self.latency = MisfitLatency(self.problem, case.gpu, case.level, case.world, "mixture")
+        self.latency: Latency = MisfitLatency(
+            self.problem, case.gpu, case.level, case.world, "mixture"
+        )
         self._layers = self.problem.layer_model()
         self._kept: dict[str, float] = {}
         self.refused = self._refused_pairs()
