@@ -21,9 +21,13 @@ from placer.errors import RunError
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.tensorrt.build import BuildReport
     from placer.engines.tensorrt.check import CheckReport
-    from placer.model.tensorrt_pairs import Finding
     from placer.plan import Plan
 
+_NO_PAIR = (
+    "{} has no Q/DQ pair, so TensorRT 11 builds nothing of it in INT8 or FP8, and TensorRT 10 only "
+    "after calibration; placer optimize places pairs, and without --static the builder looks at "
+    "all of it"
+)
 EXAMPLES = ("placer check quantized.onnx --static", "placer check model.onnx --gpu rtx-5090")
 
 
@@ -65,7 +69,7 @@ def check_command(
         if report.findings:
             _print_findings(report)
         elif static and report.is_float:
-            typer.echo(f"{model} has no Q/DQ pair; without --static the builder looks at all of it")
+            typer.echo(_NO_PAIR.format(model))
         elif static:
             typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
         if report.older:
@@ -86,18 +90,15 @@ def _placed_for(model: Path, engine: str) -> str:
 
 
 def _print_findings(report: CheckReport) -> None:
-    """A line for each fix, with the first node that needs it: what is refused comes first."""
-    console, findings = Console(), report.findings
-    by_fix: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in sorted(findings, key=lambda finding: finding.verdict != "refused"):
-        by_fix.setdefault((finding.verdict, finding.op, finding.fix), []).append(finding)
-    for group in by_fix.values():
-        alike = len(group) - 1
-        more = f" (and {alike} more node{'s' if alike > 1 else ''})" if alike else ""
+    """A line for each fix, with the first node that needs it: what weighs most comes first."""
+    console, groups = Console(), report.grouped_findings
+    for group in groups:
+        others = len(group) - 1
+        more = f" (and {others} more node{'s' if others > 1 else ''})" if others else ""
         console.print(
             f"{group[0].verdict}: {group[0]}{more}", highlight=False, soft_wrap=True, markup=False
         )
-    if len(by_fix) < len(findings):
+    if len(groups) < len(report.findings):
         console.print("--json lists every node")
     console.print(_by_import(report), highlight=False, soft_wrap=True, markup=False)
 

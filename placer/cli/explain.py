@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -146,14 +147,18 @@ def explain_command(
         return
     console = Console()
     heading = f"{model}: {_of_what(explained)}"
-    console.print(escape(heading), highlight=False, soft_wrap=True)
+    not_built = explained.not_built
+    pinned = [f"pinned: {sentence}" for sentence in explained.pinned]
+    _print_sentences(console, [heading, *map(with_flags, not_built)])
     print_explanation(console, explained, show_all)
-    for sentence in explained.pinned:
-        console.print(f"pinned: {escape(sentence)}", highlight=False, soft_wrap=True)
-    for sentence in explained.notes:
-        console.print(escape(with_flags(sentence)), highlight=False, soft_wrap=True)
+    _print_sentences(console, [*pinned, *map(with_flags, explained.notes[len(not_built) :])])
     if explained.built is not None:
         print_actual(console, explained.outcomes, explained.built, show_all)
+
+
+def _print_sentences(console: Console, sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        console.print(escape(sentence), highlight=False, soft_wrap=True)
 
 
 def _of_what(shown: ModelExplanation) -> str:

@@ -122,20 +122,32 @@ class ModelExplanation:
         )
 
     @property
+    def not_built(self) -> tuple[str, ...]:
+        """Sentences on why no engine for the GPU has the layers shown."""
+        float4 = float4_sentence(self.gpu) if self._placed.has_float4 else ""
+        return tuple(text for text in (self._placed.refused, float4) if text)
+
+    @property
     def unpredicted(self) -> tuple[str, ...]:
         """Sentences on nodes whose layers the engine's predicted plan cannot tell."""
+        return (*self.not_built, *self._untold)
+
+    @property
+    def _untold(self) -> tuple[str, ...]:
         sentences = unpredicted(self._placed.graph, self.pack.manifest)
         float8 = float8_sentences(self._placed, self.pack, self.target, self.gpu)
-        refused = self._placed.refused
         placed, plan = self._placed, self.explanation.plan
-        bare = weights_only(placed.graph, placed.placement, placed.idle, plan)
-        float4 = float4_sentence(self.gpu) if placed.has_float4 else ""
-        said = (refused or bare, float4, *float8, *sentences)
-        return tuple(text for text in said if text)
+        bare = ""
+        if not placed.refused:
+            bare = weights_only(placed.graph, placed.placement, placed.idle, plan)
+        return tuple(text for text in (bare, *float8, *sentences) if text)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what the decisions and layers leave out or cannot tell."""
+        """Sentences on what the decisions and layers leave out or cannot tell.
+
+        The first are those of ``not_built``.
+        """
         wide = self._saturating
         unread = unread_types(self._placed.quantized_to, self.pack)
         graph, plan = self._placed.graph, self.explanation.plan
@@ -161,11 +173,12 @@ class ModelExplanation:
         stored = "" if own is None else float_base(*given)
         off = self._placed.shifted
         told = {one.node for one in self._placed.unfused}.union(one.node for one in off)
-        of_file = () if own is None else own.nodes.keys()
+        # Products in FP4 are not predicted, so they are not said to compute in float.
+        of_file = () if own is None or self._placed.has_float4 else own.nodes.keys()
         idle = float_products(graph, of_file, plan, told)
-        in_float = (stored, *unfused(self._placed.unfused), shifted(off), idle)
-        said = (*first, *unread, *in_float, *convs, *floats, *self.unpredicted)
-        return tuple(text for text in said if text)
+        in_float = (*unfused(self._placed.unfused), shifted(off), idle)
+        said = (*in_float, *first, *unread, *convs, *floats, *self._untold, stored)
+        return (*self.not_built, *(text for text in said if text))
 
     @property
     def _saturating(self) -> str:

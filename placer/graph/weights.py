@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from placer.graph.index import Edge, Graph, Node
 from placer.graph.operators import STANDARD_DOMAINS
 
-WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+CONV_OPS = frozenset({"Conv", "ConvTranspose"})
+WEIGHTED_OPS = CONV_OPS | {"Gemm", "MatMul"}
 BIAS_INDEX = 2  # Of the input of a Conv, ConvTranspose or Gemm.
 
 

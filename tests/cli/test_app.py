@@ -205,7 +205,7 @@ def test_what_nobody_foresaw_is_a_sentence_and_a_file(
             raise error
 
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        monkeypatch.setattr("placer.model.load.read_model", failing)
+        monkeypatch.setattr("placer.engines.tensorrt.check.read_model", failing)
         finished = placer("check", DIGITS / "digits.onnx", "--static")
         assert finished.code == code
         assert expected in finished.err

@@ -36,6 +36,11 @@ from tests.model.imported import (
             "int64 z = {128}, int64 low = {0}, int64 high = {255}",
             ActivationScale(0.5, 128, 0, 255, "uint8"),
         ),
+        (  # PyTorch issue 77455: exported with ONNX_ATEN_FALLBACK.
+            'com.microsoft.ATen<operator = "fake_quantize_per_tensor_affine">(x, s, z, low, high)',
+            "int32 z = {0}, int64 low = {-128}, int64 high = {127}",
+            int8(0.5),
+        ),
     ],
 )
 def test_fake_quantization(save: Save, node: str, constants: str, expected: ActivationScale):

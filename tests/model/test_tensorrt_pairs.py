@@ -667,6 +667,20 @@ def test_stored_weights_that_are_moved_before_they_are_dequantized(
     assert finding.fix == "put the DequantizeLinear before this node"
 
 
+def test_zero_points_have_the_type_of_what_is_dequantized(save: Save, builder: Any):
+    """ONNX Runtime issue 21576. The builder passes over it, ONNX Runtime refuses the file."""
+    path = save(text_of("d = DequantizeLinear(wq, s, z) [conv] y = Conv(x, d)"))
+    proto = onnx.load(path)
+    for tensor in proto.graph.initializer:
+        if tensor.name == "z":
+            tensor.CopyFrom(numpy_helper.from_array(np.uint8(0), "z"))
+    onnx.save(proto, path)
+    assert check_model(builder, onnx.load(path), "sm89").accepted
+    (found,) = findings_of(path)
+    assert (found.verdict, found.fix) == ("undocumented", "give both one type")
+    assert found.reason.startswith("it reads int8 with a zero point of uint8")
+
+
 def nvfp4() -> onnx.ModelProto:
     """A product as Model-Optimizer exports it (its issue 160): the operator is TensorRT's own."""
     proto = onnx.parser.parse_model("""
@@ -693,6 +707,36 @@ def test_nvfp4_whose_activations_are_quantized_at_run_time(builder: Any):
     assert check_model(builder, proto, "sm120").accepted
     assert not check_model(builder, proto, "sm89").accepted  # Which explain says of a GPU.
     assert check_pairs(proto, Path(), Path("model.onnx")) == ()
+
+
+def test_nvfp4_of_convs_is_refused(builder: Any):
+    """Model-Optimizer issue 614."""
+    proto = onnx.parser.parse_model("""
+        <ir_version: 11, opset_import: ["": 23, "trt": 1]>
+        g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+        <float s = {0.01}> {
+          [dq] q, f = trt.TRT_FP4DynamicQuantize<axis = 1, block_size = 16, scale_type = 17>(x, s)
+          t = DequantizeLinear(f, s)
+          d = DequantizeLinear<axis = 1, block_size = 16>(q, t)
+          [conv] y = Conv(d, w)
+        }""")
+    weight = onnx.helper.make_tensor("w", TensorProto.FLOAT, [16, 16, 1, 1], [0.1] * 256)
+    proto.graph.initializer.append(weight)
+    assert not check_model(builder, proto, "sm120").accepted
+    (found,) = check_pairs(proto, Path(), Path("model.onnx"))
+    assert str(found).startswith("node 'dq' (TRT_FP4DynamicQuantize) on 'x': Conv 'conv' reads it")
+
+
+def test_the_scale_of_nvfp4_is_float32(builder: Any):
+    """Torch-TensorRT issue 4196."""
+    proto = nvfp4()
+    for scale in proto.graph.initializer[:1]:
+        scale.CopyFrom(numpy_helper.from_array(np.array(0.01, np.float16), scale.name))
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    assert check_model(builder, proto, "sm120").accepted
+    (found,) = check_pairs(proto, Path(), Path("model.onnx"))
+    assert (found.verdict, found.fix) == ("undocumented", "give it a scale of float32")
 
 
 @pytest.mark.parametrize(
@@ -836,14 +880,15 @@ def test_check_says_first_which_engine_placer_placed_the_pairs_for(
     assert json.loads(placer("check", path, "--static", "--json").out)["placed_for"] is None
 
 
-def test_check_prints_a_line_for_each_fix_and_what_is_refused_first(
+def test_check_prints_a_line_for_each_fix_and_what_most_nodes_need_first(
     placer: Callable[..., Finished],
 ):
     path = ARTEFACTS / "torch_eager.onnx"
     lines = placer("check", path, "--static").out.splitlines()
     assert [line.partition(":")[0] for line in lines[:4]] == ["refused"] * 3 + ["altered"]
-    assert [line.partition("; ")[2] for line in lines[1:3]] == [
+    assert [line.partition("; ")[2] for line in lines[:3]] == [
         "remove the Cast and retype the zero points (and 7 more nodes)",
+        "quantize symmetrically (and 5 more nodes)",
         "keep the bias float (and 2 more nodes)",
     ]
     assert lines[4] == "--json lists every node"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -26,6 +26,7 @@ from placer.model.named_dimensions import with_named_dimensions
 from placer.model.quantized import is_quantized
 from placer.model.tensorrt_pairs import (
     Finding,
+    alike,
     check_pairs,
     refused_by_tensorrt_8,
     repeated_names,
@@ -65,9 +66,14 @@ class CheckReport:
     names: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def grouped_findings(self) -> Sequence[Sequence[Finding]]:
+        """Findings that one change mends, the gravest first."""
+        return alike(self.findings)
+
+    @property
     def refusal(self) -> str | None:
         """Why the model is refused and by whom, None if it is not."""
-        refused = [finding for finding in self.findings if finding.verdict == "refused"]
+        refused = [ones[0] for ones in self.grouped_findings if ones[0].verdict == "refused"]
         if self.build is None:
             return f"TensorRT refuses it: {refused[0]}" if refused else None
         if self.build.accepted:

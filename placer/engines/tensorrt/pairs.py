@@ -12,7 +12,7 @@ from placer.graph import Edge, Graph
 from placer.graph.edit import all_tensors
 from placer.graph.external_data import data_folder
 from placer.graph.weights import is_depthwise, weight_input
-from placer.model.tensorrt_pairs import Finding, check_pairs
+from placer.model.tensorrt_pairs import Finding, alike, check_pairs
 from placer.qdq.extract import ExtractedModel
 
 _SHOWN = 2
@@ -43,10 +43,10 @@ def _is_misplaced(edge: Edge, axis: int, graph: Graph) -> bool:
     return axis % len(dims) != channels if dims else False
 
 
-def _sentence(alike: Sequence[Finding]) -> str:
+def _sentence(findings: Sequence[Finding]) -> str:
     """The first, and how many more there are."""
-    more = f", {len(alike) - 1} more alike" if len(alike) > 1 else ""
-    return f"{alike[0]} ({alike[0].verdict}{more})"
+    more = f", {len(findings) - 1} more alike" if len(findings) > 1 else ""
+    return f"{findings[0]} ({findings[0].verdict}{more})"
 
 
 def refused_pairs(proto: ModelProto, path: Path) -> str:
@@ -59,10 +59,7 @@ def refused_pairs(proto: ModelProto, path: Path) -> str:
     reasons = refused or list(findings)
     if not reasons:
         return ""
-    alike: dict[tuple[str, str], list[Finding]] = {}
-    for one in reasons:
-        alike.setdefault((one.op, one.fix), []).append(one)
-    shown = listed([_sentence(ones) for ones in alike.values()], _SHOWN, "; ")
+    shown = listed([_sentence(ones) for ones in alike(reasons)], _SHOWN, "; ")
     what = (
         "TensorRT refuses this file as it is, so it builds no such plan"
         if refused

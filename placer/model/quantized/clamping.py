@@ -68,6 +68,4 @@ def write_clamp(state: ImportState, inner: str, outer: str, info: Quantized) -> 
             inputs.append(state.draft.add_constant(f"{outer}/limit", value))
     state.draft.emit(op, f"{outer}/{op}", inputs, outer)
     state.draft.never_negative.add(outer)
-    state.records.notes.append(
-        f"{op} put behind '{inner}': the source's zero point clamps '{outer}' at zero"
-    )
+    state.records.clamped.setdefault(op, []).append(inner)

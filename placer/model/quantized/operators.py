@@ -22,7 +22,14 @@ FAKE_QUANTIZE = frozenset(
 
 
 def is_fake_quantize(node: NodeProto) -> bool:
-    """Whether ``node`` quantizes and dequantizes at once."""
+    """Whether ``node`` quantizes and dequantizes at once.
+
+    PyTorch's ``ONNX_ATEN_FALLBACK`` writes such an operator as ATen, with its name as attribute
+    (PyTorch issue 77455).
+    """
+    if node.op_type == "ATen":
+        names = (attribute.s for attribute in node.attribute if attribute.name == "operator")
+        return next(names, b"").decode(errors="replace") in FAKE_QUANTIZE
     of_another_domain = node.domain != "" or node.op_type == "FakeQuantize"
     return node.op_type in FAKE_QUANTIZE and of_another_domain
 

@@ -81,7 +81,8 @@ class Quantized:
 class Records:
     """Scales by float tensor, the formats seen, and a sentence for what could not be kept.
 
-    ``narrow``: nodes that quantize to fewer than 7 bits.
+    ``narrow``: nodes that quantize to fewer than 7 bits. ``clamped``: tensors behind which a Relu
+    or Clip was put, by operator.
     """
 
     seen: Counter[str] = field(default_factory=Counter)
@@ -89,6 +90,7 @@ class Records:
     activations: dict[str, ActivationScale] = field(default_factory=dict)
     weights: dict[str, WeightScale] = field(default_factory=dict)
     narrow: list[str] = field(default_factory=list)
+    clamped: dict[str, list[str]] = field(default_factory=dict)
 
     def add_activation(self, info: Quantized) -> None:
         """Record the scale of a tensor; of several, the one with the largest range."""

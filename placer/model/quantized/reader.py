@@ -74,6 +74,10 @@ def take_apart(
     nest(floats.graph, made, emptied=bool(scopes))
     records = state.records
     records.notes.extend(_declare_outputs(floats))
+    for op, tensors in records.clamped.items():
+        records.notes.append(
+            f"{op} put behind {in_quotes(tensors)}, where the source's zero points clamp at zero"
+        )
     if records.narrow:
         records.notes.append(
             f"{in_quotes(records.narrow)} quantize{'s' * (len(records.narrow) == 1)} to fewer than "

@@ -17,12 +17,13 @@ from placer.model.tensorrt_pairs.finding import Finding
 from placer.model.tensorrt_pairs.number_types import (
     check_cast,
     check_dequantized,
+    check_float4,
     check_format,
     check_opset,
     check_quantized,
 )
 from placer.model.tensorrt_pairs.operators import unknown_operator
-from placer.model.tensorrt_pairs.pair_graph import PairGraph
+from placer.model.tensorrt_pairs.pair_graph import FP4_QUANTIZER, PairGraph
 from placer.model.tensorrt_pairs.scales import check_halves, check_scale
 from placer.model.tensorrt_pairs.stored_constants import readers_of_constants
 
@@ -65,6 +66,8 @@ def _in_node_order(graph: PairGraph) -> Iterator[Finding]:
 def _check(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
     if node.op_type in QUANTIZE | DEQUANTIZE and not is_of_amd(node):
         yield from _check_half(graph, node)
+    elif node.op_type == FP4_QUANTIZER:
+        yield from check_float4(graph, node)
     elif (unknown := unknown_operator(node)) is not None:
         yield unknown
     else:

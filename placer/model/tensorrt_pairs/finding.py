@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from onnx import NodeProto
 
@@ -38,3 +39,12 @@ def finding(
 ) -> Finding:
     """What is to be said of ``node``, named with the first tensor that it reads."""
     return Finding(node.name, node.op_type, node.input[0], verdict, reason, fix, imported)
+
+
+def alike(findings: Iterable[Finding]) -> Sequence[Sequence[Finding]]:
+    """Findings that one change mends; the gravest first, of equal verdicts those of most nodes."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for one in findings:
+        groups.setdefault((one.verdict, one.fix), []).append(one)
+    verdicts = get_args(Verdict)
+    return sorted(groups.values(), key=lambda ones: (verdicts.index(ones[0].verdict), -len(ones)))

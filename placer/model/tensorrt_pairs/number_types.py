@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from placer.graph.weights import WEIGHTED_OPS
-from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, integer
+from placer.graph.weights import CONV_OPS, WEIGHTED_OPS
+from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, input_at, integer
 from placer.model.quantized.scales import type_name
 from placer.model.tensorrt_pairs.finding import Finding, finding
 from placer.model.tensorrt_pairs.pair_graph import PairGraph
@@ -58,6 +58,13 @@ def check_dequantized(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
     source = node.input[0]
     constant = graph.constants.get(source)
     dtype = constant.data_type if constant is not None else graph.input_types.get(source)
+    given, point = graph.types.get(source, 0), graph.types.get(input_at(node, 2), 0)
+    if 0 not in (given, point) and given != point:
+        reason = (
+            f"it reads {type_name(given)} with a zero point of {type_name(point)}, which ONNX does "
+            "not allow and ONNX Runtime refuses"
+        )
+        yield finding(node, "undocumented", reason, "give both one type")
     if graph.types.get(source) == TensorProto.INT32:
         reason = "it reads int32, which TensorRT does not dequantize"
         fix = "keep the bias float" if constant is not None else "quantize to int8"
@@ -104,6 +111,24 @@ def check_format(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
         reason = "TensorRT builds it as int8, so that values above 127 * scale saturate"
         fix = "quantize to int8 with the scale of the largest value"
         yield finding(node, "altered", reason, fix)
+
+
+def check_float4(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
+    """NVFP4 of what a Conv reads: the builder quantizes tensors of 2 or 3 dimensions alone.
+
+    Model-Optimizer's issues 160 and 614. Of scales in half precision, TensorRT 10.13 says that they
+    must be FP32 (Torch-TensorRT issue 4196), and TensorRT-RTX 1.7 takes them.
+    """
+    scale = graph.types.get(node.input[1], 0)
+    if scale in _HALVES:
+        reason = f"its scale is of type {type_name(scale)}, and TensorRT 10 takes float32 alone"
+        yield finding(node, "undocumented", reason, "give it a scale of float32", imported=False)
+    halves = [half for half in graph.readers(node.output[0]) if half.op_type in DEQUANTIZE]
+    readers = [reader for half in halves for reader in graph.readers(half.output[0])]
+    conv = next((reader for reader in readers if reader.op_type in CONV_OPS), None)
+    if conv is not None:
+        reason = f"{conv.op_type} '{conv.name}' reads it, and TensorRT has no Conv in FP4"
+        yield finding(node, "refused", reason, "quantize Convs to FP8 or INT8", imported=False)
 
 
 def check_cast(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:

@@ -13,9 +13,10 @@ from placer.model.passes.fused_operators import is_fused
 from placer.model.quantized.operators import is_fake_quantize, is_of_amd
 from placer.model.tensorrt_pairs.finding import Finding, finding
 
-_QUANTIZED_OPERATORS = re.compile(
-    r"QLinear\w+|QGemm|DynamicQuantize(Linear|MatMul|LSTM)|(MatMul|Conv)Integer|MatMulIntegerToFloat"
+_AT_RUN_TIME = re.compile(
+    r"DynamicQuantize(Linear|MatMul|LSTM)|(MatMul|Conv)Integer|MatMulIntegerToFloat"
 )
+_QUANTIZED_OPERATORS = re.compile(rf"QLinear\w+|QGemm|{_AT_RUN_TIME.pattern}")
 # ONNX Runtime's operators that hold weights of few bits themselves.
 _PACKED_WEIGHTS = re.compile(r"MatMul(NBits|Bnb4|FpQ4)|GatherBlockQuantized")
 # Of ONNX Runtime's optimizer at its highest level.
@@ -28,7 +29,9 @@ def unknown_operator(node: NodeProto) -> Finding | None:
     if is_of_amd(node):
         reason, fix = f"TensorRT has no operator of domain '{node.domain}'", "export Q/DQ pairs"
     elif _QUANTIZED_OPERATORS.fullmatch(node.op_type):
-        fix = "use Q/DQ pairs"
+        fix = "quantize statically, with Q/DQ pairs"
+        if _AT_RUN_TIME.fullmatch(node.op_type) is None:
+            fix = "quantize in the Q/DQ format (QuantFormat.QDQ), symmetrically"
     elif holds_weights(node):
         reason += ", which is ONNX Runtime's"
         fix = "store the weight as int4 before a DequantizeLinear with block_size (opset 21)"

@@ -13,6 +13,7 @@ from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import check_tensors, read_tensor
 from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, integer
 
+FP4_QUANTIZER = "TRT_FP4DynamicQuantize"
 # What moves the values of a constant.
 MOVES = frozenset("Clip Reshape Transpose Gather Slice Flatten Squeeze Unsqueeze Identity".split())
 

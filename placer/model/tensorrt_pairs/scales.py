@@ -13,14 +13,13 @@ from placer.model.passes.early_axes import FIRST_WITH_AXIS
 from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE
 from placer.model.quantized.scales import type_name
 from placer.model.tensorrt_pairs.finding import Finding, finding
-from placer.model.tensorrt_pairs.pair_graph import PairGraph
+from placer.model.tensorrt_pairs.pair_graph import FP4_QUANTIZER, PairGraph
 from placer.model.tensorrt_pairs.scale_axes import check_axis
 
 _EQUAL = 1e-3  # Scales of two halves that differ by less are written with other digits.
 _SCALES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 # What Q reads and its scale, which the builder takes for INT8 and not for FP8.
 _MIXED = {(TensorProto.FLOAT, half) for half in (TensorProto.FLOAT16, TensorProto.BFLOAT16)}
-_FP4_QUANTIZER = "TRT_FP4DynamicQuantize"
 
 
 def check_scale(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
@@ -116,12 +115,12 @@ def _is_scaled_scale(graph: PairGraph, node: NodeProto) -> bool:
 
 def _is_float4(graph: PairGraph, node: NodeProto) -> bool:
     quantizer = graph.producer(node.input[0])
-    is_dynamic = quantizer is not None and quantizer.op_type == _FP4_QUANTIZER
+    is_dynamic = quantizer is not None and quantizer.op_type == FP4_QUANTIZER
     return is_dynamic or graph.quantized_type(node) == TensorProto.FLOAT4E2M1
 
 
 def _is_given(graph: PairGraph, tensor: str) -> bool:
     """Whether ``tensor`` is a constant, or a scale that NVFP4's quantizer computes."""
     writer = graph.producer(tensor)
-    is_computed = writer is not None and writer.op_type == _FP4_QUANTIZER
+    is_computed = writer is not None and writer.op_type == FP4_QUANTIZER
     return tensor in graph.constants or is_computed
