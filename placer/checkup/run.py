@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -14,7 +13,7 @@ from placer.checkup.step import Step
 from placer.checkup.subject import RequestedEngine
 from placer.checkup.suite import Suite
 from placer.common.counts import MOST_THREADS, check_count
-from placer.common.files import make_output_folder, write_text
+from placer.common.files import make_output_folder, temporary_folder, write_text
 from placer.engines.doctor import Diagnosis, diagnose
 from placer.engines.isolation import IsolatedEngine
 
@@ -71,7 +70,7 @@ def check_up(
     made, pack = asked.make()
     steps = []
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             for step in Suite(asked, made, pack, Path(folder)).steps():
                 steps.append(step)
                 on_step(step)

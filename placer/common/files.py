@@ -7,7 +7,9 @@ import glob
 import os
 import platform
 import re
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from os import PathLike
@@ -148,6 +150,20 @@ def temporary_beside(path: Path) -> Path:
             with suppress(OSError):
                 left.unlink()
     return path.with_name(f"{prefix}.{os.getpid()}.tmp")
+
+
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for temporary files, which is removed when it is closed or forgotten.
+
+    Removes those of this machine's processes that were killed, whose number is in the name.
+    """
+    prefix = f"placer-{platform.node().replace('.', '-')}."
+    for left in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*-*"):
+        process = left.name.removeprefix(prefix).partition("-")[0]
+        if process.isdecimal() and not _is_alive(int(process)):
+            shutil.rmtree(left, ignore_errors=True)  # Another user's stays.
+    # An engine may still have a file open, which some systems then do not remove.
+    return tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-", ignore_cleanup_errors=True)
 
 
 def _is_alive(process: int) -> bool:

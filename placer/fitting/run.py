@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 
 from placer.common.counts import MOST_ROUNDS, MOST_THREADS, check_count
-from placer.common.files import check_writable, make_output_folder, write_text
+from placer.common.files import check_writable, make_output_folder, temporary_folder, write_text
 from placer.common.shapes import optima
 from placer.engines.abilities import target_of
 from placer.engines.base import Engine
@@ -119,7 +118,7 @@ def fit(
     )
     _check(options)
     check_writable(Path(output))  # Else that is noticed when all is measured.
-    with _measurer(options) as measurer, tempfile.TemporaryDirectory() as folder:
+    with _measurer(options) as measurer, temporary_folder() as folder:
         run = _Run(options, measurer, Path(f"{output}.builds"), on_network)
         fitted = run.fitted(Path(folder))
     make_output_folder(Path(output).parent)

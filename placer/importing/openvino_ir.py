@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from placer.accuracy.sanity import MIN_SQNR_DB
+from placer.common.files import temporary_folder
 from placer.engines.base import Tensors
 from placer.engines.openvino.export import with_further_outputs
 from placer.engines.openvino.factory import OpenVinoFactory
@@ -65,7 +65,7 @@ def distance(ir: Path, model: Model, quantized: ModelProto, samples: Iterable[Te
     options = EngineOptions(load_pack("openvino"), shapes=dict(model.input_shapes))
     names, judged = model.graph.outputs, judged_by(model, has_copy=False)
     sums = []
-    with tempfile.TemporaryDirectory() as folder, OpenVinoFactory().create(options) as engine:
+    with temporary_folder() as folder, OpenVinoFactory().create(options) as engine:
         compared = set(names)
         if judged.rows is not None and has_tensors(quantized, judged.rows.sources):
             further = [name for name in judged.rows.sources if name not in names]

@@ -59,6 +59,11 @@ _GIVEN_INPUTS: Mapping[str, int] = {
     "fake_quantize_per_tensor_affine": 5,
     "fake_quantize_per_channel_affine": 6,
 }
+# Operators that slide a window. Attributes that are 1 or more, with values for each axis of it.
+_WINDOWS = frozenset(
+    "Conv ConvTranspose ConvInteger QLinearConv MaxPool AveragePool LpPool".split()
+)
+_PER_AXIS: Mapping[str, int] = {"kernel_shape": 1, "strides": 1, "dilations": 1, "pads": 2}
 
 
 def schema_problems(proto: ModelProto) -> Iterator[tuple[NodeProto, str]]:
@@ -106,6 +111,24 @@ def _problem(node: NodeProto, opset: int, context: Any) -> str | None:
         # ONNX Runtime's quantizer writes `axis` at opsets that have none; engines pass over it.
         if "Unrecognized attribute" not in str(error):
             return f": {one_line(error)}"
+    return _window_problem(node) if node.op_type in _WINDOWS else None
+
+
+def _window_problem(node: NodeProto) -> str | None:
+    """What no window can be: steps or groups of 0, or attributes for different numbers of axes."""
+    given = {attribute.name: attribute for attribute in node.attribute}
+    if "group" in given and given["group"].i < 1:
+        return f" has {given['group'].i} groups"
+    axes = {}
+    for name, each in _PER_AXIS.items():
+        values = list(given[name].ints) if name in given else []
+        if each == 1 and min(values, default=1) < 1:
+            return f" has {name} {values}, which are to be positive"
+        if values:
+            axes[name] = len(values) / each
+    if len(set(axes.values())) > 1:
+        counts = ", ".join(f"{len(given[name].ints)} {name}" for name in axes)
+        return f" has {counts}, which are not of one window"
     return None
 
 

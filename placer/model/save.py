@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
-from placer.common.files import cannot_write, data_file, temporary_beside
+from placer.common.files import cannot_write, data_file, temporary_beside, temporary_folder
 from placer.graph.edit import LARGE_BYTES, all_tensors, without_initializers
 from placer.graph.external_data import (
     MAX_INLINE_BYTES,
@@ -46,8 +45,7 @@ def serialized(proto: ModelProto, base_dir: Path) -> Iterator[tuple[bytes, Path]
         del proto  # Where nobody else needs it, its memory is free while the bytes are used.
         yield source, base_dir
         return
-    # A session may still have the file open, which some systems then do not remove.
-    with tempfile.TemporaryDirectory(prefix="placer-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         path = Path(folder) / "model.onnx"
         save_model(proto, base_dir, path)
         del proto

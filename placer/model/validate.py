@@ -49,6 +49,8 @@ _OTHER_FORMATS = (
     (0, b"\x89HDF", "an HDF5 file, as Keras saves models; export the model to ONNX"),
     (0, b"\x80", "a Python pickle, as PyTorch saves models; export it with torch.onnx.export"),
     (0, b"ftrt", "a TensorRT engine; give the ONNX model that it was built from"),
+    (0, b"<!DOCTYPE html", "a web page, as a failed download leaves; download the model again"),
+    (0, b"<html", "a web page, as a failed download leaves; download the model again"),
     (0, b"<?xml", "XML, as OpenVINO's models are; give the ONNX model that it was made from"),
 )
 
@@ -81,7 +83,8 @@ def parse_model(path: Path) -> ModelProto:
         ) from error
     if not proto.opset_import or not proto.graph.node:
         _refuse_other_formats(path, data)
-        raise InputError(f"{path} is not an ONNX model: it has no operator set or no node")
+        lacks = "node, so there is nothing to quantize" if proto.opset_import else "operator set"
+        raise InputError(f"{path} is not an ONNX model: it has no {lacks}")
     return proto
 
 
@@ -126,6 +129,9 @@ class _FileCheck:
         if not graph.output:
             raise self._wrong("it has no output, so nothing can be compared")
         self._check_graph(graph, frozenset())
+        for value in graph.input:
+            if value.type.WhichOneof("value") is None:
+                raise self._wrong(f"input '{value.name}' has no type")
         for value in (*graph.input, *graph.output):
             self._check_value(value)
         if (problem := next(schema_problems(proto), None)) is not None:

@@ -56,6 +56,7 @@ def test_not_an_onnx_file(placer: Placer):
         (b"\x80\2\x8a", "it is a Python pickle, as PyTorch saves models"),
         (b"\x89HDF\r\n", "it is an HDF5 file, as Keras saves models"),
         (b"ftrt\0\0", "it is a TensorRT engine; give the ONNX model"),
+        (b"<!DOCTYPE html>", "it is a web page, as a failed download leaves"),
         (b"<?xml version", "it is XML, as OpenVINO's models are"),
     ],
 )

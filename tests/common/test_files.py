@@ -5,11 +5,18 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from placer.common.files import cannot_write, read_text, temporary_beside, write_text
+from placer.common.files import (
+    cannot_write,
+    read_text,
+    temporary_beside,
+    temporary_folder,
+    write_text,
+)
 from placer.errors import InputError, PlacerError, RunError
 
 
@@ -85,3 +92,19 @@ def test_what_is_no_text_is_told_with_what_to_give(tmp_path: Path):
     path.write_bytes(b"\x08\xff")
     with pytest.raises(InputError, match=r"is not UTF-8 text \(invalid start byte\); give a place"):
         read_text(path, "a placement.yaml", "yaml_bytes")
+
+
+def test_temporary_folders_of_killed_processes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary_folder() as folder:
+        # What a killed process leaves differs from ours in the number of the process alone.
+        left = folder.replace(f".{os.getpid()}-", f".{killed_process()}-")
+        (Path(left) / "tmp").mkdir(parents=True)
+        elsewhere = tmp_path / f"placer-elsewhere.{killed_process()}-x"
+        elsewhere.mkdir()
+        with temporary_folder():
+            assert {path.name for path in tmp_path.iterdir()} > {Path(folder).name, elsewhere.name}
+            assert not Path(left).exists()
+    assert list(tmp_path.iterdir()) == [elsewhere]

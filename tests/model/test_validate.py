@@ -114,6 +114,32 @@ def test_structure_and_names(write: Callable[..., Path], text: str, expected: st
         assert len(message) < 400
 
 
+WINDOW = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,3,8,8] x, float[4,3,3,3] w) => (float[1,4,8,8] y) {
+  [conv] y = Conv<pads = [1, 1, 1, 1], ATTRIBUTE>(x, w)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("attribute", "expected"),
+    [
+        ("strides = [0, 1]", "node 'conv' (Conv) has strides [0, 1], which are to be positive"),
+        ("group = 0", "node 'conv' (Conv) has 0 groups"),
+        ("dilations = [1]", "node 'conv' (Conv) has 1 dilations, 4 pads, which are not of one"),
+    ],
+)
+def test_windows_that_cannot_be(write: Callable[..., Path], attribute: str, expected: str):
+    assert expected in refusal(write(WINDOW.replace("ATTRIBUTE", attribute)))
+
+
+def test_an_input_without_a_type(write: Callable[..., Path]):
+    proto = onnx.parser.parse_model(RELU)
+    proto.graph.input[0].ClearField("type")
+    assert "input 'x' has no type" in refusal(write(proto))
+
+
 def test_control_characters_in_names(write: Callable[..., Path]):
     proto = onnx.parser.parse_model(RELU)
     proto.graph.node[0].name = "a\x1b[31mb"

@@ -185,7 +185,7 @@ def test_the_end_is_made_with_the_effort_that_time_allows(digits: tuple[Task, Tr
     late = with_affordable_end(task, setup, records, told).preset
     assert (late.finalists, late.copies, late.races, late.confirm_rounds) == (1, 1, 1, 11)
     assert told.stages == [
-        "0.0 s are left: finalists 1, each built 1 times, 11 rounds to confirm the result"
+        "0.0 s are left: finalists 1, each built once, 11 rounds to confirm the result"
     ]
     unhurried = replace(task, limit=TimeLimit.begun(3600.0))
     assert with_affordable_end(unhurried, setup, records, told).preset == task.preset

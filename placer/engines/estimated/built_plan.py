@@ -6,13 +6,13 @@ types are real; their times are a roofline's. Outputs are ONNX Runtime's.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from placer.common.files import temporary_folder
 from placer.common.names import unknown
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
@@ -106,7 +106,7 @@ class BuiltPlanEngine:
         self._builder.close()
 
     def _build(self, model: onnx.ModelProto, base_dir: Path) -> str:
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             path = Path(folder) / "layers.log"
             self._builder.compile(model, base_dir).save(path)
             return path.read_text(encoding="utf-8")

@@ -5,13 +5,13 @@ Outputs are ONNX Runtime's, so accuracy gates mean what they say; latencies are 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from placer.common.files import temporary_folder
 from placer.common.names import unknown
 from placer.engines.abilities import Ability
 from placer.engines.base import Compiled, Remainder, Tensors
@@ -136,7 +136,7 @@ class FusionModelEngine:
         return EstimatedCandidate(written, base_dir, self._threads, estimated, optimized=optimized)
 
     def _build(self, model: onnx.ModelProto, base_dir: Path, gpu: str) -> None:
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             path = Path(folder) / "candidate.onnx"
             save_model(model, base_dir, path)
             report = check_file(import_builder(), path, gpu, self._ranges)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from placer.common.files import data_file
+from placer.common.files import data_file, temporary_folder
 from placer.engines.base import Tensors
 from placer.engines.execution_paths import ExecutionPaths
 from placer.engines.isolation.process import Limits, Logs, WorkerProcess
@@ -65,7 +64,7 @@ class Host:
         self._numbers = itertools.count(1)
         self._stored: dict[int, _Stored] = {}
         self._forgotten: deque[int] = deque()
-        self._temporary = tempfile.TemporaryDirectory(prefix="placer-", ignore_cleanup_errors=True)
+        self._temporary = temporary_folder()
         self._folder = Path(self._temporary.name)
         # The worker's own temporary files go with the candidates, even if it is killed.
         (self._folder / "tmp").mkdir()

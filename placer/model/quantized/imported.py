@@ -20,8 +20,8 @@ from placer.model.quantized.scales import ActivationScale, WeightScale
 from placer.quantization import Placement, Range, Ranges, Scheme
 from placer.quantization.placement import ScaleGroup
 
-_REMOVED = "{} pairs dropped: normalising removed the nodes that read them"
-_INSIDE = "{} pairs dropped in bodies of If, Loop and Scan, which no rule of this engine enters"
+_REMOVED = "{} dropped: normalising removed the nodes that read them"
+_INSIDE = "{} dropped in bodies of If, Loop and Scan, which no rule of this engine enters"
 # They hand values on, or the largest of them, so that a range before them holds behind them.
 _KEEPS_RANGE = frozenset(
     "MaxPool Reshape Flatten Squeeze Unsqueeze Transpose Identity Cast DepthToSpace SpaceToDepth "
@@ -151,8 +151,8 @@ class Imported:
         notes = [
             *(f"scale of '{name}' dropped: normalising removed the tensor" for name in lost),
             *(f"scales of weight '{name}' dropped: another node was folded in" for name in changed),
-            *([_REMOVED.format(gone)] if gone else []),
-            *([_INSIDE.format(left)] if left else []),
+            *([_REMOVED.format(_pairs(gone))] if gone else []),
+            *([_INSIDE.format(_pairs(left))] if left else []),
             *_other_constants(graph, {n: s for n, s in weights.items() if n not in read}),
         ]
         return replace(
@@ -215,6 +215,10 @@ def _found(edges: Iterable[Edge], graph: Graph) -> Iterator[Edge]:
             reads = graph.outputs
         if edge.input_index < len(reads):
             yield Edge(reads[edge.input_index], edge.node, edge.input_index)
+
+
+def _pairs(count: int) -> str:
+    return "1 pair" if count == 1 else f"{count} pairs"
 
 
 def _other_constants(graph: Graph, weights: Mapping[str, WeightScale]) -> list[str]:

@@ -128,9 +128,13 @@ def with_affordable_end(
     if preset != task.preset:
         observer.stage(
             f"{task.limit.left_s:.1f} s are left: finalists {preset.finalists}, each built "
-            f"{preset.copies} times, {preset.confirm_rounds} rounds to confirm the result"
+            f"{_times(preset.copies)}, {preset.confirm_rounds} rounds to confirm the result"
         )
     return replace(task, preset=preset)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def recovery_s(task: Task) -> float:

@@ -125,8 +125,13 @@ def missed_sentence(
         on = f", or give more time: a trial takes about {time_needs.trial:.1f} s"
     return (
         f"no quantized candidate of {len(_measured(records))}{fitted} meets {gates}; the closest: "
-        f"{values}; relax the gate{on}{_chosen(task)}"
+        f"{values}; {_first(task)}relax the gate{on}{_chosen(task)}"
     )
+
+
+def _first(task: Task) -> str:
+    """What helps before all else: inputs made up at random are like none that a network sees."""
+    return "give `data` (random inputs were used), " if task.calibration_data.synthetic else ""
 
 
 def _chosen(task: Task) -> str:

@@ -223,18 +223,25 @@ def _decisions(
     ):
         if text:
             warn(text)
-    sites = quantizable_sites(all_sites, model, pack, warn)
-    sites = scalable_sites(sites, model, data, warn)
+    unfit: list[str] = []
+    sites = quantizable_sites(all_sites, model, pack, unfit.append)
+    sites = scalable_sites(sites, model, data, unfit.append)
+    for text in unfit:
+        warn(text)
     ran = bodies_run(model, *data, warn)
     sites, needed = chosen_sites(ran.sites(sites), model.graph, pack, request, observer)
     sites = default_layouts(matches, sites, pack, engine, request, observer)
     note = _note_on_bodies(model, *data)
-    space = space_of(sites, model, pack, note or ran.note or "there is nothing to do")
+    space = space_of(sites, model, pack, note or ran.note or _or_nothing(unfit))
     check_forced(space, needed)
     pins = pins_of(request, sites, model, pack)
     if note:
         warn(note)
     return _Decisions(matches, sites, replace(space, per_tensor=pins.per_tensor), pins, ran.inputs)
+
+
+def _or_nothing(unfit: Sequence[str]) -> str:
+    return unfit[-1] if unfit else "there is nothing to do"
 
 
 def _without_recovery(request: Request, model: Model, warn: Callable[[str], None]) -> Request:
