@@ -15,7 +15,7 @@ import typer
 from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.cli.app import app
-from placer.cli.lazy import LazyCommand
+from placer.cli.lazy import WRITTEN, LazyCommand
 from placer.model import load_model, save_model
 from placer.qdq import Inserter
 from placer.rules.packaging.load import load_pack
@@ -115,6 +115,16 @@ def test_every_option_is_on_a_page():
         "--version",
         "--show-completion",
     }
+
+
+def test_options_that_write_a_file_are_known_as_such():
+    """The others are taken for files that are read, which none of these may overwrite."""
+    commands = typer.main.get_command(app).commands.values()
+    loaded = [command.load() for command in commands if isinstance(command, LazyCommand)]
+    options = [one for c in loaded for one in c.params if one.param_type_name == "option"]
+    texts = {one.name: one.help or "" for one in options if not one.is_flag}
+    written = {name for name, text in texts.items() if re.match("Write (the|a) ", text)}
+    assert written == WRITTEN - {"output"}
 
 
 @pytest.mark.parametrize(

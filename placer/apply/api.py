@@ -27,7 +27,13 @@ from placer.apply.transfer import Transferred, transfer_placement
 from placer.calibration.collect import default_cache_dir
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset, load_dataset
-from placer.common.files import check_output_folder, make_output_folder, write_text
+from placer.common.file_groups import written_together
+from placer.common.files import (
+    check_output_folder,
+    make_output_folder,
+    remove_if_empty,
+    write_text,
+)
 from placer.common.folder_lock import locked
 from placer.common.names import unknown
 from placer.common.processor import this_processor
@@ -218,12 +224,19 @@ def _float_model(
 
 
 def _write(result: AppliedModel, proto: ModelProto) -> None:
+    is_new = not result.folder.exists()
     make_output_folder(result.folder)
-    files = OutputFolder(result.folder)
-    with locked(result.folder):
-        save_model(proto, result.model.base_dir, files.model)
-        write_text(files.placement, _placement_text(result))
-        write_text(files.applied, json.dumps(result.to_json(), indent=2) + "\n")
+    try:
+        target = OutputFolder(result.folder).model
+        with locked(result.folder), written_together(target) as draft:
+            files = OutputFolder(draft.parent)
+            save_model(proto, result.model.base_dir, files.model)
+            write_text(files.placement, _placement_text(result))
+            write_text(files.applied, json.dumps(result.to_json(), indent=2) + "\n")
+    except BaseException:
+        if is_new:
+            remove_if_empty(result.folder)
+        raise
 
 
 def _bases(file: PlacementFile, base: str | None, pack: str | None) -> tuple[Base, str | None]:

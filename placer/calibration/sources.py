@@ -216,9 +216,10 @@ def _without_fixed(
 def _check_names(names: Iterable[object], specs: Specs, where: str) -> None:
     given = set(names)
     if given - {LABELS} != specs.keys() - {LABELS} or not specs.keys() <= given:
-        shown = ", ".join(sorted(map(str, given))) or "none"
+        shown = ", ".join(sorted(map(str, given)))
+        has = f"has arrays named: {shown}" if given else "has no array"
         raise InputError(
-            f"{where} has arrays named: {shown}; the model's inputs are named: "
+            f"{where} {has}; the model's inputs are named: "
             f"{', '.join(specs)}; {_remedy(given, specs)}"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from placer.common.files import cannot_write, make_output_folder, remove_if_empty
 from placer.common.folder_lock import locked
-from placer.errors import InputError
+from placer.errors import InputError, PlacerError
 
 
 @contextmanager
@@ -42,6 +43,7 @@ def draft_folder(target: Path) -> Iterator[Path]:
     the folder cannot be made, RunError if the disk is full.
     """
     draft = target.with_name(f".{target.name}.draft")
+    beside = "" if target.parent == Path() else f"{target.parent}{os.sep}"
     shutil.rmtree(draft, ignore_errors=True)
     try:
         draft.mkdir()
@@ -49,6 +51,9 @@ def draft_folder(target: Path) -> Iterator[Path]:
         raise cannot_write(target, error) from error
     try:
         yield draft
+    except PlacerError as error:  # The user knows nothing of the draft.
+        error.args = tuple(str(text).replace(f"{draft}{os.sep}", beside) for text in error.args)
+        raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

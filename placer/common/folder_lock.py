@@ -28,13 +28,13 @@ def locked(output: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         if not path.exists():  # As in /proc, where no file can be made.
-            raise InputError(f"cannot write {path}; choose another --output") from error
+            raise InputError(f"cannot write {output}; choose another --output") from error
         raise InputError(
             f"{output} is in use by {_holder(path)}; wait for it, or choose another --output"
         ) from error
     except OSError as error:
         raise InputError(
-            f"cannot write {path}: {error.strerror}; choose another --output"
+            f"cannot write {output}: {error.strerror}; choose another --output"
         ) from error
     try:
         with suppress(OSError):

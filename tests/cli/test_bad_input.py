@@ -230,6 +230,18 @@ def test_an_output_that_cannot_be_written(placer: Placer):
     assert not Path("int8.onnx").exists()
 
 
+def test_a_file_that_is_read_is_not_written_over(placer: Placer):
+    path = write(RELU)
+    before = path.read_bytes()
+    for command in (("explain", path), ("check", path, "--static")):
+        finished = placer(*command, "--plan", Path("..") / Path.cwd().name / path)
+        refused(finished, "net.onnx, which MODEL names, too; choose another file")
+    finished = placer("explain", path, "--plan", "new.json", "--html", "new.json")
+    refused(finished, "--html would overwrite new.json, which --plan names, too")
+    assert path.read_bytes() == before
+    assert not Path("new.json").exists()
+
+
 def test_a_rule_pack_with_a_syntax_error(placer: Placer):
     source = Path(__file__).parents[2] / "rules" / "packs" / "onnxruntime"
     shutil.copytree(source, "mine")

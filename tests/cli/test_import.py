@@ -90,7 +90,7 @@ def test_pairs_are_compared_with_the_default_placement_that_other_commands_take(
         (("nowhere.onnx",), "nowhere.onnx does not exist"),
         (
             (ARTEFACTS / "torch_fx.onnx", "-o", ARTEFACTS / "torch_fx.onnx"),
-            "is the quantized model itself",
+            "which MODEL names, too",
         ),
         ((ARTEFACTS / "torch_fx.onnx", "--pack", "none"), "none"),
     ],

@@ -1,5 +1,6 @@
 """Several files written as one: all of them or none, by one process at a time."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,8 +8,9 @@ import numpy as np
 import pytest
 
 from placer.common.file_groups import written_together
+from placer.common.files import cannot_write
 from placer.common.folder_lock import locked
-from placer.errors import InputError
+from placer.errors import InputError, RunError
 from tests.conftest import DIGITS, Finished
 
 Placer = Callable[..., Finished]
@@ -37,6 +39,13 @@ def test_nothing_is_written_if_anything_goes_wrong(tmp_path: Path):
             draft.write_text(str(1 // 0))
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert not list((tmp_path / "old").iterdir())
+
+
+def test_errors_name_what_was_asked_for(tmp_path: Path):
+    target = tmp_path / "model"
+    with pytest.raises(RunError) as caught, written_together(target) as draft:
+        raise cannot_write(draft, OSError(errno.ENOSPC, "No space left on device"))
+    assert str(caught.value).startswith(f"cannot write {target}: No space left on device;")
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path):
