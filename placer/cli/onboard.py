@@ -112,6 +112,10 @@ def onboard_command(
         typer.echo(summary.model_dump_json(indent=2))
     elif not quiet:
         print_summary(console, summary)
+    else:
+        for model in summary.models:
+            if model.state not in DONE:
+                typer.echo(f"placer: error: {model.name}: {model.state}: {model.reason}", err=True)
     raise typer.Exit(summary.exit_code or 0)
 
 

@@ -32,11 +32,23 @@ _TAGS = frozenset(
     for kind in ("null", "bool", "int", "float", "str", "seq", "map", "timestamp")
 )
 
-# What pydantic says of kinds of values in words of Python.
+# What pydantic says in words of Python.
 _IN_YAML = {
-    "tuple_type": "Input should be a valid list",
-    "dict_type": "Input should be a mapping of fields",
-    "model_type": "Input should be a mapping of fields",
+    "extra_forbidden": "there is no such field",
+    "missing": "it is missing; give it",
+    "tuple_type": "give a list, as in [a, b]",
+    "list_type": "give a list, as in [a, b]",
+    "too_short": "give at least one",
+    "dict_type": "give a mapping of fields",
+    "model_type": "give a mapping of fields",
+    "string_type": "give text",
+    "bool_type": "give true or false",
+    "bool_parsing": "give true or false",
+    "int_type": "give a whole number",
+    "int_parsing": "give a whole number",
+    "int_from_float": "give a whole number",
+    "float_type": "give a number",
+    "float_parsing": "give a number",
 }
 
 
@@ -88,7 +100,8 @@ def _meant(model: type[BaseModel], error: ErrorDetails) -> str:
         *way, field = error["loc"]
         return near(field, _fields_at(model, way))
     if error["type"] == "literal_error":
-        return near(error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]))
+        known = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        return near(error["input"], known) if len(known) > 1 else ""
     return ""
 
 

@@ -100,6 +100,8 @@ def _opening(url: URL) -> Iterator[None]:
         advice = "remove it, or choose another output or storage"
         if url.get_backend_name() != "sqlite":
             advice = "start the server, or correct its address, user or database in the storage"
+        elif "database is locked" in reason_of(error):
+            advice = "another process holds it: wait for that, or choose another output or storage"
         raise InputError(
             f"{name} cannot be opened as a study database ({reason_of(error, url)}); {advice}"
         ) from error

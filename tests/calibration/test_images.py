@@ -209,7 +209,7 @@ def test_photographs_are_turned_as_their_camera_says(folder: Path, tmp_path: Pat
         ("{shorter_side: 9}", "shorter_side belongs to 'fit: crop'; set that or remove it"),
         ("{fit: crop, shorter_side: 7}", "field 'shorter_side': 7 is less than the input's 8;"),
         ("{fixed: {size: 1}}", "field 'fixed': names size; the inputs beside 'x' are: none;"),
-        ("{mena: 1}", "preprocess.yaml:1: field 'mena': Extra inputs are not permitted"),
+        ("{mena: 1}", "preprocess.yaml:1: field 'mena': there is no such field"),
     ],
 )
 def test_preprocessing_that_does_not_fit(

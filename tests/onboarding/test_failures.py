@@ -32,6 +32,14 @@ def states(output: Path) -> dict[str, str]:
     return {name: model.state for name, model in summary_in(output).items()}
 
 
+def test_quiet_prints_what_failed(tmp_path: Path):
+    (tmp_path / "net.onnx").write_bytes(b"")
+    (tmp_path / "models.yaml").write_text("models: [{model: net.onnx}]")
+    finished = run(tmp_path / "models.yaml", "--quiet")
+    assert (finished.code, finished.out) == (1, "")
+    assert re.fullmatch(r"placer: error: net: bad input: .* is empty; .*\n", finished.err)
+
+
 CRASHING = """
 import os, signal, time
 

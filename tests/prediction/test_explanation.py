@@ -397,8 +397,8 @@ def test_a_model_with_pairs_explains_its_own(
         ({"groups": [{"range": [2, -1], "edges": []}]}, "'groups.0.range': begins at 2 and ends"),
         ({"groups": [{"range": [float("nan"), 1], "edges": []}]}, "should be a finite number"),
         ({"groups": [{"range": [True, 2], "edges": []}]}, "write a number"),
-        ({"groups": {}}, "field 'groups': Input should be a valid list"),
-        ({"groups": [1]}, "field 'groups.0': Input should be a mapping of fields"),
+        ({"groups": {}}, "field 'groups': give a list"),
+        ({"groups": [1]}, "field 'groups.0': give a mapping of fields"),
     ],
 )
 def test_a_wrong_placement_file_is_named(

@@ -107,7 +107,9 @@ def test_a_domain_of_onnxs_own_operators_is_told(tmp_path, op: str):
 
 
 def test_a_misspelt_field_is_told_rather_than_the_one_that_is_missing():
-    with pytest.raises(InputError, match=r"'layout': Extra inputs .*; did you mean 'layouts'?"):
+    with pytest.raises(
+        InputError, match=r"'layout': there is no such field; did you mean 'layouts'?"
+    ):
         parse_text(GOOD.replace("layouts:", "layout:"), "relu.yaml", Rule)
 
 

@@ -322,6 +322,17 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path):
         open_study(tmp_path / "study.db")
 
 
+def test_a_database_that_another_program_holds_is_not_to_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("placer.search.study.storage.SQLITE_TIMEOUT_S", 0.1)
+    open_study(tmp_path / "study.db")
+    with closing(sqlite3.connect(tmp_path / "study.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(InputError, match="another process holds it: wait for that"):
+            open_study(tmp_path / "study.db")
+
+
 def test_what_was_skipped_before_a_trial_is_kept_with_it(tmp_path: Path):
     skip = Skip(space().everything, 0.5)
 
