@@ -70,6 +70,7 @@ def test_nothing_left_to_quantize_is_said(placer: Placer):
     assert not Path("digits.placer").exists()
 
 
+@pytest.mark.slow
 def test_forced_nodes_are_quantized_in_every_trial_and_float_is_the_baseline(placer: Placer):
     # No Gemm is quantized by default: it is too small to gain.
     finished = placer("optimize", MODEL, *FEW_BY_MINMAX, *ESTIMATED, "--force", "op:Gemm")

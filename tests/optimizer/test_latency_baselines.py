@@ -162,6 +162,7 @@ def test_an_implicit_engine_is_measured_in_the_same_rounds(placer: Placer):
         assert gate.value != trial.ratio_to_float
 
 
+@pytest.mark.slow
 def test_implicit_engines_and_saved_ones_live_in_the_worker(tmp_path: Path):
     proto = onnx.load(MODEL)
     rng = np.random.default_rng(0)

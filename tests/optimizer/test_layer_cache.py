@@ -127,6 +127,7 @@ def test_a_run_without_a_cache_keeps_nothing(placer: Placer, save: Save):
     assert study_attribute(Path("out/study.db"), "remembered") == {}
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_ignored_with_a_line_in_the_log(
     placer: Placer, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

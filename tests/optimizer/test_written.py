@@ -137,6 +137,7 @@ def test_another_gate_function_does_not_go_on_with_old_judgements(
 
 
 @pytest.mark.usefixtures("quiet_rounds")
+@pytest.mark.slow
 def test_a_clock_that_jumps_gives_no_speed_up(placer: Placer, monkeypatch: pytest.MonkeyPatch):
     rng = np.random.default_rng(0)
 

@@ -46,7 +46,7 @@ def open_study(path: Path, settings: dict[str, object] | None = None) -> Study:
     return Study(storage, STUDY_NAME, space(), settings or {"model": "m"}, place=str(path.parent))
 
 
-def run(path: Path, evaluate=cost, budget: int = 12, seed: int = 0) -> list[TrialRecord]:
+def run(path: Path, evaluate=cost, budget: int = 8, seed: int = 0) -> list[TrialRecord]:
     study = open_study(path)
     proposer = SurrogateProposer(landscape(), seed, probe)
     study.run(proposer, evaluate, budget=budget, deadline=None, on_trial=lambda _: None)
