@@ -89,7 +89,7 @@ class IncrementalPlacer:
 
     @property
     def parts(self) -> Sequence[frozenset[str]]:
-        """Tensors of which it hangs on the same sites which edges are quantized with one scale."""
+        """Tensors by the sites that decide which of their edges are quantized with one scale."""
         tensors_of: dict[int, set[str]] = {}
         for tensor, part in self._part_of.items():
             tensors_of.setdefault(part, set()).add(tensor)

@@ -1,4 +1,4 @@
-"""What decides where tensors lie in memory: which node writes which, which parts hang together.
+"""What decides where tensors lie in memory: which node writes which, which parts are connected.
 
 OpenVINO makes one Split of Slices that cut a tensor into parts, keeps maps with their channels
 last, and lets a kernel add to a tensor in place only if nothing else that its writer wrote is read

@@ -5,7 +5,7 @@ predicted. If that is what it takes, the next proposal is chosen among them and 
 by predictions that know the outcome; the search for them is not repeated. Else only the predictions
 made on the way are of use, which the landscape keeps. So what is left of the trial's time goes into
 a search site by site, in case groups promise nothing any more, and into searches as if the trial
-took more, or less, than is predicted. Which of these it is, and what was planned, hangs on the
+took more, or less, than is predicted. Which of these it is, and what was planned, depends on the
 trials alone: proposals are the same whatever the timing, and in a study that was killed and goes
 on.
 """

@@ -105,7 +105,7 @@ def random_candidates(model: Model, count: int, seed: int) -> Iterator[onnx.Mode
 def peer(path: Path, folder: Path, options: dict[str, Any]) -> onnx.ModelProto:
     """What quantize_static makes of the float model."""
     target = folder / "static.onnx"
-    # Random inputs: what the builder accepts does not hang on values.
+    # Random inputs: what the builder accepts does not depend on values.
     samples = Samples(synthetic_dataset(load_model(path), 4, 0))
     quantize_static(path, target, samples, quant_format=QuantFormat.QDQ, **options)
     return onnx.load(target)

@@ -44,11 +44,11 @@ class Shape:
         self._drawn: dict[tuple[object, ...], float] = {}
 
     def rng(self, *parts: object) -> np.random.Generator:
-        """Random numbers that hang on nothing but ``parts``."""
+        """Random numbers that depend on nothing but ``parts``."""
         return np.random.default_rng(seed_of(*self._key, *parts))
 
     def normal(self, *parts: object) -> float:
-        """A standard normal number that hangs on nothing but ``parts``."""
+        """A standard normal number that depends on nothing but ``parts``."""
         if parts not in self._drawn:
             self._drawn[parts] = float(self.rng(*parts).standard_normal())
         return self._drawn[parts]

@@ -213,7 +213,7 @@ class TimedEvaluator(Evaluator):
 class TimedProposer:
     """A proposer and the seconds of each proposal, those in the engine left out.
 
-    ``cpu``: the CPU time of each, which does not hang on how busy the machine is.
+    ``cpu``: the CPU time of each, which does not depend on how busy the machine is.
     """
 
     def __init__(self, proposer: Proposer, watch: Stopwatch) -> None:

@@ -1,6 +1,6 @@
 """Which layouts the default placement has: by the times that a pack states, or by estimates.
 
-A rule sees one site, and whether integers pay hangs on what stands around it. Where the pack states
+A rule sees one site, and whether integers pay depends on what is around it. Where the pack states
 times, ``placer.rules.defaults_by_gains`` decides. Where a roofline or a fit estimates layers, the
 rules' own layouts stand but where other ones are faster beyond the error of the estimate, or are
 rid of conversions for which no product was computed in integers. If float is estimated to be

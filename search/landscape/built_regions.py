@@ -1,6 +1,6 @@
 """What is built in the regions of a model, by the layouts of the few sites that decide it.
 
-A change of a site touches a few regions, each of which hangs on a few sites only. So what it does
+A change of a site touches a few regions, each of which depends on a few sites only. So what it does
 is looked up region by region, and seldom has to be worked out: far fewer combinations of layouts
 are met around a region than around all that a change may do something to.
 """

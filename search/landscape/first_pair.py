@@ -1,4 +1,4 @@
-"""What the first pair of a model does, where layers hang on whether any activation carries one.
+"""What the first pair of a model does, where layers depend on whether any activation carries one.
 
 Such layers may be anywhere, so that is no part of what a change does near it, and of several
 changes it is done once. So ``placer.search.landscape.effects`` takes all states as if they had
@@ -45,7 +45,7 @@ class FirstPair:
         self._known = lru_cache(maxsize=KEPT_NUMBERS)(self._find)
 
     def numbers(self, state: State, moves: Moves) -> np.ndarray | None:
-        """What each of ``moves`` does so to ``state``; None where no layer hangs on it."""
+        """What each of ``moves`` does so to ``state``; None where no layer depends on it."""
         asking = self._layers.asking
         return None if asking is None else self._known(asking, state, moves)
 

@@ -127,7 +127,7 @@ class LayerModel:
 
     @property
     def asking(self) -> Predictor | None:
-        """The predictor, if layers hang on whether any activation carries a pair."""
+        """The predictor, if layers depend on whether any activation carries a pair."""
         predictor = self._predictor
         if isinstance(predictor, Predictor) and predictor.asks_for_pairs:
             return predictor
@@ -135,7 +135,7 @@ class LayerModel:
 
     @property
     def fixed_properties(self) -> FixedProperties | None:
-        """What the predictor knows of nodes and tensors; None if what changes do hangs on more."""
+        """What the predictor knows of nodes and tensors; None if changes depend on more."""
         return None if self.regional is None else self.regional.fixed_properties
 
     def predict(self, placement: Placement, near: PredictedLayers | None = None) -> PredictedLayers:

@@ -11,7 +11,7 @@ from placer.rules.sites import Site
 from placer.search.landscape.alike import Alike
 from placer.search.landscape.moves import Move, Piece
 
-# What becomes of a layer hangs on the layers beside it. A change further away than this many nodes
+# What becomes of a layer depends on layers beside it. A change further away than this many nodes
 # leaves it as it is, but for layers of many nodes and pairs that move past many
 # (``LayerModel.spans``, ``LayerModel.linked``).
 REACH = 4

@@ -259,11 +259,11 @@ class _Rows:
         return _Counted(observed, others)
 
     def row(self, layouts: np.ndarray, layers: _Counted) -> _Row:
-        """How the latency of a state, the ``layouts`` of sites, hangs on the unknowns."""
+        """How the latency of a state, the ``layouts`` of sites, depends on the unknowns."""
         counts = layers.observed.copy()
         constant, variance = 0.0, 0.0
         others = [(self.signatures[number], count) for number, count in layers.others.items()]
-        # In an order that does not hang on when which signature was met: sums are rounded.
+        # In an order that does not depend on when which signature was met: sums are rounded.
         for signature, count in sorted(others, key=lambda item: item[0].id):
             cost = count * self.cost_of(signature)
             constant += cost
@@ -344,7 +344,7 @@ class _Corrections:
 
 
 def _normal(seed: Sequence[int], key: str) -> float:
-    """A standard normal number that hangs on nothing but its seed and ``key``."""
+    """A standard normal number that depends on nothing but its seed and ``key``."""
     return float(np.random.default_rng([*seed, zlib.crc32(key.encode())]).standard_normal())
 
 

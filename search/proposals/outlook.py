@@ -20,7 +20,7 @@ DRAW, START, NOISE, CHECK = 1, 2, 3, 4
 class Outlook:
     """What the trials tell of latency.
 
-    ``turn``: number of the proposal, which its random numbers hang on. ``explores``: whether costs
+    ``turn``: number of the proposal, the seed of its random numbers. ``explores``: whether costs
     are drawn instead of expected.
     """
 

@@ -41,7 +41,7 @@ class Round:
     """One proposal of ``SurrogateProposer``, made from its trials.
 
     ``target``: noise power within which it looks, besides what gates allow; infinite for the gates
-    alone. ``turn``: number of the proposal, which its random numbers hang on. ``explores``: whether
+    alone. ``turn``: number of the proposal, the seed of its random numbers. ``explores``: whether
     costs and noise are drawn instead of expected. ``plan``: where to look instead of searching.
     ``expected``: how many of the trials, the last, are as expected and have not ended. ``hopes``:
     see ``Gated``.

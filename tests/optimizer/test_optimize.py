@@ -257,7 +257,7 @@ def test_a_timeout_ends_the_search(placer: Placer):
 
 
 @pytest.mark.slow
-def test_what_does_not_hang_on_measured_times_is_the_same_again(placer: Placer):
+def test_what_does_not_depend_on_measured_times_is_the_same_again(placer: Placer):
     found = []
     estimated = ("--engine", "fusion-model", "--gpu", "a100", "--budget", 8, "--seed", 7)
     for name in ("a", "b"):

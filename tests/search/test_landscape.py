@@ -80,7 +80,7 @@ def test_changes_predicted_together_are_those_predicted_one_by_one(state: tuple[
     check_changes(BOTH, state)
 
 
-def test_values_do_not_hang_on_the_order_in_which_layers_were_met():
+def test_values_do_not_depend_on_the_order_in_which_layers_were_met():
     found = []
     for order in (1, -1):
         land = landscape(BRANCHES, "tensorrt", "float16")

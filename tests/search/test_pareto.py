@@ -88,7 +88,7 @@ def test_chosen_points_dominate_nearly_as_much_as_the_best_choice(points: list[P
 
 @pytest.mark.slow
 @given(CLOUDS, COUNTS, st.randoms(use_true_random=False))
-def test_the_choice_does_not_hang_on_the_order(points: list[Point], count: int, random):
+def test_the_choice_does_not_depend_on_the_order(points: list[Point], count: int, random):
     shuffled = random.sample(points, len(points))
     assert [shuffled[i] for i in spread(shuffled, count)] == [
         points[i] for i in spread(points, count)

@@ -35,7 +35,7 @@ NETS = {"chain": (NET, "onnxruntime", "float"), "branches": (BRANCHES, "tensorrt
 def cost(signature: Signature, salt: int) -> float:
     """Microseconds: what there is to do, times a factor from 0.6 to 1.4 that is the layer's own.
 
-    The factor hangs on the work alone: ids change with whatever predictions tell of a layer.
+    The factor depends on the work alone: ids change with whatever predictions tell of a layer.
     """
     work = signature.work
     if work is None:
@@ -448,7 +448,7 @@ def test_before_the_search_ends_both_halves_of_the_best_are_tried_unless_such_we
         assert {own[name] for own in checks} == {best[name], least[name]}
 
 
-def test_how_likely_gates_hold_hangs_on_what_is_known_of_the_changes():
+def test_how_likely_gates_hold_depends_on_what_is_known_of_the_changes():
     """All sites are as loud, as is known; or their noise is not known at all."""
     land = landscape(*NETS["branches"])
     floats, defaults = (land.state(own) for own in (land.space.floats, land.space.defaults))

@@ -102,7 +102,7 @@ def test_descents_ask_less_and_end_where_nothing_known_improves(vast: Landscape)
     assert asked[True] < asked[False]
 
 
-def test_what_is_found_does_not_hang_on_what_was_asked_before(vast: Landscape):
+def test_what_is_found_does_not_depend_on_what_was_asked_before(vast: Landscape):
     states = random_states(vast, 8)
     costs = numbered(vast, states)
     ends = []

@@ -1,6 +1,6 @@
 """Layers of a region under one combination of pairs, with the pairs around each.
 
-That hangs on the region's own edges only, so it is worked out once for each combination of scales
+That depends on the region's own edges only, so it is worked out once for each combination of scales
 on these, in whatever placement they are.
 """
 

@@ -12,7 +12,7 @@ from placer.prediction.layers.motion import Scale, Scales
 
 @dataclass(frozen=True, eq=False)
 class PairedCandidate:
-    """A candidate and the pairs around it: what of its step does not hang on other steps.
+    """A candidate and the pairs around it: what of its step does not depend on other steps.
 
     ``chains``: the scales on each of its ``reads``. ``written``: those that each of its ``writes``
     is written in. ``feeds_float_conv``: a Conv reads in float what is written. ``constants``: edges

@@ -59,7 +59,7 @@ class Predictor:
     not all no-ops are kept. ``requantizes``: whether a pair that stands before a node and
     behind it, too, is a layer there; None: it never is. ``exceeds``, ``alike``: see
     ``BuildTarget``. ``outlasts``: whether a clamp stays before Q of a scale. ``asks_for_pairs``:
-    whether what is built hangs on whether any activation carries a pair, wherever that is.
+    whether what is built depends on whether any activation carries a pair, wherever that is.
     """
 
     def __init__(
