@@ -16,8 +16,8 @@ KEPT = 32
 class Answers:
     """The number of what each piece of some moves does, by state.
 
-    A state is mostly like one that was asked about before: only pieces whose numbers depend on a site
-    that differs are asked about anew.
+    A state is mostly like one that was asked about before: only pieces whose numbers depend on a
+    site that differs are asked about anew.
     """
 
     def __init__(self, ask: Ask) -> None:
