@@ -15,8 +15,8 @@ from placer.errors import InputError
 from placer.search.records import Outcome, Skip, TrialRecord
 from placer.search.space import BASE, PER_SITE, Space, site_key
 
-# Names of attributes; the first four are the fields of ``_Kept``.
-KIND, CLAIM, SKIPPED, OUTCOME = "kind", "placement", "skipped", "outcome"
+# Names of attributes; the first three are fields of ``_Kept``.
+KIND, CLAIM, OUTCOME = "kind", "placement", "outcome"
 WITHDRAWN, DEATHS = "withdrawn", "deaths"
 # Of the study: how many numbers of proposals were given away.
 PROPOSALS = "proposals"
