@@ -265,9 +265,9 @@ def test_the_output_folder_of_another_models_study(placer: Placer):
 
 
 def test_usage_errors_are_exit_code_2(placer: Placer):
-    assert placer("optimize").code == 2
-    assert placer("optimise", MODEL).code == 2
-    assert placer("optimize", MODEL, "--budget", 0).code == 2
+    refused(placer("optimize"), "no model is given, and there is no placer.yaml here")
+    refused(placer("optimise", MODEL), "No such command 'optimise'. Did you mean 'optimize'?")
+    refused(placer("optimize", MODEL, "--budget", 0), "--budget is 0; give 1 or more")
 
 
 def test_debug_shows_the_traceback(placer: Placer):

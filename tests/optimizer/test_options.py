@@ -205,7 +205,8 @@ def test_the_python_api_refuses_what_cannot_be_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keyword: str, value: object
 ):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(placer.InputError):
+    named = keyword.replace("_", " ").rstrip("s")  # One shape, one engine option.
+    with pytest.raises(placer.InputError, match=named):
         placer.optimize(MODEL, **{keyword: value})
     assert not list(tmp_path.iterdir())
 
