@@ -42,7 +42,7 @@ def distance(
     sqnr = None if comparison is None else comparison.sqnr
     if sqnr is not None and not sqnr >= MIN_SQNR_DB:
         raise InputError(
-            f"with this placement the outputs of {model.path} would be others ({sqnr:.1f} dB"
+            f"with this placement the outputs of {model.path} would differ too much ({sqnr:.1f} dB"
             + (
                 " on random inputs); give `data` to calibrate it"
                 if data.synthetic

@@ -40,7 +40,7 @@ from placer.search.study.trial_attributes import (
 log = logging.getLogger(__name__)
 
 
-# Seconds between signs of life of a worker, and without one until its trial is given to another.
+# Seconds between heartbeats of a worker, and without one until its trial is given to another.
 HEARTBEAT_S, GRACE_S = 5, 30
 # A trial that kills its worker once more than this has failed.
 MAX_RETRIES = 3
@@ -55,7 +55,7 @@ def open_storage(
 ) -> StudyStorage:
     """The Optuna storage at ``url``; a ``shared`` one tells workers that died.
 
-    ``heartbeat_s``: seconds between signs of life of a shared study's worker, and ``grace_s``
+    ``heartbeat_s``: seconds between heartbeats of a shared study's worker, and ``grace_s``
     without one until it counts as dead. ``postgresql://`` takes the driver psycopg.
     Raises InputError, which hides passwords, if it cannot be opened, and RunError if the disk is
     full.
@@ -232,7 +232,7 @@ def _retry(study: optuna.Study, trial: FrozenTrial) -> None:
     if CLAIM not in attributes or OUTCOME in attributes or WITHDRAWN in attributes:
         return
     deaths = attributes.get(DEATHS, 0) + 1
-    log.warning("the worker of trial %d gave no sign of life any more", trial.number)
+    log.warning("the worker of trial %d sends no more heartbeats", trial.number)
     kept = {**attributes, DEATHS: deaths}
     state = TrialState.WAITING
     if deaths > MAX_RETRIES:

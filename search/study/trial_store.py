@@ -1,7 +1,7 @@
 """Trials of one study in its Optuna storage: claimed, taken by a worker, ended.
 
-A trial begins as a claim on its placement with a sign of life, and ends with its outcome; either is
-one transaction. So a worker that dies leaves a trial whose signs of life end, which then waits for
+A trial begins as a claim on its placement with a heartbeat, and ends with its outcome; either is
+one transaction. So a worker that dies leaves a trial whose heartbeats end, which then waits for
 another worker. No claim is made on the placement of another trial that counts, or beyond the
 budget; a trial that waited and is late by then is withdrawn. A trial's outcome is one attribute,
 and whoever finds a trial with an outcome may end it.
@@ -91,8 +91,8 @@ class TrialStore:
             if self._shared and self._is_late(placement_id, known, budget):
                 return None
             trial_id = self._create(proposal, placement_id)
-            # Before it runs: a running trial that never gave a sign of life would run forever.
-            self._give_sign_of_life(trial_id)
+            # Before it runs: a running trial that never had a heartbeat would run forever.
+            self._send_heartbeat(trial_id)
             self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
         number = self._storage.get_trial_number_from_id(trial_id)
         self._ids[number] = trial_id
@@ -152,8 +152,8 @@ class TrialStore:
             if trial.state != TrialState.WAITING or CLAIM not in trial.user_attrs:
                 continue
             trial_id = self.id_of(trial.number)
-            # Before it runs: a running trial that never gave a sign of life would run forever.
-            self._give_sign_of_life(trial_id)
+            # Before it runs: a running trial that never had a heartbeat would run forever.
+            self._send_heartbeat(trial_id)
             if self._set_state(trial_id, TrialState.RUNNING) and not self._withdraw_if_late(
                 trial.number, budget
             ):
@@ -189,7 +189,7 @@ class TrialStore:
         self._set_state(self.id_of(number), TrialState.FAIL)
 
     def fail_stale(self) -> None:
-        """Take over trials whose workers give no sign of life any more."""
+        """Take over trials whose workers send no more heartbeats."""
         optuna.storages.fail_stale_trials(self._study)
 
     def end(self, number: int, outcome: Outcome) -> TrialRecord | None:
@@ -202,7 +202,7 @@ class TrialStore:
                 self._storage.set_trial_state_values(trial_id, *_ending(record))
         except UpdateFinishedTrialError:
             log.warning(
-                "trial %d had gone to another worker, as this one had given no sign of life; "
+                "trial %d had gone to another worker, as this one had sent no heartbeat; "
                 "its result is dropped",
                 number,
             )
@@ -269,9 +269,9 @@ class TrialStore:
         def beat() -> None:
             while not done.wait(interval):
                 try:
-                    self._give_sign_of_life(trial_id)
+                    self._send_heartbeat(trial_id)
                 except (SQLAlchemyError, StorageInternalError) as error:
-                    log.warning("no sign of life could be given: %s", reason_of(error))
+                    log.warning("no heartbeat could be sent: %s", reason_of(error))
 
         thread = Thread(target=beat, daemon=True)
         thread.start()
@@ -281,7 +281,7 @@ class TrialStore:
             done.set()
             thread.join()
 
-    def _give_sign_of_life(self, trial_id: int) -> None:
+    def _send_heartbeat(self, trial_id: int) -> None:
         if self._shared and isinstance(self._storage, RDBStorage):
             self._storage.record_heartbeat(trial_id)
 

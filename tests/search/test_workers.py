@@ -162,7 +162,7 @@ def test_a_worker_that_was_taken_for_dead_drops_its_result(tmp_path: Path):
         return outcome(0.1)
 
     own: list[TrialRecord] = []
-    # Its first sign of life is its last: the next is due in a minute.
+    # Its first heartbeat is its last: the next is due in a minute.
     paused = open_shared(sqlite(tmp_path), heartbeat_s=60)
     thread = Thread(target=lambda: own.extend(run(paused, slow, budget=1)))
     thread.start()

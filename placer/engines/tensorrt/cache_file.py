@@ -54,7 +54,10 @@ class CacheFile:
         """Begin anew, because the library does not take what the file holds; it is kept."""
         damaged = self.path.with_name(f"{self.path.name}.damaged")
         log.warning(
-            "%s cache %s is damaged; it is begun anew, kept as %s", self._kind, self.path, damaged
+            "%s cache %s is damaged and kept as %s; a new one is begun",
+            self._kind,
+            self.path,
+            damaged,
         )
         with self._lock:
             self.path.replace(damaged)
