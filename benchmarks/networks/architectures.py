@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from benchmarks.command_line import parser_of
 from benchmarks.networks import fresh, further, held_out, topologies, unseen
 from placer.fitting import architectures
 
@@ -71,6 +72,7 @@ def without_weights(model: onnx.ModelProto) -> bytes:
 
 def main() -> None:
     """Write the archive, the same bytes each time."""
+    parser_of(__doc__).parse_args()
     path = Path(str(architectures.ARCHIVE))
     with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=9) as archive:
         for name, make in makers().items():
