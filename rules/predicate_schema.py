@@ -27,6 +27,10 @@ class AttributeIs(Strict):
     default: int | float | str | list[int] | None = Field(
         default=None, description="What counts where the attribute is absent."
     )
+    axis_of: TensorName | None = Field(
+        default=None,
+        description="The number is an axis of this tensor, which may count from the last.",
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> AttributeIs:
@@ -96,6 +100,9 @@ class ValuesAre(Strict):
     tensor: TensorName = Field(description="The tensor.")
     at_least: float | None = Field(default=None, description="Lower limit.")
     at_most: float | None = Field(default=None, description="Upper limit.")
+    axes_of: TensorName | None = Field(
+        default=None, description="They are axes of this tensor, which may count from the last."
+    )
 
 
 class PadsOnly(Strict):
@@ -356,7 +363,11 @@ def subjects_of(predicate: Predicate) -> Subjects:
         *("reads_blocks", "repeats"),
     )
     if isinstance(value, AttributeIs) or field in of_nodes:
-        return Subjects(frozenset(), frozenset({getattr(value, "node", value)}))
+        axis_of = getattr(value, "axis_of", None)
+        tensors = frozenset({axis_of} if axis_of else ())
+        return Subjects(tensors, frozenset({getattr(value, "node", value)}))
+    if isinstance(value, ValuesAre) and value.axes_of is not None:
+        return Subjects(frozenset({value.tensor, value.axes_of}))
     if field == "over_one_axis":
         return Subjects(frozenset(), frozenset(value))
     if isinstance(value, list):

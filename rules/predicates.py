@@ -111,11 +111,13 @@ def _reads_blocks(name: str, processor: Processor) -> Check:
 
 
 def _attribute_is(condition: AttributeIs) -> Check:
-    def check(nodes: Nodes, _: Tensors, __: Graph) -> bool:
+    def check(nodes: Nodes, tensors: Tensors, graph: Graph) -> bool:
         node = nodes.get(condition.node)
         if node is None:
             return False
         value = node.attributes.get(condition.name, condition.default)
+        if isinstance(value, int):
+            value = _from_first(value, condition.axis_of, tensors, graph)
         if condition.equals is not None and value != condition.equals:
             return False
         if condition.at_least is None and condition.at_most is None:
@@ -132,11 +134,22 @@ def _attribute_is(condition: AttributeIs) -> Check:
 def _values_are(condition: ValuesAre) -> Check:
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
         constants = _small_constants(condition.tensor, tensors, graph)
-        values = [v for constant in constants or () for v in constant]
+        values = [
+            _from_first(v, condition.axes_of, tensors, graph)
+            for constant in constants or ()
+            for v in constant
+        ]
         limits = condition.at_least, condition.at_most
         return constants is not None and all(within(v, *limits) for v in values)
 
     return check
+
+
+def _from_first(axis: float, tensor: str | None, tensors: Tensors, graph: Graph) -> float:
+    """``axis`` of a tensor of known rank, counted from the first; what it is if of none."""
+    names = tensors.get(tensor, ()) if tensor is not None else ()
+    shape = graph.type_of(names[0]).shape if names else None
+    return axis + len(shape) if shape is not None and axis < 0 else axis
 
 
 def _pads_only(condition: PadsOnly) -> Check:

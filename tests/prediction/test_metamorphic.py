@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from random import Random
 
 import onnx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -136,3 +137,71 @@ def test_names_change_no_layer(data: st.DataObject, random: Random):
     back = {name: original for original, name in names.items()}
     renamed = layers_of(other, Placement.of_groups(groups), "8.4", back)
     assert renamed == layers_of(graph, placement, "8.4", {})
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add", "Max"])
+@pytest.mark.parametrize("version", ["8.6", "10.4"])
+def test_an_operand_that_carries_a_pair_is_read_as_integers_at_either_place(op: str, version: str):
+    first, second = (
+        graph_of_text(f"""
+            {HEAD} g (float[1,4,4,4] t0) => (float[1,4,4,4] t3) {{
+              [n0] t1 = Sigmoid(t0) [n1] t2 = MaxPool<kernel_shape = [1, 1]>(t0)
+              [n2] t3 = {op}({operands})
+            }}""")
+        for operands in ("t1, t2", "t2, t1")
+    )
+    places = [(Edge("t2", "n2", i), Edge("t0", "n1", 0)) for i in (1, 0)]
+    layers = [
+        layers_of(graph, Placement.of_groups([edges]), version, {})
+        for graph, edges in zip((first, second), places, strict=True)
+    ]
+    assert layers[0] == layers[1]
+    assert not any(kind == "dequantize" for kind, *_ in layers[0])
+
+
+@pytest.mark.parametrize("version", ["8.6", "10.4"])
+def test_parts_of_channels_are_copied_into_a_joined_tensor_whoever_cuts_them(version: str):
+    cuts = [
+        "[cut] t1, t2 = Split<axis = 1>(t0)",
+        "[cut] t1 = Slice(t0, zero, two, one) [cut2] t2 = Slice(t0, two, four, one)",
+    ]
+    found = []
+    for cut in cuts:
+        graph = graph_of_text(f"""
+            {HEAD} g (float[1,4,4,4] t0) => (float[1,4,4,4] t5)
+            <float[2,2,1,1] w = {{1}}, float[4,4,1,1] v = {{1}}, int64[1] zero = {{0}},
+             int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] four = {{4}}> {{
+              {cut} [conv] t3 = Conv(t2, w) [join] t4 = Concat<axis = 1>(t1, t3)
+              [last] t5 = Conv(t4, v)
+            }}""")
+        found.append(layers_of(graph, Placement.of(()), version, {}))
+    split, slices = ({key[2] for key in layers if key[0] == "reformat"} for layers in found)
+    assert split == slices >= {frozenset({"t1"})}
+
+
+@pytest.mark.parametrize("version", ["8.6", "10.4"])
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "[cut] t1, t2 = Split<axis = {0}>(t0)",
+        "[cut] t1 = Slice(t0, zero, two, axis) [cut2] t2 = Slice(t0, two, four, axis)",
+    ],
+)
+def test_an_axis_may_count_from_the_last_one(cut: str, version: str):
+    first, second = (
+        layers_of(
+            graph_of_text(f"""
+                {HEAD} g (float[1,4,4,4] t0) => (float[1,4,4,4] t4)
+                <float[2,2,1,1] w = {{1}}, int64[1] axis = {{{axis}}}, int64[1] zero = {{0}},
+                 int64[1] two = {{2}}, int64[1] four = {{4}}> {{
+                  {cut.format(axis)} [conv] t3 = Conv(t2, w)
+                  [join] t4 = Concat<axis = {axis}>(t1, t3)
+                }}"""),
+            Placement.of(()),
+            version,
+            {},
+        )
+        for axis in (1, -3)
+    )
+    assert first == second
+    assert ("no-op", "NoOp", frozenset({"cut"})) in {key[:3] for key in first}

@@ -31,9 +31,10 @@ from placer.prediction.layers.paired_candidate import PairedCandidate
 IN_PLACE_CONCAT = "ConcatInPlace"
 
 # Operators whose layers do not write into a joined tensor: a Resize is one of its own (hehern
-# bevfusion), a Reshape and a Split of channels none, so that what they pass on is copied (a YOLOv8m
-# on Orin, TensorRT 8.5).
-_OWN_BUFFER = frozenset({"Resize", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Split"})
+# bevfusion), a Reshape none, so that what it passes on is copied. So is a part of the channels, of
+# which no layer is made (a YOLOv8m on Orin, TensorRT 8.5), be it a Slice's or a Split's: the parser
+# makes a Slice of each part of a Split (onnx-tensorrt, onnxOpImporters.cpp).
+_OWN_BUFFER = frozenset({"Resize", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +144,9 @@ class LayerReads:
         producer = graph.producer.get(edge.tensor)
         others = (other for other in graph.edges_of(edge.tensor) if other != edge)
         alone = all(o.node and graph.by_name[o.node].op == "Conv" for o in others)
+        formats = self.tensors.formats[edge.tensor]
         owned = producer is None or producer.op in _OWN_BUFFER
-        owned = owned or self.tensors.formats[edge.tensor].owned
+        owned = owned or formats.owned or formats.part_of is not None
         owned = owned or joins_last_axis(graph, join)
         return port if fits and alone and not owned else self._copy(edge, port)
 

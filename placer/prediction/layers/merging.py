@@ -116,7 +116,7 @@ def _is_one(group: Group, last: int, form: NormalForm, operands: Mapping[Edge, O
     last = max(last, start_of(group))
     copied = {edge for part in group if part.claim is not None for edge in part.claim.copied}
     written = (tensor for part in group for node in part.nodes for tensor in node.outputs)
-    if sum(tensor in graph.outputs for tensor in written) > 1:
+    if _takes_pairs(group[0]) and sum(tensor in graph.outputs for tensor in written) > 1:
         return False  # "Too many Result children" (OpenVINO's TokenizeSnippets).
     for edge in (edge for part in group for edge in part.readers):
         if edge.node in inside:
