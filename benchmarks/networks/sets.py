@@ -61,6 +61,7 @@ EXPORTED = (
     "thirteenth_lot",
     "twelfth_lot",
     "twentieth_lot",
+    "twenty_first_lot",
 )
 _DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 _OCR = {
