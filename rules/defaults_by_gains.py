@@ -69,6 +69,7 @@ def defaults_by_gains(
     quantized = {edge.tensor for site in sites for edge in site.layouts[site.default].quantize}
     for site in sites:
         _require(site, _vertex(site, floats), vertices, cut)
+        _sum(site, _vertex(site, floats), graph, vertices, gains, cut)
         if any(gains.saved_us(node, graph) < 0 for node in _kernels(site)):
             _follow(site, _vertex(site, floats), graph, vertices, cut)
     for tensor in sorted(quantized - graph.initializers.keys()):
@@ -174,6 +175,31 @@ def _follow(
             and edge in writer.layouts[writer.default].quantize
         ):
             cut.never(before, vertex)
+
+
+def _sum(
+    site: Site,
+    vertex: str,
+    graph: Graph,
+    vertices: Mapping[str, tuple[Site, str]],
+    gains: Gains,
+    cut: _Cut,
+) -> None:
+    """A sum whose operands ``site`` quantizes takes time to write floats, once for all readers.
+
+    ``vertex``: what stands for ``site``.
+    """
+    nodes = [*site.match.nodes.values()]
+    quantized = site.layouts[site.default].quantize
+    if not any(n.op == "Add" and quantized.issuperset(graph.edges_into(n)) for n in nodes):
+        return
+    last = max(nodes, key=lambda node: node.index).outputs[0]
+    written = f"{last} summed for integers alone"
+    cut.separate(vertex, written, gains.summed.takes_us(last, graph))
+    for edge in graph.edges_of(last):
+        reader = graph.by_name.get(edge.node)
+        if reader is None or reader.op not in gains.summed.scaling:
+            cut.never(written, _reader(edge, vertices))
 
 
 def _reader(edge: Edge, vertices: Mapping[str, tuple[Site, str]]) -> str:

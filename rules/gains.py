@@ -89,6 +89,21 @@ class Gain(Time):
         )
 
 
+class Sum(Time):
+    """What it takes where some node reads in float what a Conv adds in place to integers.
+
+    The operand is dequantized before the Conv, and the sum is scaled behind it.
+    """
+
+    scaling: list[str] = Field(
+        default=[], description="Operators that scale what they read at no cost, so it is free."
+    )
+
+    def takes_us(self, tensor: str, graph: Graph) -> float:
+        """Microseconds for the sum ``tensor``."""
+        return self.us(_elements(tensor, graph))
+
+
 class Gains(Strict):
     """Times of integers against float on one thread of the kind of processor in `when`.
 
@@ -98,6 +113,9 @@ class Gains(Strict):
     when: Condition = Field(default=Condition(), description="Processors that take these times.")
     quantize: Conversion = Field(description="What it takes to quantize a tensor.")
     dequantize: Conversion = Field(description="What it takes to dequantize one for a reader.")
+    summed: Sum = Field(
+        default=Sum(), description="What it takes a sum of two quantized operands to write floats."
+    )
     converting: list[str] = Field(
         default=[],
         description="Operators that quantize what they write if all readers want it, where no "

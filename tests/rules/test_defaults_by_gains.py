@@ -13,7 +13,7 @@ from placer.prediction.defaults_by_estimates import with_defaults_on_device
 from placer.rules.behaviour import Behaviour
 from placer.rules.condition import Condition
 from placer.rules.defaults_by_gains import defaults_by_gains, sites_with_defaults
-from placer.rules.gains import Conversion, Gain, Gains
+from placer.rules.gains import Conversion, Gain, Gains, Sum
 from placer.rules.matcher import Matches
 from placer.rules.packaging.load import load_pack
 from placer.rules.schema import Rule
@@ -362,3 +362,31 @@ def test_what_only_moves_elements_may_lose_time_in_integers(rank: int, lost: flo
     nodes = [Gain(op=["Conv"], each=6), Gain(op=["Transpose"], rank=rank, each=-lost)]
     found = integers(graph, given.model_copy(update={"nodes": nodes}))
     assert found - {"turn"} == kept - {"turn"}
+
+
+@pytest.mark.parametrize(
+    ("reader", "summed", "kept"),
+    [
+        ("Erf(s)", 1, {"add1"}),
+        ("Erf(s)", 5, set()),
+        ("GlobalAveragePool(s)", 5, {"add1"}),
+        ("Conv(s, w)", 5, {"add1", "last"}),
+    ],
+)
+def test_a_sum_of_integers_takes_time_to_write_floats(reader: str, summed: float, kept: set[str]):
+    """Not for a mean, which takes the scale along, nor where a Conv reads integers."""
+    graph = graph_of_text(
+        f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,16,8,8] x, float[1,16,8,8] z) => (float[1,16,k,k] out)
+        <float[16,16,1,1] w = {{1}}> {{
+          [conv1] c = Conv(x, w)
+          [add1] s = Add(c, z)
+          [last] out = {reader}
+        }}
+        """
+    )
+    each = Sum(each=summed, scaling=["GlobalAveragePool"])
+    given = gains({"Conv": 4.0}, 0).model_copy(update={"summed": each})
+    rules = [rule for rule in load_pack("openvino").rules if rule.id in ("conv-add", "conv")]
+    assert integers(graph, given, rules) == kept
