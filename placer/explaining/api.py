@@ -174,9 +174,9 @@ class ModelExplanation:
         off = self._placed.shifted
         told = {one.node for one in self._placed.unfused}.union(one.node for one in off)
         # Products in FP4 are not predicted, so they are not said to compute in float.
-        of_file = () if own is None or self._placed.has_float4 else own.nodes.keys()
-        idle = float_products(graph, of_file, plan, told)
-        in_float = (*unfused(self._placed.unfused), shifted(off), idle)
+        types = {} if self._placed.has_float4 else self._placed.types
+        idle = float_products(graph, types, plan, self.pack, told)
+        in_float = (*unfused(self._placed.unfused), shifted(off), *idle)
         said = (*in_float, *first, *unread, *convs, *floats, *self._untold, stored)
         return (*self.not_built, *(text for text in said if text))
 

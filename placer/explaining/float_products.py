@@ -2,37 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
 from placer.common.listed import listed
 from placer.explaining.integer_nodes import integer_nodes
-from placer.graph import Edge, Graph
+from placer.graph import Edge, Graph, Node
 from placer.graph.weights import WEIGHTED_OPS
 from placer.plan import Plan
+from placer.qdq.unfused_products import behind_moves
+from placer.rules.pack import Pack
 
 
 def float_products(
-    graph: Graph, edges: Collection[Edge], plan: Plan, told: Collection[str] = ()
-) -> str:
-    """A sentence on products with weights that no layer of ``plan`` computes on integers.
+    graph: Graph,
+    types: Mapping[Edge, str],
+    plan: Plan,
+    pack: Pack,
+    told: Collection[str] = (),
+) -> Iterator[str]:
+    """Sentences on products with weights that no layer of ``plan`` computes on integers.
 
-    ``edges``: those with pairs in the file. ``told``: nodes of which the reason is said elsewhere.
+    ``types``: what the pairs of the file quantize to, by edge. ``told``: nodes of which the reason
+    is said elsewhere.
     """
     of_integers = integer_nodes(plan).union(told)
     computed = {node for layer in plan.of_kind("compute") for node in layer.nodes}
-    found = [
-        node
-        for node in graph.nodes
-        if node.op in WEIGHTED_OPS
-        and node.name in computed - of_integers
-        and set(graph.edges_into(node)[:2]) <= set(edges)
-        and node.inputs[1] in graph.initializers
-    ]
-    if not found:
+    found: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op in WEIGHTED_OPS and node.name in computed - of_integers:
+            data, weight = graph.edges_into(node)[:2]
+            data = behind_moves(data, types, graph)
+            if data in types and weight in types and weight.tensor in graph.initializers:
+                is_open = not _is_quantized_behind(node, types, graph)
+                reason = _reason(node, types[data], pack, is_open)
+                found.setdefault(reason, []).append(node)
+    for reason, nodes in found.items():
+        shown = listed([f"'{node.name}' ({node.op})" for node in nodes])
+        one = len(nodes) == 1
+        yield (
+            f"{shown} compute{'s' * one} in float though {'its' if one else 'their'} operands have "
+            f"pairs, which gain no speed there{reason}"
+        )
+
+
+def _is_quantized_behind(node: Node, edges: Collection[Edge], graph: Graph) -> bool:
+    """Whether what ``node`` writes has a pair of ``edges``, or what a Relu or Clip makes of it."""
+    readers = graph.edges_of(node.outputs[0])
+    clamping = [graph.by_name.get(edge.node) for edge in readers]
+    outputs = [r.outputs[0] for r in clamping if r is not None and r.op in ("Relu", "Clip")]
+    return not {*readers, *(e for t in outputs for e in graph.edges_of(t))}.isdisjoint(edges)
+
+
+def _reason(node: Node, dtype: str, pack: Pack, is_open: bool) -> str:
+    """Why ``node`` computes in float, where that is known, and what to do.
+
+    ``is_open``: no pair is behind it.
+    """
+    engine = pack.manifest.engine
+    ops = {op for rule in pack.rules for step in rule.pattern.values() for op in step.op}
+    if node.op not in ops:
+        return f": {engine} has no {node.op} of integers; take these pairs out"
+    if pack.manifest.behaviour.signed != "converted":
         return ""
-    shown = listed([f"'{node.name}' ({node.op})" for node in found])
-    one = len(found) == 1
-    return (
-        f"{shown} compute{'s' * one} in float though {'its' if one else 'their'} operands have "
-        "pairs, which gain no speed there"
-    )
+    if node.op == "Conv" and is_open:  # ONNX Runtime's QLinearConv writes integers.
+        return (
+            f": in {engine} a Conv of integers writes integers, so it needs a pair behind it, too"
+        )
+    # Its qdq_s8_to_u8.cc converts pairs of one reader, and there are no kernels of int8.
+    if dtype == "int8":
+        return (
+            f": {engine} has kernels of uint8 alone and does not convert int8 here; quantize "
+            "activations to uint8 (QuantType.QUInt8)"
+        )
+    return ""

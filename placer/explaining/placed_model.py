@@ -58,8 +58,8 @@ class PlacedModel:
     ``refused``: a sentence on what of the file is not predicted. ``stored``: types of graph inputs
     and outputs that are integers. ``own``: what the pairs of a quantized file say; ``wide``: its
     nodes with ``wide_weights``, of packs whose engine's sums may saturate, and ``wide_operators``
-    those without pairs, as QLinearConv; ``quantized_to``: the types of pairs by activation, and
-    ``by_channel`` the activations whose pairs have a scale for each channel;
+    those without pairs, as QLinearConv; ``types``: those of pairs by edge, ``quantized_to`` by
+    activation, and ``by_channel`` the activations whose pairs have a scale for each channel;
     ``has_float4``: whether NVFP4 is among them. ``open``: a sentence on sizes of inputs that are
     not known and taken as 1. ``shared``: constants of whose pair a node reads what is moved, and
     others what is not. ``unfused``: products between pairs that are none of integers.
@@ -79,6 +79,7 @@ class PlacedModel:
     own: OwnPairs | None = None
     wide: tuple[str, ...] = ()
     wide_operators: tuple[str, ...] = ()
+    types: Mapping[Edge, str] = field(default_factory=dict)
     quantized_to: Mapping[str, str] = field(default_factory=dict)
     by_channel: tuple[str, ...] = ()
     has_float4: bool = False
@@ -205,6 +206,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         own=taken.pairs,
         wide=wide,
         wide_operators=wide_operators,
+        types=extracted.dtypes,
         quantized_to=_quantized_to(extracted),
         by_channel=_by_channel(extracted, taken.graph),
         open="" if left_open is None else f"{left_open[0]}, taken as 1 here; {left_open[1]}",

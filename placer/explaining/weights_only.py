@@ -10,6 +10,7 @@ from placer.common.listed import in_quotes
 from placer.explaining.integer_nodes import integer_nodes
 from placer.graph import Edge, Graph
 from placer.plan import Plan
+from placer.qdq.unfused_products import behind_moves
 from placer.quantization import Placement
 
 _CONVS = frozenset({"Conv", "ConvTranspose"})
@@ -35,7 +36,8 @@ def weights_only(
         read = graph.edges_into(node)
         if node.op in _CONVS and len(read) > 1:
             data, weight = read[:2]
-            is_bare = weight in edges and data not in edges and node.name not in on_integers
+            is_bare = weight in edges and behind_moves(data, edges, graph) not in edges
+            is_bare = is_bare and node.name not in on_integers
             if is_bare and weight.tensor in graph.initializers:
                 found.append(node.name)
                 is_narrow |= graph.initializers[weight.tensor].data_type in _NARROW

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +43,7 @@ def unfused_products(model: ExtractedModel, graph: Graph) -> Iterator[UnfusedPro
     for node in graph.nodes:
         read = graph.edges_into(node)
         if node.op == "Conv" and len(read) > BIAS_INDEX:
-            paired = (_behind_moves(read[0], model, graph), *read[1:])
+            paired = (behind_moves(read[0], model.pairs, graph), *read[1:])
             if set(paired) <= model.pairs.keys() and not _fits(model, *paired):
                 yield UnfusedProduct(node.name, read[BIAS_INDEX], has_zero_points=True)
         elif _is_gemm(node, model, graph):
@@ -64,9 +64,12 @@ def _is_gemm(node: Node, model: ExtractedModel, graph: Graph) -> bool:
     return model.pairs.keys().isdisjoint((bias, *graph.edges_of(node.outputs[0])))
 
 
-def _behind_moves(edge: Edge, model: ExtractedModel, graph: Graph) -> Edge:
-    """The edge of the pair whose DQ moves to ``edge``, past what moves elements alone."""
-    while edge not in model.pairs:
+def behind_moves(edge: Edge, paired: Collection[Edge], graph: Graph) -> Edge:
+    """The one of ``paired`` whose DQ moves to ``edge``, past what moves elements alone.
+
+    Another edge on that way where there is none.
+    """
+    while edge not in paired:
         producer = graph.producer.get(edge.tensor)
         if producer is None or producer.op not in _MOVING:
             return edge

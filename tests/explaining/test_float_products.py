@@ -121,3 +121,40 @@ def test_fp8_is_read_by_no_kernel_of_a_cpu(engine: str, tmp_path: Path):
     for plan in (found.explanation.plan, runner.compile(proto, tmp_path).plan()):
         (layer,) = (one for one in plan.of_kind("compute") if "conv" in one.nodes)
         assert layer.input_types[0] == "float"
+
+
+BARE = """
+<ir_version: 8, opset_import: ["": 17]> g (float[1,8,8,8] x) => (float[1,8,8,8] y)
+<float s = {0.05}, KIND z = {0}, int8[8,8,1,1] w = {VALUES}, float ws = {0.01}, int8 wz = {0}> {
+  q = QuantizeLinear(x, s, z)
+  d = DequantizeLinear(q, s, z)
+  v = DequantizeLinear(w, ws, wz)
+  n = Sin(d)
+  BODY
+}
+""".replace("VALUES", ", ".join(["3"] * 64))
+BEHIND = "p = QuantizeLinear(c, s, z) e = DequantizeLinear(p, s, z) y = Add(e, n)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "told"),
+    [
+        ("uint8", f"[conv] c = Conv(d, v) {BEHIND}", ""),
+        ("uint8", "[conv] y = Conv(d, v)", "a Conv of integers writes integers"),
+        ("uint8", f"[conv] c = ConvTranspose(d, v) {BEHIND}", "has no ConvTranspose of integers"),
+        # ONNX Runtime gives each reader a DQ, and leaves the int8 of a Q with several.
+        ("int8", f"[conv] c = Conv(d, v) {BEHIND}", "has kernels of uint8 alone"),
+    ],
+)
+def test_why_onnxruntime_computes_a_product_in_float(
+    kind: str, body: str, told: str, tmp_path: Path
+):
+    path = tmp_path / "model.onnx"
+    proto = parse_model(BARE.replace("KIND", kind).replace("BODY", body))
+    onnx.save(proto, path)
+    built = OnnxRuntimeEngine().compile(proto, tmp_path).plan()
+    (layer,) = (one for one in built.of_kind("compute") if "conv" in one.nodes)
+    assert (layer.input_types[0] == "float") == bool(told)
+    found = [note for note in explain(path, pack="onnxruntime").notes if "in float" in note]
+    assert len(found) == bool(told)
+    assert not told or told in found[0]
