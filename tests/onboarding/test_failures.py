@@ -32,6 +32,7 @@ def states(output: Path) -> dict[str, str]:
     return {name: model.state for name, model in summary_in(output).items()}
 
 
+@pytest.mark.slow
 def test_quiet_prints_what_failed(tmp_path: Path):
     (tmp_path / "net.onnx").write_bytes(b"")
     (tmp_path / "models.yaml").write_text("models: [{model: net.onnx}]")
