@@ -347,7 +347,7 @@ class TensorDraft:
         """Whether ``edge`` reads what a conversion wrote."""
         written = port.dtype, self.chains[edge]
         conversions = self.formats[edge.tensor].conversions
-        typed = (c for c in conversions if c.kind != "reformat")
+        typed = (c for c in conversions if c.kind != "reformat" or c.joins)
         return self.is_served(edge) or any((c.dtype, c.scales) == written for c in typed)
 
     def is_served(self, edge: Edge) -> bool:
