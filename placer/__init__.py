@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from placer.engines.doctor import diagnose
     from placer.engines.tensorrt.check import CheckReport, check
     from placer.errors import GateError, InputError, PlacerError, RunError
-    from placer.evaluation.evaluate import EvalResult, evaluate
+    from placer.evaluation.evaluate import evaluate
+    from placer.evaluation.results import EvalResult
     from placer.explaining.api import ModelExplanation, explain
     from placer.fitting.run import fit
     from placer.graph.shapes import ShapeRange
@@ -89,7 +90,7 @@ _MODULES = {
     "CheckReport": "placer.engines.tensorrt.check",
     "Checkup": "placer.checkup.run",
     "ConsoleObserver": "placer.cli.console",
-    "EvalResult": "placer.evaluation.evaluate",
+    "EvalResult": "placer.evaluation.results",
     "FixedModel": "placer.model.fixed_inputs",
     "GateError": "placer.errors",
     "ImportedModel": "placer.importing.api",

@@ -31,8 +31,8 @@ from placer.errors import GateError
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.accuracy.gates import GateResult
     from placer.accuracy.intervals import Measure
-    from placer.evaluation.evaluate import Evaluated
     from placer.evaluation.layers import Layer
+    from placer.evaluation.results import Evaluated
 
 MAX_LAYERS = 10
 LOW_DB = 10.0
