@@ -191,6 +191,7 @@ def test_what_a_surprise_leads_to_is_prepared_for(limit: float | None):
     assert left_to_predict(prepares=True) < 0.5 * left_to_predict(prepares=False)
 
 
+@pytest.mark.slow
 def test_sites_are_looked_at_though_groups_are_expected_to_gain():
     def left_to_predict(*, prepares: bool) -> int:
         land = landscape(*NET)

@@ -119,7 +119,7 @@ def test_placements_say_the_base_precision_where_it_is_a_decision():
     assert SPACE.defaults[BASE] == "bfloat16"
 
 
-@pytest.mark.parametrize("half", [0.5, 2.0])
+@pytest.mark.parametrize("half", [0.5, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_the_optimum_of_both_precisions_is_found(half: float):
     engine = Engine(half)
     found, base = best(engine.search(12))
