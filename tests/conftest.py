@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy as np
 import onnx
 import pytest
+from hypothesis import settings
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
@@ -50,6 +51,12 @@ class Finished:
     def came_to_a_result(self) -> bool:
         """Whether a run ended with result.json."""
         return self.code in (0, 3)
+
+
+def pytest_configure() -> None:
+    """Let property tests that do not say how many examples they draw be content with 50."""
+    settings.register_profile("short", max_examples=50)
+    settings.load_profile("short")
 
 
 @pytest.hookimpl(wrapper=True)
