@@ -135,7 +135,9 @@ def test_the_table_fits_80_columns_and_the_page_needs_nothing_else(
     noise, part = worst(found["default"])
     assert f"Default placement: {decibels(noise):.1f};" in " ".join(shown.out.split())
     assert part in ("left", "right")
-    assert all(s["saves"] for s in found["subjects"] if s["default"])
+    saved = [subject["saves"] for subject in found["subjects"] if subject["default"]]
+    assert saved
+    assert all(saved)
 
 
 def test_what_sites_save_is_measured_where_that_is_asked_for(net: Path):

@@ -116,6 +116,7 @@ def test_factors_leave_quantized_weights_and_layers_as_they_are(
         for proto in (one, other)
     ]
     names = [name for name in integers[0] if name.startswith(("v/", "w/"))]
+    assert {name[0] for name in names} == {"v", "w"}
     assert any(values.size > 1 for values in integers[0].values())
     for name in names:
         assert (integers[0][name] == integers[1][name]).all(), name
