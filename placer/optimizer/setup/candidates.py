@@ -17,7 +17,6 @@ from placer.engines.execution_paths import each_path
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import RunError
 from placer.graph.edit import standard_opset
-from placer.graph.external_data import is_external, tensor_bytes
 from placer.model import Model
 from placer.model.judged import Judged
 from placer.optimizer.setup.reference_choices import ReferenceChoices
@@ -29,7 +28,7 @@ from placer.quantization import Placement, Ranges
 
 log = logging.getLogger(__name__)
 
-# Of a candidate whose constants in memory take more bytes no second one is held there.
+# Of a model whose constants take more bytes no second candidate is held in memory.
 KEPT_BYTES = 1 << 26
 
 
@@ -58,6 +57,7 @@ class Candidates:
         self._judged = judged
         # What was built last: a placement whose noise was measured is often tried next.
         self._latest: tuple[Placement, onnx.ModelProto] | None = None
+        self._keeps_latest = model.weight_bytes <= KEPT_BYTES
 
     @property
     def kept_float(self) -> Mapping[str, str]:
@@ -80,9 +80,7 @@ class Candidates:
             return latest[1]
         self._latest = None  # Its memory is freed first.
         candidate = self.build(placement)
-        # Not ByteSize, which writes all of a message out and fails beyond 2 GiB.
-        held = sum(tensor_bytes(t) for t in candidate.graph.initializer if not is_external(t))
-        if held <= KEPT_BYTES:
+        if self._keeps_latest:
             self._latest = placement, candidate
         return candidate
 
