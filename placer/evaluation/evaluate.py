@@ -30,8 +30,10 @@ from placer.evaluation.given_labels import with_given_labels
 from placer.evaluation.input_types import in_types_of
 from placer.evaluation.judge import Judge
 from placer.evaluation.layers import compare_layers
+from placer.evaluation.lost_channels import lost_channels
 from placer.evaluation.pair_ranges import lost_parts, unsuited_pairs
 from placer.evaluation.results import EvalResult, Evaluated
+from placer.graph import Graph
 from placer.model import Model, load_as_is, load_model
 from placer.model.fixed_inputs import fixed_values
 from placer.model.judged import Judged, judged_by
@@ -106,11 +108,28 @@ def _evaluated(
     model: Model, run: Run, judge: Judge, source: Model, few: Sequence[Sample]
 ) -> Evaluated:
     """``few``: the samples on which its layers are compared with those of ``source``; or none."""
-    compared, held = judge(run, model.path)
+    called = _called_otherwise(source.graph, model.graph)
+    compared, held = judge(run, model.path, called)
     layers = tuple(compare_layers(source, model, few)) if few else ()
     pairs = unsuited_pairs(source, model, few) if few else ()
-    notes = (*lost_parts(model, judge.groups, judge.expected), *pairs)
-    return Evaluated(str(model.path), compared, layers, held, notes)
+    parts = lost_parts(model, judge.groups, judge.expected)
+    notes = (*map(_renaming, called.items()), *parts, lost_channels(model), *pairs)
+    return Evaluated(str(model.path), compared, layers, held, tuple(filter(None, notes)))
+
+
+def _called_otherwise(reference: Graph, candidate: Graph) -> Mapping[str, str]:
+    """The names that ``reference`` has for outputs of ``candidate``, where they differ.
+
+    Exporters number tensors: PyTorch's gives the outputs of a model and of its quantized one other
+    names. Outputs are then the same by their place.
+    """
+    mine = [name for name in reference.outputs if name not in candidate.outputs]
+    theirs = [name for name in candidate.outputs if name not in reference.outputs]
+    return dict(zip(theirs, mine, strict=True)) if len(mine) == len(theirs) else {}
+
+
+def _renaming(names: tuple[str, str]) -> str:
+    return f"output '{names[0]}' is compared with the float model's '{names[1]}', by its place"
 
 
 def _engine_for(

@@ -43,13 +43,18 @@ class Judge:
         )
         self._evaluator = Evaluator(graph, gates, samples, _replayed(expected)) if gates else None
 
-    def __call__(self, run: Run, path: Path) -> tuple[tuple[Measure, ...], tuple[GateResult, ...]]:
+    def __call__(
+        self, run: Run, path: Path, called: Mapping[str, str]
+    ) -> tuple[tuple[Measure, ...], tuple[GateResult, ...]]:
+        """Metrics and gates of what ``run`` computes; ``called``: other names of its outputs."""
         compared = []
         kept = []  # For gates, which are judged by what judges candidates.
         values: dict[str, list[float]] = {name: [] for name in self._functions}
         rows = zip(self._samples, self.expected, self._labels, strict=True)
         for sample, expected, labels in rows:
             outputs = run(sample.inputs)
+            if all(np.shape(outputs[a]) == np.shape(expected[b]) for a, b in called.items()):
+                outputs = {called.get(name, name): value for name, value in outputs.items()}
             missing = expected.keys() - outputs.keys()
             if missing:
                 raise InputError(

@@ -15,7 +15,7 @@ from placer.evaluation.layers import Layer, first_wrong
 class Evaluated:
     """One model: its metrics and, if asked for, its layers in order of computation, and gates.
 
-    ``notes``: sentences on pairs whose scales do not suit the data.
+    ``notes``: sentences on scales that do not suit the data or the weights.
     """
 
     model: str

@@ -206,7 +206,8 @@ def test_labels_that_are_no_classes_are_for_functions(tmp_path: Path):
 
 
 def test_a_model_of_other_outputs_is_refused(net: Path):
-    other = THREE_LAYERS.replace(" y)", " z)").replace("y = Concat", "z = Concat")
+    other = THREE_LAYERS.replace("[1,4,8,8] y)", "[1,6,8,8] z)")
+    other = other.replace("y = Concat<axis = 1>(c, a)", "z = Concat<axis = 1>(c, a, a)")
     onnx.save(parse_model(other), net / "other.onnx")
     with pytest.raises(placer.InputError, match="has no output 'y'"):
         placer.evaluate(net / "float.onnx", [net / "other.onnx"], data=net / "data.npz")
@@ -312,3 +313,18 @@ def test_gates_judge_as_those_of_a_search(net: Path, placer: Callable[..., Finis
     unknown = placer("eval", net / "float.onnx", well, *options, "--gate", "sqnr>=20@z")
     assert unknown.code == 2
     assert "unknown output 'z'" in unknown.err
+
+
+def test_outputs_that_an_exporter_numbered_are_the_same_by_their_place(net: Path):
+    """As PyTorch's, which calls those of a model and of its quantized one otherwise."""
+    path = quantized(net, 4)
+    proto = onnx.load(path)
+    for node in proto.graph.node:
+        node.output[:] = ["1322" if name == "y" else name for name in node.output]
+    proto.graph.output[0].name = "1322"
+    onnx.save(proto, net / "numbered.onnx")
+    paths = [path, net / "numbered.onnx"]
+    same, numbered = placer.evaluate(net / "float.onnx", paths, data=net / "data.npz").models
+    assert numbered.measures == same.measures
+    told = "output '1322' is compared with the float model's 'y', by its place"
+    assert (told in numbered.notes, told in same.notes) == (True, False)

@@ -183,3 +183,27 @@ def test_the_command_says_where_to_look_for_what_is_lost(
     paths = (data.with_name("float.onnx"), data.with_name("quantized.onnx"))
     said = placer("eval", *paths, "--data", data).out
     assert "dB only; --layers tells where it is lost" in said
+
+
+DEPTHWISE = """<ir_version: 9, opset_import: ["" : 17]> g (float[1,4,2,2] x) => (float[1,4,2,2] y)
+  <int8[4,1,1,1] w = {127, 60, 3, 2}, float SCALES, int8 ZEROS> {
+    v = DequantizeLinear<axis = 0>(w, s, z) [depthwise] y = Conv<group = 4>(x, v)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("scales", "zeros", "is_told"),
+    [("s = {0.01}", "z = {0}", True), ("[4] s = {1, 2, 40, 60}", "[4] z = {0, 0, 0, 0}", False)],
+)
+def test_weights_of_which_one_scale_leaves_little(
+    scales: str, zeros: str, is_told: bool, tmp_path: Path
+):
+    data = tmp_path / "data.npz"
+    np.savez(data, x=np.random.default_rng(0).normal(size=(4, 4, 2, 2)).astype(np.float32))
+    text = DEPTHWISE.replace("float SCALES", f"float{scales if scales[0] == '[' else ' ' + scales}")
+    text = text.replace("int8 ZEROS", f"int8{zeros if zeros[0] == '[' else ' ' + zeros}")
+    notes = notes_of(data, text, text, layers=False)
+    assert notes == is_told * (
+        "one scale for all channels of the weights of 'depthwise' leaves at most 3 steps to 2 of 4 "
+        "channels: quantize these weights per channel",
+    )

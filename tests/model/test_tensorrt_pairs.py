@@ -681,6 +681,23 @@ def test_zero_points_have_the_type_of_what_is_dequantized(save: Save, builder: A
     assert found.reason.startswith("it reads int8 with a zero point of uint8")
 
 
+def test_what_is_dequantized_has_the_type_of_its_scale(builder: Any):
+    """TensorRT issue 4832: built for Thor, not for Orin; TensorRT-RTX takes it."""
+    proto = onnx.parser.parse_model(
+        """
+        <ir_version: 11, opset_import: ["": 23]>
+        g (float16[1,4,8,8] x) => (float[1,4,8,8] y)
+        <float16 s = {14336}, int8 z = {0}, float[4,4,1,1] w = {WEIGHTS}> {
+          q = QuantizeLinear(x, s, z) [dq] d = DequantizeLinear<output_dtype = 1>(q, s, z)
+          y = Conv(d, w)
+        }""".replace("WEIGHTS", ONES)
+    )
+    assert check_model(builder, proto, "sm89").accepted
+    (found,) = check_pairs(proto, Path(), Path("model.onnx"))
+    assert (found.node, found.verdict) == ("dq", "undocumented")
+    assert found.reason == "it writes float32 by a scale of float16"
+
+
 def nvfp4() -> onnx.ModelProto:
     """A product as Model-Optimizer exports it (its issue 160): the operator is TensorRT's own."""
     proto = onnx.parser.parse_model("""

@@ -37,7 +37,13 @@ def expand_quantize(state: ImportState, node: NodeProto, integers: str) -> None:
     if integers in state.expanded:
         return
     info = state.quantized[integers]
-    if info.scale is None or info.scale.size != 1 or info.dtype not in INTEGERS:
+    if info.scale is None:
+        raise state.refuse(
+            node,
+            f"reads the integers of '{info.tensor}', whose scale is computed at run time, with a "
+            "scale of its own",
+        )
+    if info.scale.size != 1 or info.dtype not in INTEGERS:
         raise state.refuse(node, f"reads the quantized values of '{info.tensor}'")
     if state.draft.opset < 11:
         raise state.refuse(node, "reads quantized values in a model of an opset below 11")

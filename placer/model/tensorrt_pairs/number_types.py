@@ -12,6 +12,7 @@ from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, input_at, int
 from placer.model.quantized.scales import type_name
 from placer.model.tensorrt_pairs.finding import Finding, finding
 from placer.model.tensorrt_pairs.pair_graph import PairGraph
+from placer.model.tensorrt_pairs.scales import MIXED
 
 # Quantized types that the parser reads; of those of 4 bits, which only weights have, no uint4.
 _TYPES = frozenset(
@@ -57,6 +58,12 @@ def check_dequantized(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
     """What a DQ reads."""
     source = node.input[0]
     constant = graph.constants.get(source)
+    made, scale = graph.types.get(node.output[0], 0), graph.types.get(node.input[1], 0)
+    if (made, scale) in MIXED:
+        reason = f"it writes {type_name(made)} by a scale of {type_name(scale)}"
+        # TensorRT issue 4832: it built such a file for Thor and not for Orin.
+        fix = "give both one type, as TensorRT 10.16 builds this for some GPUs and not for others"
+        yield finding(node, "undocumented", reason, fix)
     dtype = constant.data_type if constant is not None else graph.input_types.get(source)
     given, point = graph.types.get(source, 0), graph.types.get(input_at(node, 2), 0)
     if 0 not in (given, point) and given != point:

@@ -18,8 +18,8 @@ from placer.model.tensorrt_pairs.scale_axes import check_axis
 
 _EQUAL = 1e-3  # Scales of two halves that differ by less are written with other digits.
 _SCALES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
-# What Q reads and its scale, which the builder takes for INT8 and not for FP8.
-_MIXED = {(TensorProto.FLOAT, half) for half in (TensorProto.FLOAT16, TensorProto.BFLOAT16)}
+# What Q reads and its scale, which the builder takes for INT8 and not for FP8; what DQ writes.
+MIXED = {(TensorProto.FLOAT, half) for half in (TensorProto.FLOAT16, TensorProto.BFLOAT16)}
 
 
 def check_scale(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
@@ -93,7 +93,7 @@ def _check_type(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
         if scale == TensorProto.FLOAT8E8M0:
             fix = "export it with TRT_MXFP8DequantizeLinear, which reads such scales"
         yield finding(node, "refused", reason, fix)
-    elif node.op_type in QUANTIZE and is_float8 and (given, scale) in _MIXED:
+    elif node.op_type in QUANTIZE and is_float8 and (given, scale) in MIXED:
         reason = f"it quantizes float to FP8 with a scale of {type_name(scale)}"
         yield finding(node, "refused", reason, "give the scale the type of the tensor")
 
