@@ -11,7 +11,7 @@ from placer.graph.external_data import is_external
 from placer.graph.weights import WEIGHTED_OPS
 from placer.qdq.extract import ExtractedModel
 
-_WEIGHT = 1  # Index among the inputs of products.
+_LAST_FACTOR = 1  # Index among the inputs of products; a bias follows.
 
 
 def shifted_weights(model: ExtractedModel, graph: Graph) -> Iterator[Edge]:
@@ -19,11 +19,12 @@ def shifted_weights(model: ExtractedModel, graph: Graph) -> Iterator[Edge]:
 
     OpenVINO 2026.4.1 computes Convs, depthwise ones too, and MatMuls that read such weights in
     float, whether they are stored as integers or behind a Q, with one zero point or one for each
-    channel (small graphs put to it). It refuses Convs of uint8 with zero point 0.
+    channel, and on either side of a MatMul (small graphs put to it). It refuses Convs of uint8 with
+    zero point 0.
     """
     for edge, pair in model.pairs.items():
         node = graph.by_name.get(edge.node)
-        if node is None or node.op not in WEIGHTED_OPS or edge.input_index != _WEIGHT:
+        if node is None or node.op not in WEIGHTED_OPS or edge.input_index > _LAST_FACTOR:
             continue
         is_unsigned = model.dtypes[edge] == "uint8"
         if edge.tensor in model.constants and (is_unsigned or _is_shifted(model, pair)):

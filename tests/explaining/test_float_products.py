@@ -104,6 +104,28 @@ def test_weights_with_zero_points_are_multiplied_in_float_by_openvino(zero: str,
         assert (layer.input_types[0] == "float") == (zero != "0")
 
 
+LEFT = """
+<ir_version: 8, opset_import: ["": 17]> g (float[1,8,16] x) => (float[1,8,16] y)
+<float s = {0.05}, uint8 z = {128}, int8[1,8,8] w = {VALUES}, float ws = {0.01}, int8 wz = {12}> {
+  q = QuantizeLinear(x, s, z)
+  d = DequantizeLinear(q, s, z)
+  v = DequantizeLinear(w, ws, wz)
+  [product] y = MatMul(v, d)
+}
+""".replace("VALUES", ", ".join(["3"] * 64))
+
+
+def test_weights_with_zero_points_on_the_left_are_multiplied_in_float_too(tmp_path: Path):
+    path, proto = tmp_path / "model.onnx", parse_model(LEFT)
+    onnx.save(proto, path)
+    for plan in (
+        explain(path, pack="openvino").explanation.plan,
+        OpenVinoEngine().compile(proto, tmp_path).plan(),
+    ):
+        (layer,) = (one for one in plan.of_kind("compute") if "product" in one.nodes)
+        assert layer.input_types[0] == "float"
+
+
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 def test_fp8_is_read_by_no_kernel_of_a_cpu(engine: str, tmp_path: Path):
     path, proto = tmp_path / "model.onnx", parse_model(SHIFTED.replace("ZERO", "0"))
