@@ -291,7 +291,7 @@ def test_a_relu_that_a_zero_point_made_needless_comes_back(
     assert (relu.op, relu.inputs[0], relu.outputs) == (op, "c/linear", ("c",))
     assert tuple(float(model.array(name)) for name in relu.inputs[1:]) == limits
     assert edges_of(model) == {"c -> conv2[0]"}
-    assert any("zero point clamps 'c' at zero" in note for note in notes_of(model))
+    assert any("where the source's zero points clamp" in note for note in notes_of(model))
 
 
 @pytest.mark.parametrize("before", ["Sigmoid", "Relu", "GlobalAveragePool"])
