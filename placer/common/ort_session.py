@@ -37,6 +37,8 @@ _BAD_INDEX = re.compile(
     r"Name:'(?P<node>[^']*)' Status Message: .*?(?P<what>indices element out of data bounds.*"
     r"|GatherElements op: (?:Out of range value|Value in indices).*|invalid ind(?:ex|ice) found.*)"
 )
+# A file and line of ONNX Runtime's sources, and a function's signature.
+_IN_SOURCES = re.compile(r"\S*/onnxruntime_src/\S+:\d+ (?:[\w:&*<> ]*::\w+\(.*?\) )?")
 # Builds of ONNX Runtime that have telemetry report models and their files: see SECURITY.md.
 if not os.environ.get("PLACER_ONNXRUNTIME_TELEMETRY"):
     ort.disable_telemetry_events()
@@ -236,5 +238,5 @@ def blamed_on(sample: str) -> Iterator[None]:
 
 
 def one_line(error: Exception) -> str:
-    """The error's message without line breaks."""
-    return " ".join(str(error).split())
+    """The error's message without line breaks, nor where in ONNX Runtime's sources it is raised."""
+    return _IN_SOURCES.sub("", " ".join(str(error).split()))

@@ -125,8 +125,8 @@ def _window_problem(node: NodeProto) -> str | None:
         if each == 1 and min(values, default=1) < 1:
             return f" has {name} {values}, which are to be positive"
         if values:
-            axes[name] = len(values) / each
-    if len(set(axes.values())) > 1:
+            axes[name] = len(values) / each  # Half an axis is none, either.
+    if len(set(axes.values())) > 1 or any(count % 1 for count in axes.values()):
         counts = ", ".join(f"{len(given[name].ints)} {name}" for name in axes)
         return f" has {counts}, which are not of one window"
     return None

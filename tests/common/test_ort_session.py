@@ -71,3 +71,12 @@ def test_errors_are_raised_and_not_printed(capfd: pytest.CaptureFixture[str]):
     with pytest.raises(RunError, match="ONNX Runtime failed to run the model"):
         run_once(session, None, {"x": np.ones(1, np.float32)})
     assert capfd.readouterr().err == ""
+
+
+def test_errors_do_not_tell_where_in_onnxruntimes_sources_they_are_raised():
+    model = onnx.parser.parse_model(
+        '<ir_version: 99, opset_import: ["": 17]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
+    )
+    with pytest.raises(RunError, match=r"FAIL : Unsupported model IR version: 99, max"):
+        level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        create_session(model.SerializeToString(), Path(), threads=1, level=level)
