@@ -141,9 +141,8 @@ def temporary_beside(path: Path) -> Path:
     """The name under which this process writes ``path`` before it is renamed.
 
     Removes what processes of this machine left there that were killed while they wrote ``path``.
-    The name holds the machine's: containers that share a folder do not see each other's processes.
     """
-    prefix = f".{path.name}.{platform.node().replace('.', '-')}"
+    prefix = f".{path.name}.{_machine()}"
     for left in path.parent.glob(f"{glob.escape(prefix)}.*.tmp"):
         process = left.name.split(".")[-2]
         if process.isdecimal() and not _is_alive(int(process)):
@@ -157,13 +156,26 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
     Removes those of this machine's processes that were killed, whose number is in the name.
     """
-    prefix = f"placer-{platform.node().replace('.', '-')}."
+    prefix = f"placer-{_machine()}."
     for left in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*-*"):
         process = left.name.removeprefix(prefix).partition("-")[0]
         if process.isdecimal() and not _is_alive(int(process)):
             shutil.rmtree(left, ignore_errors=True)  # Another user's stays.
     # An engine may still have a file open, which some systems then do not remove.
     return tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-", ignore_cleanup_errors=True)
+
+
+def _machine() -> str:
+    """A name, without dots, for all processes whose numbers mean the same.
+
+    Containers that share a folder do not see each other's processes, and may be called the same;
+    Linux numbers their namespaces (pid_namespaces(7)).
+    """
+    name = platform.node().replace(".", "-")
+    with suppress(OSError):
+        namespace = Path("/proc/self/ns/pid").stat()
+        return f"{name}-{namespace.st_ino}"
+    return name
 
 
 def _is_alive(process: int) -> bool:
