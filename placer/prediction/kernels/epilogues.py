@@ -87,7 +87,10 @@ class Epilogues:
         line = writes_line(self._graph, product)  # All else reads a view of it (24 graphs).
         pulled = bool(chain) and (
             self._is_pulled(
-                chain[-1], bool(count) or adds or self._flat.are_of(product), stays=count > 0
+                chain[-1],
+                bool(count) or adds or self._flat.are_of(product),
+                stays=count > 0,
+                spreads=is_matrix_conv(self._graph, product.node),
             )
             or is_shuffled(self._graph, product, chain[-1])
             or (line and is_shared(chain[-1]))
@@ -253,13 +256,16 @@ class Epilogues:
         made = self._graph.type_of(unit.outputs[0]).shape
         return all(self._graph.type_of(t).shape == made for t in unit.node.inputs)
 
-    def _is_pulled(self, unit: Unit, casts_apart: bool, stays: bool = False) -> bool:
+    def _is_pulled(
+        self, unit: Unit, casts_apart: bool, stays: bool = False, spreads: bool = False
+    ) -> bool:
         """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q.
 
         But no cast that is ``casts_apart``: of several batches, or sums of maps of more channels;
         and no map is made of rows that stay one matrix of all samples (eight small graphs).
 
-        But what is written into a joined tensor is there before (necks of YOLO, 12 small graphs).
+        But what is written into a joined tensor is there before (necks of YOLO, 12 small graphs),
+        and so is what ``spreads`` over a map: of a Conv that is a matrix product (12, of gates).
         """
         if unit.casts or self._joined_by([reader for _, reader in unit.readers]):
             return False
@@ -296,7 +302,8 @@ class Epilogues:
             if quantizes or reader.node.op in _BEHIND:
                 return True
             other = self._graph.type_of(reader.outputs[0]).shape if reader.outputs else shape
-            if reader.role == "pointwise" and other != shape and not sums_few(reader):
+            spread = reader.role == "pointwise" and other != shape and not spreads
+            if spread and not sums_few(reader):
                 return True
         return False
 

@@ -62,7 +62,7 @@ class Joins:
         writers = [writer for _, writer in unit.reads]
         if scales != {None} or self._groups.are_apart(writers):
             return False
-        generated = [self.is_generated(reader) for _, reader in unit.readers]
+        generated = [self._is_read_generated(reader) for _, reader in unit.readers]
         if all(generated) or (any(generated) and not self._is_map(unit)):
             return False
         if any(w and w.role == "move" and not is_concat(w) for _, w in unit.reads):
@@ -85,6 +85,16 @@ class Joins:
     def is_generated(self, unit: Unit) -> bool:
         """Whether it is in a generated kernel, and does more than join."""
         return not is_concat(unit) and all(u.generated for u in self._groups.of(unit))
+
+    def _is_read_generated(self, reader: Unit) -> bool:
+        """Whether a generated kernel reads a joined map, or Concats that only such kernels read.
+
+        So it is in DenseNet, where each block's kernel joins what came before (12 small graphs).
+        """
+        if not is_concat(reader):
+            return self.is_generated(reader)
+        behind = [self._is_read_generated(r) for _, r in reader.readers]
+        return not reader.in_place and bool(behind) and all(behind)
 
     def _is_joined_elsewhere(self, part: str, writer: Unit, joined: Unit) -> bool:
         """Whether another Concat reads the part, in float: it can be in one tensor only."""

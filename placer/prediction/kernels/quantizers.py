@@ -184,6 +184,8 @@ class Quantizers:
             ordered.append(unit)
             if unit.role == "move" and unit.node.op in _MOVED and len(unit.reads) == 1:
                 ordered += self._moved_for_pairs(unit)
+            elif unit.role == "move" and unit.node.op in VIEWS and len(unit.reads) == 1:
+                ordered += self._viewed_again(unit)
         self._groups.reorder(ordered)
 
     def _moved_for_pairs(self, move: Unit) -> list[Unit]:
@@ -204,6 +206,27 @@ class Quantizers:
                 made[scale] = Unit(0, move.node, "move", True, move.outputs, views=move.views)
                 self._groups.start(made[scale])
                 self._groups.made.link(given, writer, made[scale])
+            self._groups.made.relink(reader, edge, made[scale])
+        return list(made.values())
+
+    def _viewed_again(self, view: Unit) -> list[Unit]:
+        """New units of ``view`` for generated kernels that round what others read as it is."""
+        ((given, writer),) = view.reads
+        rounded = [(e, r) for e, r in view.readers if e in self._form.scales]
+        if given in self._form.scales or len(rounded) == len(view.readers):
+            return []
+        made: dict[Scale, Unit] = {}
+        for edge, reader in rounded:
+            if not reader.generated or reader.integers or is_concat(reader):
+                continue
+            scale = self._form.scales[edge]
+            if scale not in made:
+                made[scale] = Unit(0, view.node, "move", True, view.outputs, views=view.views)
+                self._groups.start(made[scale])
+                if writer is not None:
+                    self._groups.made.link(given, writer, made[scale])
+                else:
+                    made[scale].reads.append((given, None))
             self._groups.made.relink(reader, edge, made[scale])
         return list(made.values())
 

@@ -21,3 +21,14 @@ def test_what_is_behind_the_parts_of_a_concat_is_found_at_once(save: Callable[..
     }}""")
     layers = placer.explain(path, pack="tensorrt-rtx").explanation.plan.layers
     assert not any("join" in layer.nodes for layer in layers)  # Parts are written in place.
+
+
+def test_what_a_row_is_computed_to_is_found_at_once(save: Callable[..., Path]):
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,32] x) => (float[1,32] y) <float[32,32] w = {{1}}, float[32,32] v = {{1}}> {{
+      [product0] t0 = MatMul(x, w) {CHAIN} [product1] y = MatMul(t30, v)
+    }}""")
+    layers = placer.explain(path, pack="tensorrt-rtx").explanation.plan.layers
+    products = {"product0", "product1"}
+    assert products <= {node for layer in layers for node in layer.nodes}

@@ -35,6 +35,14 @@ def pooled(attributes: str, size: int) -> str:
 
 POOL_PAIRS = "x->conv1 w->conv1 r->pool1 p->conv2 v->conv2"
 HALVED = "kernel_shape = [2, 2], strides = [2, 2]"
+GATED = """
+    (float[1,16,4,4] x) => (float out)
+    <float[512,16,1,1] w0 = {1}, float[256,512,1,1] w1 = {1}, float[256] b1 = {1},
+     float[512,256,1,1] w2 = {1}, float[512] b2 = {1}, float[16,512,1,1] w3 = {1}> {
+      [conv0] c = Conv(x, w0) [relu0] a = Relu(c) [mean] m = ReduceMean<axes = [2, 3]>(a)
+      [conv1] d = Conv(m, w1, b1) [relu1] e = Relu(d) [conv2] f = Conv(e, w2, b2)
+      [gate] g = HardSigmoid(f) [scale] s = Mul(a, g) [conv3] out = Conv(s, w3)
+    }"""
 TWO_DEPTHS = """
     (float[1,32,8,8] x) => (float[1,32,8,8] out)
     <float[32,32,3,3] w = {1}, float[32,32,1,1] v = {1}> {
@@ -78,6 +86,7 @@ JOINED = """
       [relu5] out = Relu(l)
     }"""
 GRAPHS = {
+    "a matrix product computes a gate that is spread over a map": GATED,
     "joined tensors are copied for matrix products, whose SiLU joins what it makes": ("", JOINED),
     "slices of what a matrix product wrote are of one kernel": ("", SLICED),
     "a matrix product adds nothing behind its activation": ("", added(SILU)),

@@ -47,9 +47,26 @@ def joined(readers: str, outputs: str) -> str:
     }}"""
 
 
+VIEWED = """
+    (float[1,16,16] x) => (float out)
+    <float[16,16] w0 = {1}, float[16,16] w1 = {1}, float[16] one = {1}, float[16] none = {1}> {
+      size = Constant<value = int64[4] {1, 4, 4, 16}>()
+      [product0] a = MatMul(x, w0) [add0] b = Add(a, x) [view] v = Reshape(b, size)
+      [norm] n = LayerNormalization<axis = -1>(v, one, none) [product1] d = MatMul(n, w1)
+      [add1] s = Add(v, d) [relu] out = Relu(s)
+    }"""
+DENSE = f"""
+    (float[1,16,8,8] x) => (float out)
+    <float[16,16,1,1] w0 = {{1}}, float[16,16,3,3] w1 = {{1}}, float[16,32,1,1] w2 = {{1}}> {{
+      [pool] a = MaxPool<{WINDOW}>(x) [relu0] b = Sigmoid(a) [conv0] c = Conv(b, w0)
+      [join0] d = Concat<axis = 1>(a, c) [gate] e = Sigmoid(d) [conv2] f = Conv(e, w2)
+      [join1] g = Concat<axis = 1>(d, f) [last] out = Sigmoid(g)
+    }}"""
 FIRST = "x->conv0 w0->conv0"
 INT8, FLOAT, TANH = "[conv2] e = Conv(j, w2)", "[conv3] f = Conv(j, w3)", "[tanh] g = Tanh(j)"
 GRAPHS = {
+    "a view is one more where a kernel rounds what others read as it is": ("v->add1", VIEWED),
+    "what only generated kernels read, through Concats, is joined by them": ("", DENSE),
     "a pool of 128 channels runs once for each Q that moved before it": (
         f"{FIRST} j->conv1 w1->conv1",
         pyramid(128),
