@@ -660,3 +660,27 @@ def test_a_bfloat16_file_is_predicted_in_bfloat16(save: Callable[..., Path], dty
     assert explained.base == base
     layers = explained.explanation.plan.of_kind("compute")
     assert {layer.output_types for layer in layers} == {(base,)}
+
+
+OF_ORT = """
+<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+g (float[1,8] x) => (float[1,8] y) <float s = {0.5}, int8 z = {0}> { BODY }
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "what_to_do"),
+    [
+        ("y = com.microsoft.Inverse(x)", "export the model without ONNX Runtime's fusions"),
+        (
+            "q = QuantizeLinear(x, s, z) a = com.microsoft.QLinearAdd(q, s, z, q, s, z, s, z)"
+            " y = DequantizeLinear(a, s, z)",
+            "quantize in the Q/DQ format (QuantFormat.QDQ)",
+        ),
+    ],
+)
+def test_operators_of_onnxruntime_that_tensorrt_lacks(body: str, what_to_do: str, tmp_path: Path):
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(OF_ORT.replace("BODY", body)), path)
+    (told,) = (one for one in placer.explain(path).notes if "TensorRT has no com" in one)
+    assert told.endswith(f"whose layers and times are not known; {what_to_do}")

@@ -10,6 +10,7 @@ from placer.common.names import engine_title
 from placer.graph import Graph
 from placer.graph.edit import every_node
 from placer.graph.operators import MICROSOFT, RECURRENT
+from placer.graph.qoperator import is_qoperator
 from placer.model.check_operators import is_foreign_quantizer
 from placer.rules.pack_manifest import Manifest
 
@@ -24,17 +25,23 @@ def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
     named = sorted({f"{node.domain}.{node.op}" for node in graph.nodes if node.domain})
     own = [name for name in named if _OWN.search(name)]
     of_ort = [name for name in named if name.startswith(f"{MICROSOFT}.")]
+    integers = [name for name in of_ort if is_qoperator(name.rpartition(".")[2])]
     quantizers = {
         f"{node.domain}.{node.op}" for node in graph.nodes if is_foreign_quantizer(node.proto)
     }
     foreign = [name for name in named if name not in (*own, *of_ort, *quantizers)]
     if own and manifest.behaviour.foreign == "plugins":
         yield f"layers and times of {', '.join(own)} are not known; placer check builds them"
-    if of_ort and manifest.behaviour.foreign == "plugins":
-        yield (
-            f"{engine_title(manifest.engine)} has no {listed(of_ort)}, of ONNX Runtime, whose "
-            "layers and times are not known; export the model without ONNX Runtime's fusions"
-        )
+    fused = [name for name in of_ort if name not in integers]
+    for names, what_to_do in (
+        (fused, "export the model without ONNX Runtime's fusions"),
+        (integers, "quantize in the Q/DQ format (QuantFormat.QDQ)"),
+    ):
+        if names and manifest.behaviour.foreign == "plugins":
+            yield (
+                f"{engine_title(manifest.engine)} has no {listed(names)}, of ONNX Runtime, whose "
+                f"layers and times are not known; {what_to_do}"
+            )
     if quantizers and manifest.behaviour.foreign == "plugins":
         yield (
             f"{listed(sorted(quantizers))}: a training tool's simulation of quantization, of which "
