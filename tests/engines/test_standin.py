@@ -375,6 +375,7 @@ def test_saved_engines_that_cannot_be_given_arrays_are_refused(
         _ = execution(standin, parse_model(halves)).inputs
 
 
+@pytest.mark.slow
 def test_a_build_that_breaks_the_gpu_costs_one_candidate(standin: Library, tmp_path: Path):
     """After a kernel with a bad address every call of its process fails, builds too."""
     model = parse_model(RELU.replace("batch", "1"))

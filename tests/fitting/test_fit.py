@@ -352,6 +352,7 @@ def test_architectures_and_given_models_count_for_more_than_generated_networks()
     assert [network_weight(name) for name in names] == [4, 4, 1, 1]
 
 
+@pytest.mark.slow
 def test_short_networks_hold_kinds_of_layers_that_the_others_lack(tmp_path: Path):
     def ops(kind: str) -> set[str]:
         names = [name for name in network_names(140) if name.startswith(f"{kind}-")]

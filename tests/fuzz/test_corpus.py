@@ -204,6 +204,7 @@ def test_a_study_database_that_lacks_something(tmp_path: Path, sql: str, expecte
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_study_that_keeps_ranges_of_other_tensors(placer: Placer):
     run = finished("fusion-model")
     for name, data in run.files.items():

@@ -156,6 +156,7 @@ def test_the_result_is_held_against_the_model_that_was_given(save: Save, placer:
     assert min(found.source.result_sqnr_db or np.inf, 90) == pytest.approx(min(got, 90), abs=2)
 
 
+@pytest.mark.slow
 def test_a_given_file_that_is_faster_than_the_result_is_said_to_be(
     save: Save, placer: Placer, tmp_path: Path
 ):

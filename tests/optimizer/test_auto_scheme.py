@@ -66,6 +66,7 @@ def activations(path: Path) -> set[tuple[str, int]]:
     return {(str(point.dtype), int(point)) for point in points}
 
 
+@pytest.mark.slow
 def test_all_schemes_that_compute_correctly_are_kept_the_fastest_first(save: Save, tmp_path: Path):
     observer = Stages()
     request = request_of(save(CHAIN), tmp_path / "out")

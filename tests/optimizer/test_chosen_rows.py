@@ -185,6 +185,7 @@ def test_an_engine_is_given_the_float_models_choices_of_known_number(base: str, 
     assert all(gate.value > 20 for gate in default.gates)
 
 
+@pytest.mark.slow
 def test_where_it_cannot_choose_the_user_is_told_why_nothing_passes(placer: Placer):
     write(BY_VALUE)
     finished = placer(

@@ -122,6 +122,7 @@ def test_what_was_measured_when_calls_were_timed_otherwise_is_not_taken_up(
     assert study_attribute(Path("large/study.db"), "remembered") == {}
 
 
+@pytest.mark.slow
 def test_a_run_without_a_cache_keeps_nothing(placer: Placer, save: Save):
     assert placer("optimize", save(SMALL), *QUICK, "--no-cache", "-o", "out").code == 0
     assert study_attribute(Path("out/study.db"), "remembered") == {}

@@ -77,6 +77,7 @@ def test_what_was_measured_is_kept_with_the_study_and_counted(run: Result):
     assert again.noise_sources == run.noise_sources
 
 
+@pytest.mark.slow
 def test_a_time_limit_ends_it_with_what_is_known(run: Result, monkeypatch: pytest.MonkeyPatch):
     # Nothing may be measured any more, and everything is kept.
     monkeypatch.setattr("placer.optimizer.outcome.noise_sources.SHARE_OF_TIME", 0.0)

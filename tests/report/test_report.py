@@ -198,6 +198,7 @@ def test_a_folder_that_is_none(placer: Placer):
     )
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_costs_a_warning_only(tmp_path: Path):
     class Warnings(QuietObserver):
         def __init__(self) -> None:
