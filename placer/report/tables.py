@@ -92,7 +92,10 @@ def verdict(result: Result) -> VerdictSection:
     interval = f"{80 if estimated else 95}% interval {low:.2f} to {high:.2f}"
     if result.verdict is Verdict.FASTER:
         tone, headline = "good", f"{best.speedup:.2f} times as fast"
-        sentence = f"Confirmed afresh, in turn with the float model: {interval}."
+        sentence = (
+            "Confirmed afresh, in turn with the float model: the median of the rounds' ratios, "
+            f"{interval}."
+        )
         if estimated:
             sentence = f"An estimate from {_layers(result)} layers: nothing was measured."
         if result.within_error:
