@@ -67,7 +67,8 @@ def what_changed(run: Run, limit: int = MOST_RULES) -> list[ChangeLine]:
     if kept:
         lines.append(_together(LEFT_FLOAT, kept, bool(times)))
     if times:
-        lines += [ChangeLine(name, 0, 0, *times[name]) for name in (IN_NO_SITE, CONVERSIONS)]
+        beside = [name for name in (IN_NO_SITE, CONVERSIONS) if any(times[name])]
+        lines += [ChangeLine(name, 0, 0, *times[name]) for name in beside]
     return lines
 
 
