@@ -134,7 +134,7 @@ class Generated:
         if self._pads_apart(writer, unit):
             return False
         views = unit.node.op in VIEWS and any(e in self._form.scales for e, _ in unit.readers)
-        if views and self._sums.multiplies_row(unit):
+        if views and writer.role != "cast" and self._sums.multiplies_row(unit):
             return False
         return self._may_fuse(writer, unit)
 

@@ -18,6 +18,7 @@ from placer.prediction.layers.motion import Scale
 
 _WIDE = 128  # Channels of pools that the builder does not take for one.
 _MOVED = ("Split", "Slice", "DepthToSpace", "SpaceToDepth", "Pad", "Transpose")
+_AGAIN = (*VIEWS, "Transpose")  # Moved once more for what is rounded.
 _ROW_RANK = 2  # Of rows that products of matrices read.
 
 
@@ -184,7 +185,7 @@ class Quantizers:
             ordered.append(unit)
             if unit.role == "move" and unit.node.op in _MOVED and len(unit.reads) == 1:
                 ordered += self._moved_for_pairs(unit)
-            elif unit.role == "move" and unit.node.op in VIEWS and len(unit.reads) == 1:
+            if unit.role == "move" and unit.node.op in _AGAIN and len(unit.reads) == 1:
                 ordered += self._viewed_again(unit)
         self._groups.reorder(ordered)
 
@@ -210,10 +211,16 @@ class Quantizers:
         return list(made.values())
 
     def _viewed_again(self, view: Unit) -> list[Unit]:
-        """New units of ``view`` for generated kernels that round what others read as it is."""
+        """New units of ``view`` for generated kernels that round what others read as it is.
+
+        A Q moves before a view for each reader by itself; before a Transpose, too, unless a
+        generated kernel makes what that turns (144 small graphs).
+        """
         ((given, writer),) = view.reads
         rounded = [(e, r) for e, r in view.readers if e in self._form.scales]
         if given in self._form.scales or len(rounded) == len(view.readers):
+            return []
+        if view.node.op not in VIEWS and self._is_computed_alone(writer):
             return []
         made: dict[Scale, Unit] = {}
         for edge, reader in rounded:
@@ -229,6 +236,12 @@ class Quantizers:
                     made[scale].reads.append((given, None))
             self._groups.made.relink(reader, edge, made[scale])
         return list(made.values())
+
+    def _is_computed_alone(self, writer: Unit | None) -> bool:
+        """Whether a generated kernel computes it, and does not only cast what enters."""
+        if writer is None or writer.role == "cast":
+            return False
+        return all(unit.generated for unit in self._groups.of(writer))
 
     def _cuts_places(self, move: Unit) -> bool:
         """Whether it cuts out places of a map rather than channels, which was not asked."""

@@ -55,6 +55,17 @@ VIEWED = """
       [norm] n = LayerNormalization<axis = -1>(v, one, none) [product1] d = MatMul(n, w1)
       [add1] s = Add(v, d) [relu] out = Relu(s)
     }"""
+TURNED = """
+    (float[1,16,16] x) => (float out)
+    <float[16,16] w0 = {1}, float[16] one = {1}, float[16] none = {1}> {
+      [product0] a = MatMul(x, w0) [turn] t = Transpose<perm = [0, 2, 1]>(a)
+      [norm] n = LayerNormalization<axis = -1>(t, one, none) [add1] s = Add(t, n)
+      [product1] out = MatMul(s, w0)
+    }"""
+FLAT = """
+    (float[1,16,1,1] x) => (float out) <float[32,16] w = {1}, float[32] b = {1}> {
+      [flat] f = Flatten(x) [product] out = Gemm<transB = 1>(f, w, b)
+    }"""
 DENSE = f"""
     (float[1,16,8,8] x) => (float out)
     <float[16,16,1,1] w0 = {{1}}, float[16,16,3,3] w1 = {{1}}, float[16,32,1,1] w2 = {{1}}> {{
@@ -66,6 +77,8 @@ FIRST = "x->conv0 w0->conv0"
 INT8, FLOAT, TANH = "[conv2] e = Conv(j, w2)", "[conv3] f = Conv(j, w3)", "[tanh] g = Tanh(j)"
 GRAPHS = {
     "a view is one more where a kernel rounds what others read as it is": ("v->add1", VIEWED),
+    "so is a Transpose of what a product writes": ("t->norm", TURNED),
+    "what casts an input rounds it for the product of a row": ("x->flat", FLAT),
     "what only generated kernels read, through Concats, is joined by them": ("", DENSE),
     "a pool of 128 channels runs once for each Q that moved before it": (
         f"{FIRST} j->conv1 w1->conv1",
