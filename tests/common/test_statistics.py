@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from placer.common.statistics import fastest, paired_ratio, still_in
+from placer.common.statistics import Ratio, fastest, over_copies, paired_ratio, still_in
 
 
 def rounds(ratios: list[float], count: int = 60, noise: float = 0.01) -> np.ndarray:
@@ -32,6 +32,27 @@ def test_the_same_rounds_give_the_same_interval():
     seconds = rounds([1.0, 0.9])
     first, again = (paired_ratio(seconds[:, 1], seconds[:, 0]) for _ in range(2))
     assert first == again
+
+
+def test_an_interval_over_copies_holds_for_further_copies():
+    """Copies of one model differ by 2%, more than the mean of their rounds tells."""
+    rng = np.random.default_rng(0)
+    held = {"rounds": 0, "copies": 0}
+    for _ in range(200):
+        seconds = rounds(list(rng.normal(1, 0.02, 6)))
+        means = [part.mean(axis=1) for part in np.split(seconds, 2, axis=1)]
+        ratio = paired_ratio(*means)
+        over = over_copies(ratio, seconds[:, :3], seconds[:, 3:])
+        held["rounds"] += ratio.low <= 1 <= ratio.high
+        held["copies"] += over.low <= 1 <= over.high
+    assert held["copies"] >= 0.9 * 200 > 2 * held["rounds"]
+
+
+def test_copies_that_agree_or_single_ones_leave_the_interval_of_the_rounds():
+    ratio = Ratio(0.8, 0.79, 0.81, 60)
+    one, three = (rounds([1.0] * count, noise=0) for count in (1, 3))
+    assert over_copies(ratio, one, one) == ratio
+    assert over_copies(ratio, three, three) == ratio
 
 
 def test_a_race_drops_what_is_slower_outside_the_noise():

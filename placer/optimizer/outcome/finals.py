@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from placer.accuracy.gates import LatencyValue
-from placer.common.statistics import Ratio, fastest, is_absurd, paired_ratio, still_in
+from placer.common.statistics import Ratio, fastest, is_absurd, over_copies, paired_ratio, still_in
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.conditions import Conditions, conditions_of
 from placer.engines.times import measured_seconds
@@ -93,7 +93,7 @@ def race(
         if len(running) == 1:
             break
         copies = [finalist.copies for finalist in running]
-        seconds = np.vstack([seconds, _measure(engine, copies, inputs, rounds)])
+        seconds = np.vstack([seconds, _means(_measure_copies(engine, copies, inputs, rounds))])
         kept = still_in(seconds)
         running = [running[i] for i in kept]
         seconds = seconds[:, kept]
@@ -126,12 +126,14 @@ def confirm_all(
 ) -> list[Final[T]]:
     """Measure all ``finalists``, the float model and ``others`` in the same rounds.
 
-    Rounds that disagree too much are taken again, at most ``ATTEMPTS`` times in all.
+    Intervals hold for other copies, too (``over_copies``). Rounds that disagree too much are taken
+    again, at most ``ATTEMPTS`` times in all.
     """
     copies = [finalist.copies for finalist in finalists]
     models = [baseline, *copies, *([other] for other in others)]
     for attempt in range(1, ATTEMPTS + 1):
-        seconds = _measure(engine, models, inputs, rounds)
+        by_copy = _measure_copies(engine, models, inputs, rounds)
+        seconds = _means(by_copy)
         absurd = [is_absurd(seconds[:, 1 + i], seconds[:, 0]) for i in range(len(copies))]
         if not any(absurd):
             break
@@ -143,21 +145,26 @@ def confirm_all(
     for column, finalist in enumerate(finalists, start=1):
         in_turn = seconds[:, [0, column, *rest]]
         ratio = paired_ratio(in_turn[:, 1], in_turn[:, 0])
+        ratio = over_copies(ratio, by_copy[column], by_copy[0])
         compiled = finalist.copies[0]
         disagrees = absurd[column - 1]
         finals.append(Final(finalist.entry, compiled, in_turn, ratio, conditions, disagrees, least))
     return finals
 
 
-def _measure(
+def _measure_copies(
     engine: Engine, models: Sequence[Sequence[Compiled]], inputs: Tensors, rounds: int
-) -> np.ndarray:
-    """Seconds of each model, averaged over its copies, shape (rounds, len(models))."""
+) -> list[np.ndarray]:
+    """Seconds of each model's copies, of shape (rounds, copies)."""
     flat = [compiled for copies in models for compiled in copies]
     seconds = measured_seconds(engine, flat, inputs, rounds)
     bounds = np.cumsum([len(copies) for copies in models])[:-1]
-    parts = np.split(seconds, bounds, axis=1)
-    return np.stack([part.mean(axis=1) for part in parts], axis=1)
+    return np.split(seconds, bounds, axis=1)
+
+
+def _means(by_copy: Sequence[np.ndarray]) -> np.ndarray:
+    """Seconds of each model, averaged over its copies, shape (rounds, models)."""
+    return np.stack([seconds.mean(axis=1) for seconds in by_copy], axis=1)
 
 
 def contenders(records: Sequence[TrialRecord], count: int) -> list[TrialRecord]:
