@@ -53,7 +53,7 @@ class Judge:
         rows = zip(self._samples, self.expected, self._labels, strict=True)
         for sample, expected, labels in rows:
             outputs = run(sample.inputs)
-            if all(np.shape(outputs[a]) == np.shape(expected[b]) for a, b in called.items()):
+            if all(_shape(outputs[a]) == _shape(expected[b]) for a, b in called.items()):
                 outputs = {called.get(name, name): value for name, value in outputs.items()}
             missing = expected.keys() - outputs.keys()
             if missing:
@@ -71,6 +71,11 @@ class Judge:
         _check_labels(compared)
         judged = self._evaluator.evaluate(_replayed(kept)).gates if self._evaluator else ()
         return tuple(measures(compared, values)), tuple(value.result() for value in judged)
+
+
+def _shape(values: object) -> tuple[int, ...] | None:
+    """None for sequences and maps, whose parts may have any shapes."""
+    return values.shape if isinstance(values, np.ndarray) else None
 
 
 def _replayed(outputs: Sequence[Tensors]) -> Run:

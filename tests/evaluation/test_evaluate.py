@@ -328,3 +328,21 @@ def test_outputs_that_an_exporter_numbered_are_the_same_by_their_place(net: Path
     assert numbered.measures == same.measures
     told = "output '1322' is compared with the float model's 'y', by its place"
     assert (told in numbered.notes, told in same.notes) == (True, False)
+
+
+def test_sequences_are_the_same_by_their_place_whatever_their_parts(tmp_path: Path):
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,8,8] x) => (seq(float[1,c,8,8]) parts, float[1,4,8,8] y)
+    <int64[2] sizes = {1, 3}> {
+      [act] y = Relu(x)
+      [cut] parts = SplitToSequence<axis = 1>(y, sizes)
+    }
+    """
+    onnx.save(parse_model(text), tmp_path / "float.onnx")
+    onnx.save(parse_model(text.replace("parts", "t21")), tmp_path / "numbered.onnx")
+    np.save(tmp_path / "x.npy", np.ones((1, 4, 8, 8), np.float32))
+    paths = tmp_path / "float.onnx", tmp_path / "numbered.onnx"
+    (found,) = placer.evaluate(paths[0], paths[1], data=tmp_path / "x.npy").models
+    assert "output 't21' is compared with the float model's 'parts', by its place" in found.notes
+    assert {one.where for one in found.measures} == {"y"}
