@@ -107,6 +107,25 @@ def test_it_compiles_what_is_only_like_it(act, other, out, groups, tmp_path):
     OpenVinoEngine().compile(proto, tmp_path)
 
 
+def test_nodes_without_names_are_told_apart(tmp_path):
+    """The Reshape hands on what it reads; the Transpose has no name, either, and does not."""
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,8,8] x, float[1,4,8,8] z) => (float[1,8,8,8] y, float[1,4,8,8] other)
+    <float s = {0.1}, uint8 p = {10}, int64[4] shape = {1, 4, 8, 8}> {
+      same = Reshape(x, shape)
+      other = Relu(same)
+      c = Concat<axis = 1>(x, z)
+      q = QuantizeLinear(c, s, p)
+      d = DequantizeLinear(q, s, p)
+      t = Transpose<perm = [0, 1, 3, 2]>(d)
+      r = QuantizeLinear(t, s, p)
+      y = DequantizeLinear(r, s, p)
+    }
+    """
+    OpenVinoEngine().compile(parse_model(text), tmp_path)
+
+
 @pytest.mark.parametrize("act", TAKEN)
 @pytest.mark.parametrize("branches", [PLAIN, SHARED])
 def test_no_default_placement_has_it(act, branches, tmp_path):

@@ -25,11 +25,12 @@ _SCALING = frozenset({"Mul", "Div", "BatchNormalization"})  # Q takes along what
 
 
 def crashing_nodes(graph: GraphProto, no_ops: Collection[int] = ()) -> tuple[str, str] | None:
-    """The names of a Concat and of a node between two Q behind it with which OpenVINO crashes.
+    """A Concat and a node between two Q behind it with which OpenVINO crashes, by name.
 
+    Those without one are called by what they write.
     ``no_ops``: the numbers of nodes that are known to hand on what they read.
     """
-    places = _Places(graph, {graph.node[number].name for number in no_ops})
+    places = _Places(graph, {graph.node[number].output[0] for number in no_ops})
     for concat in (node for node in graph.node if node.op_type == "Concat"):
         quantize = places.next_of(concat, ("QuantizeLinear",))
         if quantize is None or not places.has_zero_point(quantize):
@@ -37,13 +38,13 @@ def crashing_nodes(graph: GraphProto, no_ops: Collection[int] = ()) -> tuple[str
         last = places.next_of(quantize, ("DequantizeLinear",))
         taken = None if last is None else places.taken_behind(last) or places.removed_behind(last)
         if taken is not None and places.next_of(taken, ("QuantizeLinear",)) is not None:
-            return concat.name, taken.name
+            return concat.name or concat.output[0], taken.name or taken.output[0]
     return None
 
 
 class _Places:
     def __init__(self, graph: GraphProto, no_ops: Container[str]) -> None:
-        self._no_ops = no_ops
+        self._no_ops = no_ops  # What they write: nodes may have no names.
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         self._outputs = {value.name for value in graph.output}
         self._readers: dict[str, list[NodeProto]] = defaultdict(list)
@@ -93,7 +94,7 @@ class _Places:
 
     def _does_nothing(self, node: NodeProto) -> bool:
         """Whether ``node``, one of those that may, hands on the float values that it reads."""
-        if node.name in self._no_ops or node.op_type in _REMOVED:
+        if node.output[0] in self._no_ops or node.op_type in _REMOVED:
             return True
         if node.op_type in ("Max", "Min"):
             return len(node.input) == 1
