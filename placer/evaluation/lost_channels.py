@@ -31,7 +31,8 @@ def lost_channels(candidate: Model) -> str:
         steps = np.abs(values).max(tuple(i for i in range(values.ndim) if i != axis))
         few = int(((steps > 0) & (steps <= _STEPS)).sum())
         if few > 1 and few >= _SHARE * steps.size:
-            found.append((few / steps.size, f"{few} of {steps.size}", node.name or node.outputs[0]))
+            name = node.proto.name or node.outputs[0]
+            found.append((few / steps.size, f"{few} of {steps.size}", name))
     if not found:
         return ""
     found.sort(reverse=True)

@@ -180,7 +180,7 @@ def _only_reader(readers: Sequence[Node], model: Model) -> _Reader | None:
 
 
 def _called(node: Node) -> str:
-    return f"'{node.name}' ({node.op})" if node.name else _by_output(node)
+    return f"'{node.name}' ({node.op})" if node.proto.name else _by_output(node)
 
 
 def _by_output(node: Node) -> str:
@@ -243,7 +243,7 @@ def _pair_of(node: Node, graph: Graph, model: Model) -> _Pair | None:
     if zero_point.dtype not in (np.int8, np.uint8):
         return None
     step, zero, limits = float(scale.item()), int(zero_point.item()), np.iinfo(zero_point.dtype)
-    name = f"'{node.name}'" if node.name else _by_output(node)
+    name = f"'{node.name}'" if node.proto.name else _by_output(node)
     return _Pair(name, step, (limits.min - zero) * step, (limits.max - zero) * step)
 
 

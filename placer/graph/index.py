@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
+from placer.graph.node_names import unique_names
 from placer.graph.operators import STANDARD_DOMAINS
 from placer.graph.scopes import Scopes
 
@@ -196,10 +197,14 @@ def index_graph(
 ) -> Graph:
     """Build the index of ``graph``; ``types`` overrides and completes what the graph declares.
 
+    Nodes without a name, or with that of an earlier one, have ``unique_names``.
     ``scopes``: of a flat graph. ``open_tensors``: see ``Graph``.
     """
     initializers = {t.name: t for t in graph.initializer}
-    nodes = tuple(_node(proto, i) for i, proto in enumerate(graph.node))
+    names = unique_names(graph.node)
+    nodes = tuple(
+        _node(proto, i, name) for i, (proto, name) in enumerate(zip(graph.node, names, strict=True))
+    )
     inputs = tuple(i.name for i in graph.input if i.name not in initializers)
     outputs = tuple(o.name for o in graph.output)
     return index_nodes(nodes, initializers, inputs, outputs, types, scopes, open_tensors)
@@ -289,9 +294,9 @@ def names_of_dimensions(graph: GraphProto) -> frozenset[str]:
     return frozenset([d.dim_param for d in dims if d.dim_param])
 
 
-def _node(proto: NodeProto, index: int) -> Node:
+def _node(proto: NodeProto, index: int, name: str) -> Node:
     return Node(
-        name=proto.name,
+        name=name,
         op=proto.op_type,
         domain=proto.domain,
         inputs=tuple(proto.input),

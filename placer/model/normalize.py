@@ -10,7 +10,6 @@ sorted. Outputs stay what they were.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +38,7 @@ from placer.graph.edit import (
     subgraphs,
     without_large_tensors,
 )
+from placer.graph.node_names import unique_names
 from placer.graph.operators import STANDARD_DOMAINS
 from placer.model.minimum_opset import (
     HALF_OPSET,
@@ -296,18 +296,6 @@ def drop_unused_initializers(graph: GraphProto) -> None:
 
 def _name_nodes(graph: GraphProto) -> None:
     """Name unnamed nodes and rename repeated names, the same way for the same graph."""
-    count = Counter(node.name for node in graph.node)
-    taken = set(count)
-    seen: set[str] = set()
-    for index, node in enumerate(graph.node):
-        if node.name and node.name not in seen:
-            seen.add(node.name)
-            continue
-        name = base = f"{node.name or node.op_type}_{index}"
-        suffix = 0
-        while name in taken:
-            suffix += 1
-            name = f"{base}_{suffix}"
-        taken.add(name)
-        seen.add(name)
-        node.name = name
+    for node, name in zip(graph.node, unique_names(graph.node), strict=True):
+        if node.name != name:
+            node.name = name

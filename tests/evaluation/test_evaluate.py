@@ -346,3 +346,25 @@ def test_sequences_are_the_same_by_their_place_whatever_their_parts(tmp_path: Pa
     (found,) = placer.evaluate(paths[0], paths[1], data=tmp_path / "x.npy").models
     assert "output 't21' is compared with the float model's 'parts', by its place" in found.notes
     assert {one.where for one in found.measures} == {"y"}
+
+
+def test_nodes_may_have_no_names(tmp_path: Path):
+    """As in PyTorch's older exports; the last one hands on what it reads, as the first one."""
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (int64[1,4] ids) => (float[1,8,4] y)
+    <float[6,8] rows = {1}> {
+      same = Reshape(ids, ids_shape)
+      e = Gather(rows, same)
+      y = Transpose<perm = [0, 2, 1]>(e)
+    }
+    """
+    text = text.replace("= {1}>", "= {1}, int64[2] ids_shape = {1, 4}>")
+    onnx.save(parse_model(text), tmp_path / "float.onnx")
+    path = tmp_path / "ids.npy"
+    np.save(path, np.full((1, 4), 5))
+    (found,) = placer.evaluate(tmp_path / "float.onnx", tmp_path / "float.onnx", data=path).models
+    assert {one.where for one in found.measures} == {"y"}
+    np.save(path, np.full((1, 4), 6))
+    with pytest.raises(placer.InputError, match=r"'Gather_1' \(Gather\) takes indices from -6"):
+        placer.evaluate(tmp_path / "float.onnx", tmp_path / "float.onnx", data=path)
