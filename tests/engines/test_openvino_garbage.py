@@ -103,6 +103,13 @@ FAULTS = {
         "[view] y = Unsqueeze(m, last)",
         Edge("t", "mean", 0),
     ),
+    "mean of a Conv's places of several images": Fault(
+        "[texts] t = Reshape(x, two_texts) [conv] c = Conv(t, lines) [act] r = Relu(c)"
+        "[mean] m = ReduceMean<axes = [2], keepdims = 0>(r) [fc] g = MatMul(m, w)"
+        "[view] y = Unsqueeze(g, last_two)",
+        Edge("t", "conv", 0),
+        Edge("lines", "conv", 1),
+    ),
     "padding that counts": Fault(
         "[pool] y = AveragePool"
         "<kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1>(x)",
@@ -140,7 +147,8 @@ WEIGHTS = (
     "float[4,1,1,1] one = {1}, float[4,2,1,1] two = {1}, float[8,1,1,1] each = {1}, "
     "float[4,8,1,1] all = {1}, float[6,4] w = {1}, float[1,8,6,4] stack = {1}, "
     "float[1,8,1,1] bias = {1}, float k = {2}, int64[1] first = {0}, int64[1] second = {1}, "
-    "int64[1] last = {3}, int64 final = {-1}, int64[3] two_texts = {2, 12, 18}"
+    "int64[1] last = {3}, int64 final = {-1}, int64[3] two_texts = {2, 12, 18}, "
+    "float[6,12,1] lines = {1}, int64[2] last_two = {2, 3}"
 )
 
 
