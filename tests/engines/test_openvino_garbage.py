@@ -110,6 +110,12 @@ FAULTS = {
         Edge("t", "conv", 0),
         Edge("lines", "conv", 1),
     ),
+    "constants behind a mean over tokens": Fault(
+        "[texts] t = Reshape(x, two_texts) [mean] m = ReduceMean<axes = [1], keepdims = 0>(t)"
+        "[shift] s = Add(m, row) [fc] f = MatMul(s, table) [view] y = Unsqueeze(f, last_two)",
+        Edge("s", "fc", 0),
+        Edge("table", "fc", 1),
+    ),
     "padding that counts": Fault(
         "[pool] y = AveragePool"
         "<kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1>(x)",
@@ -148,7 +154,8 @@ WEIGHTS = (
     "float[4,8,1,1] all = {1}, float[6,4] w = {1}, float[1,8,6,4] stack = {1}, "
     "float[1,8,1,1] bias = {1}, float k = {2}, int64[1] first = {0}, int64[1] second = {1}, "
     "int64[1] last = {3}, int64 final = {-1}, int64[3] two_texts = {2, 12, 18}, "
-    "float[6,12,1] lines = {1}, int64[2] last_two = {2, 3}"
+    "float[6,12,1] lines = {1}, int64[2] last_two = {2, 3}, float[18] row = {1}, "
+    "float[18,4] table = {1}"
 )
 
 
