@@ -328,9 +328,7 @@ class TensorDraft:
         self.layers.append(PredictedLayer(layer, (), None, (edge,), ordinal))
         return port
 
-    def serve(
-        self, edge: Edge, dtype: str, scales: Scales, *, copies: bool = True
-    ) -> Port | None:
+    def serve(self, edge: Edge, dtype: str, scales: Scales, *, copies: bool = True) -> Port | None:
         """What an earlier conversion wrote for other edges, noting that it serves ``edge`` too.
 
         ``copies``: also one that only laid the tensor out in another way.
