@@ -112,7 +112,7 @@ def _evaluated(
     compared, held = judge(run, model.path, called)
     layers = tuple(compare_layers(source, model, few)) if few else ()
     pairs = unsuited_pairs(source, model, few) if few else ()
-    parts = lost_parts(model, judge.groups, judge.expected)
+    parts = lost_parts(model, judge.groups, judge.expected, called)
     notes = (*map(_renaming, called.items()), *parts, lost_channels(model), *pairs)
     return Evaluated(str(model.path), compared, layers, held, tuple(filter(None, notes)))
 
@@ -121,11 +121,15 @@ def _called_otherwise(reference: Graph, candidate: Graph) -> Mapping[str, str]:
     """The names that ``reference`` has for outputs of ``candidate``, where they differ.
 
     Exporters number tensors: PyTorch's gives the outputs of a model and of its quantized one other
-    names. Outputs are then the same by their place.
+    names. Outputs are then the same by their place. None are if a name that both have stands at
+    another place in between, where a number may have come to mean another output.
     """
     mine = [name for name in reference.outputs if name not in candidate.outputs]
     theirs = [name for name in candidate.outputs if name not in reference.outputs]
-    return dict(zip(theirs, mine, strict=True)) if len(mine) == len(theirs) else {}
+    places = [reference.outputs.index(name) for name in mine]
+    if places != [candidate.outputs.index(name) for name in theirs]:
+        return {}
+    return dict(zip(theirs, mine, strict=True))
 
 
 def _renaming(names: tuple[str, str]) -> str:

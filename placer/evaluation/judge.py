@@ -53,13 +53,13 @@ class Judge:
         rows = zip(self._samples, self.expected, self._labels, strict=True)
         for sample, expected, labels in rows:
             outputs = run(sample.inputs)
-            if all(_shape(outputs[a]) == _shape(expected[b]) for a, b in called.items()):
+            if all(_may_be_same(outputs[a], expected[b]) for a, b in called.items()):
                 outputs = {called.get(name, name): value for name, value in outputs.items()}
             missing = expected.keys() - outputs.keys()
             if missing:
                 raise InputError(
                     f"{path} has no output '{min(missing)}', which the float model has; "
-                    "give a model quantized from it"
+                    "give a model quantized from it, with outputs of the same names"
                 )
             if self._evaluator is not None:
                 kept.append(dict(outputs))
@@ -71,11 +71,6 @@ class Judge:
         _check_labels(compared)
         judged = self._evaluator.evaluate(_replayed(kept)).gates if self._evaluator else ()
         return tuple(measures(compared, values)), tuple(value.result() for value in judged)
-
-
-def _shape(values: object) -> tuple[int, ...] | None:
-    """None for sequences and maps, whose parts may have any shapes."""
-    return values.shape if isinstance(values, np.ndarray) else None
 
 
 def _replayed(outputs: Sequence[Tensors]) -> Run:
@@ -107,6 +102,13 @@ def _check_labels(compared: Sequence[Comparison]) -> None:
 def _has_numbers(values: object) -> bool:
     """Whether an output is no text, sequence or map."""
     return isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
+
+
+def _may_be_same(one: object, other: object) -> bool:
+    """Whether both are arrays of one shape, of floats of any width or of one kind of values."""
+    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+        return False
+    return one.shape == other.shape and one.dtype.kind == other.dtype.kind
 
 
 def _is_compared(group: ChannelGroup, values: np.ndarray) -> bool:

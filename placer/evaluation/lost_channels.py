@@ -12,8 +12,9 @@ from placer.graph.external_data import is_external, read_tensor
 from placer.graph.weights import WEIGHTED_OPS, channel_axis, is_depthwise
 from placer.model import Model
 
-# A channel of at most so many steps keeps less than 2 bits and a sign.
-_STEPS = 3
+# A channel of at most so many steps keeps less than 2 bits and a sign. Where another one does not
+# take _WIDE either, the weights have few levels on purpose, as ternary ones.
+_STEPS, _WIDE = 3, 16
 _SHARE = 1 / 8  # Of channels, below which nothing is said: filters may be dead.
 # Operators whose weights are integers without a DequantizeLinear, with the inputs that are the
 # weight and its zero point: ONNX's definitions.
@@ -30,7 +31,7 @@ def lost_channels(candidate: Model) -> str:
     for node, values, axis in _weights(candidate, graph):
         steps = np.abs(values).max(tuple(i for i in range(values.ndim) if i != axis))
         few = int(((steps > 0) & (steps <= _STEPS)).sum())
-        if few > 1 and few >= _SHARE * steps.size:
+        if few > 1 and few >= _SHARE * steps.size and steps.max() >= _WIDE:
             name = node.proto.name or node.outputs[0]
             found.append((few / steps.size, f"{few} of {steps.size}", name))
     if not found:

@@ -131,15 +131,18 @@ def lost_parts(
     candidate: Model,
     groups: Sequence[ChannelGroup],
     expected: Sequence[Mapping[str, np.ndarray]],
+    called: Mapping[str, str],
 ) -> Iterator[str]:
     """Sentences on parts of outputs that the one pair of their output rounds away.
 
     As of boxes and scores that a detector joins (ONNX Runtime issue 14233). ``expected``: the
-    float model's outputs, sample by sample.
+    float model's outputs, sample by sample. ``called``: its names for outputs of ``candidate``
+    that have others.
     """
     graph = index_graph(candidate.proto.graph, {})
+    own = {theirs: name for name, theirs in called.items()}
     for group in groups:
-        producer = graph.producer.get(group.output)
+        producer = graph.producer.get(own.get(group.output, group.output))
         if not group.spans or producer is None or producer.op != "DequantizeLinear":
             continue
         pair = _pair_of(graph.producer.get(producer.inputs[0], producer), graph, candidate)

@@ -172,6 +172,8 @@ def test_parts_of_an_output_that_its_one_pair_rounds_away(
     quantized = JOINED.replace(JOIN, f"{JOIN.replace('y', 'o')} {PAIR_BEHIND}")
     (note,) = notes_of(data, JOINED, quantized, layers=False)
     assert note.startswith("'q' rounds all of 'y' in steps of 4.7, and y[4:8, axis 1] has values")
+    numbered = quantized.replace("float[1,8] y", "float[1,8] r").replace("y = Deq", "r = Deq")
+    assert note in notes_of(data, JOINED, numbered, layers=False)  # An output by another name.
     paths = (data.with_name("float.onnx"), data.with_name("quantized.onnx"))
     assert "leave this pair out" in placer("eval", *paths, "--data", data).out
 
@@ -186,21 +188,26 @@ def test_the_command_says_where_to_look_for_what_is_lost(
 
 
 DEPTHWISE = """<ir_version: 9, opset_import: ["" : 17]> g (float[1,4,2,2] x) => (float[1,4,2,2] y)
-  <int8[4,1,1,1] w = {127, 60, 3, 2}, float SCALES, int8 ZEROS> {
+  <int8[4,1,1,1] w = {WEIGHTS}, float SCALES, int8 ZEROS> {
     v = DequantizeLinear<axis = 0>(w, s, z) [depthwise] y = Conv<group = 4>(x, v)
 }"""
 
 
 @pytest.mark.parametrize(
-    ("scales", "zeros", "is_told"),
-    [("s = {0.01}", "z = {0}", True), ("[4] s = {1, 2, 40, 60}", "[4] z = {0, 0, 0, 0}", False)],
+    ("weights", "scales", "zeros", "is_told"),
+    [
+        ("127, 60, 3, 2", "s = {0.01}", "z = {0}", True),
+        ("127, 60, 3, 2", "[4] s = {1, 2, 40, 60}", "[4] z = {0, 0, 0, 0}", False),
+        ("1, -1, 1, 0", "s = {0.01}", "z = {0}", False),  # Ternary weights have no other values.
+    ],
 )
 def test_weights_of_which_one_scale_leaves_little(
-    scales: str, zeros: str, is_told: bool, tmp_path: Path
+    weights: str, scales: str, zeros: str, is_told: bool, tmp_path: Path
 ):
     data = tmp_path / "data.npz"
     np.savez(data, x=np.random.default_rng(0).normal(size=(4, 4, 2, 2)).astype(np.float32))
-    text = DEPTHWISE.replace("float SCALES", f"float{scales if scales[0] == '[' else ' ' + scales}")
+    text = DEPTHWISE.replace("WEIGHTS", weights)
+    text = text.replace("float SCALES", f"float{scales if scales[0] == '[' else ' ' + scales}")
     text = text.replace("int8 ZEROS", f"int8{zeros if zeros[0] == '[' else ' ' + zeros}")
     notes = notes_of(data, text, text, layers=False)
     assert notes == is_told * (
