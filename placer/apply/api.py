@@ -165,6 +165,7 @@ def apply_placement(
     _check(ranges, data, io_type, weight_range, steps, strict=strict, partial=partial)
     check_method(calibration)
     check_output_folder(folder)
+    OutputFolder(folder).check_spares(path, source)
     file = read_placement(source)
     scheme = in_weight_range(file.scheme, weight_range)
     chosen, named = _bases(file, base, pack)

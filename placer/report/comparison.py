@@ -89,7 +89,7 @@ def write_comparison(folders: Sequence[Path], output: Path) -> Path:
     """Write one page about the runs in ``folders``; returns where it is.
 
     Raises InputError for fewer than two or more than eight, for one given twice and for one that is
-    no run's output folder.
+    no run's output folder, or if ``output`` is one of their files.
     """
     if not 2 <= len(folders) <= MOST:
         raise InputError(f"{len(folders)} runs cannot be compared on a page; give 2 to {MOST}")
@@ -98,6 +98,7 @@ def write_comparison(folders: Sequence[Path], output: Path) -> Path:
             raise InputError(f"{folder} is given twice; give each run once")
         if OnboardingFolder(folder).summary.is_file():
             raise InputError(f"{folder} is an onboarding; give output folders of placer optimize")
+        OutputFolder(folder).check_is_no_part(output)
     names = _names(folders)
     columns = [
         Column(name, _link(folder, output), load_run(folder))

@@ -27,9 +27,10 @@ def write_report(folder: Path, output: Path | None = None) -> Path:
     """Write the report of a run's or an onboarding's output folder; returns where it is.
 
     ``output``: by default ``report.html`` in the folder. Raises InputError if ``folder`` is none of
-    these, or if a file in it is damaged.
+    these, if a file in it is damaged, or if ``output`` is one of the run's files.
     """
     path = output or OutputFolder(folder).report
+    OutputFolder(folder).check_is_no_part(path)
     onboarded = OnboardingFolder(folder).summary
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; give the output folder of placer optimize")

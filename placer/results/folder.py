@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from placer.common.files import data_file, remove_if_empty
+from placer.errors import InputError
 
 # What output folders end with unless the user chooses their names.
 SUFFIX = ".placer"
@@ -98,6 +100,19 @@ class OutputFolder:
         """How a placement was applied to another file of its network."""
         return self.path / "apply.json"
 
+    def check_spares(self, *read: Path) -> None:
+        """Raise InputError if the model and placement here would overwrite one of ``read``."""
+        for own in (self.model, self.placement):
+            for path in read:
+                if _is_same_file(path, own):
+                    raise InputError(f"the result would overwrite {path}; choose another output")
+
+    def check_is_no_part(self, page: Path) -> None:
+        """Raise InputError if ``page`` is a file of the run that is no page."""
+        is_page = page.suffix.lower() in (".html", ".htm")
+        if not is_page and page.is_file() and page.resolve().parent == self.path.resolve():
+            raise InputError(f"{page} belongs to the run; choose another output")
+
     def plan(self, *, predicted: bool) -> Path:
         """The plan of the result: what the engine runs, or what the rules predict."""
         return self.path / f"plan{'_predicted' if predicted else ''}.json"
@@ -158,3 +173,9 @@ class OnboardingFolder:
     def junit(self) -> Path:
         """The same for continuous integration."""
         return self.path / "junit.xml"
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    with suppress(OSError, ValueError):  # What cannot be looked at is told when it is read.
+        return one.is_file() and other.is_file() and one.samefile(other)
+    return False

@@ -303,6 +303,14 @@ def test_wrong_flags(placer: Run, placement_file: Path, flags: tuple[object, ...
     assert expected in finished.err
 
 
+def test_a_placement_is_not_written_over(placer: Run, placement_file: Path):
+    before = placement_file.read_bytes()
+    finished = placer("apply", placement_file, SEED1, "-o", placement_file.parent)
+    assert finished.code == 2
+    assert f"the result would overwrite {placement_file}; choose another" in finished.err
+    assert placement_file.read_bytes() == before
+
+
 def test_a_placement_without_ranges_needs_data(placer: Run, tmp_path: Path):
     rules, model = load_pack("onnxruntime"), loaded(SEED0)
     file_of(default(model.graph, rules), model.graph, tmp_path, "onnxruntime")

@@ -238,7 +238,12 @@ def test_a_file_that_is_read_is_not_written_over(placer: Placer):
         refused(finished, "net.onnx, which MODEL names, too; choose another file")
     finished = placer("explain", path, "--plan", "new.json", "--html", "new.json")
     refused(finished, "--html would overwrite new.json, which --plan names, too")
-    assert path.read_bytes() == before
+    model = Path("net/optimized.onnx")
+    model.parent.mkdir()
+    model.write_bytes(before)
+    finished = placer("optimize", model, "--output", "net")
+    refused(finished, "the result would overwrite net/optimized.onnx; choose another output")
+    assert path.read_bytes() == model.read_bytes() == before
     assert not Path("new.json").exists()
 
 

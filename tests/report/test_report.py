@@ -190,6 +190,14 @@ def test_a_damaged_file_is_named(placer: Placer, copy: Path, name: str, content:
     assert len(finished.err.splitlines()) == 1
 
 
+def test_a_report_is_not_written_over_a_file_of_the_run(placer: Placer, copy: Path):
+    before = (copy / "result.json").read_bytes()
+    finished = placer("report", copy, "-o", copy / "result.json")
+    assert finished.code == 2
+    assert "result.json belongs to the run; choose another output" in finished.err
+    assert (copy / "result.json").read_bytes() == before
+
+
 def test_a_folder_that_is_none(placer: Placer):
     finished = placer("report", "nowhere")
     assert (finished.code, finished.err) == (

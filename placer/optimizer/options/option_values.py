@@ -19,6 +19,7 @@ from placer.optimizer.options.presets import load_preset
 from placer.optimizer.options.request import Request, RequestOption, options
 from placer.quantization.overrides import Override
 from placer.recovery.recover import steps_of
+from placer.results.folder import OutputFolder
 from placer.search.study.storage import check_url
 
 
@@ -101,6 +102,7 @@ def _check_devices(request: Request) -> None:
 
 def _check_files(request: Request) -> None:
     check_output_folder(request.output_folder)
+    OutputFolder(request.output_folder).check_spares(request.model)
     for path in request.warm_starts:
         if not os.path.lexists(path):
             raise InputError(f"warm start {path}: there is no such file or folder; check the path")
