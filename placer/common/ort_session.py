@@ -37,8 +37,10 @@ _BAD_INDEX = re.compile(
     r"Name:'(?P<node>[^']*)' Status Message: .*?(?P<what>indices element out of data bounds.*"
     r"|GatherElements op: (?:Out of range value|Value in indices).*|invalid ind(?:ex|ice) found.*)"
 )
-# A file and line of ONNX Runtime's sources, and a function's signature.
-_IN_SOURCES = re.compile(r"\S*/onnxruntime_src/\S+:\d+ (?:[\w:&*<> ]*::\w+\(.*?\) )?")
+# A file and line of ONNX Runtime's sources, and a function's signature, or without a path its name.
+_IN_SOURCES = re.compile(
+    r"[^\s:]*/onnxruntime_src/\S+:\d+ (?:[\w:&*<> ]*::\w+\(.*?\) )?|\b\w+\.(?:cc|h):\d+ \w+ "
+)
 # Builds of ONNX Runtime that have telemetry report models and their files: see SECURITY.md.
 if not os.environ.get("PLACER_ONNXRUNTIME_TELEMETRY"):
     ort.disable_telemetry_events()

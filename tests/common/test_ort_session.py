@@ -80,3 +80,10 @@ def test_errors_do_not_tell_where_in_onnxruntimes_sources_they_are_raised():
     with pytest.raises(RunError, match=r"FAIL : Unsupported model IR version: 99, max"):
         level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         create_session(model.SerializeToString(), Path(), threads=1, level=level)
+    product = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[a,b] x, float[c,d] z) => (float[a,d] y) { y = MatMul(x, z) }""")
+    session = create_session(product.SerializeToString(), Path(), threads=1, level=level)
+    inputs = {"x": np.ones((1, 5), np.float32), "z": np.ones((4, 5), np.float32)}
+    with pytest.raises(RunError, match="Status Message: MatMul dimension mismatch"):
+        run_once(session, None, inputs)
