@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from placer.common.files import cannot_write, make_output_folder, remove_if_empty
+from placer.common.files import (
+    cannot_write,
+    check_replaceable,
+    make_output_folder,
+    remove_if_empty,
+)
 from placer.common.folder_lock import locked
 from placer.errors import InputError, PlacerError
 
@@ -18,9 +23,10 @@ def written_together(target: Path) -> Iterator[Path]:
     """A path with the name of ``target`` in a new folder, whose files in the end go beside it.
 
     None of them does if the block raises, and ``target`` comes last. Another process that writes
-    ``target`` meanwhile is refused. Raises InputError if that is so or the folder cannot be
-    written, RunError if the disk is full.
+    ``target`` meanwhile is refused. Raises InputError if that is so, if ``target`` is a device or
+    the folder cannot be written, RunError if the disk is full.
     """
+    check_replaceable(target)
     folder = target.parent
     is_new = not folder.exists()
     make_output_folder(folder)

@@ -141,7 +141,9 @@ def temporary_beside(path: Path) -> Path:
     """The name under which this process writes ``path`` before it is renamed.
 
     Removes what processes of this machine left there that were killed while they wrote ``path``.
+    Raises InputError for what is not to be replaced (``check_replaceable``).
     """
+    check_replaceable(path)
     prefix = f".{path.name}.{_machine()}"
     for left in path.parent.glob(f"{glob.escape(prefix)}.*.tmp"):
         process = left.name.split(".")[-2]
@@ -149,6 +151,18 @@ def temporary_beside(path: Path) -> Path:
             with suppress(OSError):
                 left.unlink()
     return path.with_name(f"{prefix}.{os.getpid()}.tmp")
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise InputError for a device, a pipe, or a link to what a process has open.
+
+    Files are written elsewhere and renamed, and root may give a new file the name of /dev/null.
+    """
+    with suppress(OSError, ValueError):  # There is none, or it cannot be looked at.
+        is_open = path.is_symlink() and path.readlink().is_relative_to("/proc")  # As /dev/stdout.
+        mode = path.stat().st_mode
+        if is_open or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise InputError(f"{path} is not a regular file; choose another output")
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:

@@ -1,6 +1,7 @@
 """Several files written as one: all of them or none, by one process at a time."""
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from placer.common.file_groups import written_together
-from placer.common.files import cannot_write
+from placer.common.files import cannot_write, check_writable, write_text
 from placer.common.folder_lock import locked
 from placer.errors import InputError, RunError
 from tests.conftest import DIGITS, Finished
@@ -39,6 +40,23 @@ def test_nothing_is_written_if_anything_goes_wrong(tmp_path: Path):
             draft.write_text(str(1 // 0))
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert not list((tmp_path / "old").iterdir())
+
+
+def test_a_pipe_is_not_replaced(tmp_path: Path):
+    """Nor a device: root may rename a file to /dev/null."""
+    pipe, opened = tmp_path / "pipe", tmp_path / "opened"
+    os.mkfifo(pipe)
+    opened.symlink_to("/proc/self/fd/1")  # As /dev/stdout.
+    for path in (pipe, opened):
+        for write in (lambda p: write_text(p, "x"), check_writable, write_with_others):
+            with pytest.raises(InputError, match="is not a regular file; choose another output"):
+                write(path)
+    assert (pipe.is_fifo(), opened.is_symlink()) == (True, True)
+
+
+def write_with_others(path: Path) -> None:
+    with written_together(path) as draft:
+        draft.write_text("x")
 
 
 def test_errors_name_what_was_asked_for(tmp_path: Path):
