@@ -105,9 +105,12 @@ def _has_numbers(values: object) -> bool:
 
 
 def _may_be_same(one: object, other: object) -> bool:
-    """Whether both are arrays of one shape, of floats of any width or of one kind of values."""
+    """Whether both are arrays of one shape, of floats of any width or of one kind of values.
+
+    Or neither is one: sequences and maps, whose parts may have any shapes, are not compared.
+    """
     if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
-        return False
+        return isinstance(one, np.ndarray) == isinstance(other, np.ndarray)
     return one.shape == other.shape and one.dtype.kind == other.dtype.kind
 
 

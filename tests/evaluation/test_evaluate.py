@@ -355,11 +355,10 @@ def test_nodes_may_have_no_names(tmp_path: Path):
 TWO_OUTPUTS = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,2,8,8] x) => (float[1,2,8,8] a, KIND b)
-<int64[2] parts = {1, 7}> { a = Sigmoid(x) b = LAST }
+{ a = Sigmoid(x) b = LAST }
 """
 TANH = ("float[1,2,8,8]", "Tanh(x)")
 INTEGERS = ("int64[1,2,8,8]", "Cast<to = 7>(x)")
-PARTS = ("seq(float[1,2,8,k])", "SplitToSequence<axis = 3>(x, parts)")
 
 
 @pytest.mark.parametrize(
@@ -367,7 +366,6 @@ PARTS = ("seq(float[1,2,8,k])", "SplitToSequence<axis = 3>(x, parts)")
     [
         (TANH, ("b", "c")),  # Of the two 'b' is now the first.
         (INTEGERS, ("c", "d")),
-        (PARTS, ("a", "c")),
     ],
 )
 def test_outputs_are_not_the_same_by_their_place_where_they_may_be_others(
@@ -386,3 +384,21 @@ def test_outputs_are_not_the_same_by_their_place_where_they_may_be_others(
     onnx.save(proto, net / "other.onnx")
     with pytest.raises(placer.InputError, match="has no output"):
         placer.evaluate(net / "two.onnx", net / "other.onnx", data=net / "data.npz")
+
+
+def test_sequences_are_the_same_by_their_place_whatever_their_parts(tmp_path: Path):
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,8,8] x) => (seq(float[1,c,8,8]) parts, float[1,4,8,8] y)
+    <int64[2] sizes = {1, 3}> {
+      [act] y = Relu(x)
+      [cut] parts = SplitToSequence<axis = 1>(y, sizes)
+    }
+    """
+    onnx.save(parse_model(text), tmp_path / "float.onnx")
+    onnx.save(parse_model(text.replace("parts", "t21")), tmp_path / "numbered.onnx")
+    np.save(tmp_path / "x.npy", np.ones((1, 4, 8, 8), np.float32))
+    paths = tmp_path / "float.onnx", tmp_path / "numbered.onnx"
+    (found,) = placer.evaluate(paths[0], paths[1], data=tmp_path / "x.npy").models
+    assert "output 't21' is compared with the float model's 'parts', by its place" in found.notes
+    assert {one.where for one in found.measures} == {"y"}
