@@ -111,7 +111,7 @@ def _may_be_same(one: object, other: object) -> bool:
     """
     if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
         return isinstance(one, np.ndarray) == isinstance(other, np.ndarray)
-    return one.shape == other.shape and one.dtype.kind == other.dtype.kind
+    return (one.shape, one.dtype.kind) == (other.shape, other.dtype.kind)
 
 
 def _is_compared(group: ChannelGroup, values: np.ndarray) -> bool:
