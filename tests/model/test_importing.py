@@ -383,3 +383,25 @@ def test_external_data(save: Save, tmp_path: Path):
     weights = model.graph.by_name["conv"].inputs[1], model.graph.by_name["conv2"].inputs[1]
     for name in weights:
         assert np.array_equal(model.array(name), inline.array(name))
+
+
+def test_a_branch_may_return_what_a_pair_writes(save: Save):
+    body = """
+    total = ReduceSum<keepdims = 0>(x)
+    some = Cast<to = 9>(total)
+    y = If (some) <
+      then_branch = yes () => (float[1,4,8,8] a) {
+        n = Neg(x)
+        nq = QuantizeLinear(n, s, z)
+        a = DequantizeLinear(nq, s, z)
+      },
+      else_branch = no () => (float[1,4,8,8] b) {
+        xq = QuantizeLinear(x, s, z)
+        b = DequantizeLinear(xq, s, z)
+      }
+    >
+    """
+    model = model_of(save, body, "float s = {0.1}, int8 z = {0}")
+    branches = [attribute.g for attribute in model.proto.graph.node[-1].attribute]
+    ops = {branch.name: [node.op_type for node in branch.node] for branch in branches}
+    assert ops == {"yes": ["Neg"], "no": ["Identity"]}

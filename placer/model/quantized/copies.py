@@ -17,6 +17,8 @@ def copy_node(state: ImportState, node: NodeProto) -> None:
     for graph in subgraphs(copy):
         for inner in graph.node:
             rename_tensors(inner, lambda tensor: state.alias.get(tensor, tensor))
+        for value in graph.output:  # A body may return what a DQ writes.
+            value.name = state.alias.get(value.name, value.name)
     state.draft.append(copy)
 
 
