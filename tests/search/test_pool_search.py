@@ -19,7 +19,7 @@ MOVES = LAND.group_moves
 MODEL = LatencyModel(MEASURED, [profiled(s) for s in (DEFAULTS, *random_states(4, 0))], {})
 
 
-@pytest.mark.parametrize("world", range(3))
+@pytest.mark.parametrize("world", [0, 1, 3])  # Where a descent ends early.
 def test_from_dear_noise_to_cheap_descents_end_where_their_end_is_too_noisy(
     world: int, monkeypatch: pytest.MonkeyPatch
 ):
