@@ -58,6 +58,7 @@ from placer.model.passes.early_axes import name_axes
 from placer.model.passes.early_norms import put_back
 from placer.model.passes.fused_operators import replace_fused
 from placer.model.passes.identities import remove_identities
+from placer.model.passes.named_axes import write_out_axes
 from placer.model.passes.plain_sums import add_sums
 from placer.model.passes.pooled_means import pool_means
 from placer.model.passes.redundant_views import bypass_redundant_views, may_have_redundant_views
@@ -139,6 +140,8 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
     _note(notes, take_out_undone(graph), "took out {} Transpose nodes that others undo")
     pooled = pool_means(graph, lambda: infer_values(proto, {}, path))
     _note(notes, pooled, "wrote {} ReduceMean nodes over the places of maps as GlobalAveragePool")
+    written = write_out_axes(graph, lambda: infer_values(proto, {}, path))
+    _note(notes, written, "gave {} Pad and Resize nodes that name axes numbers for all")
     folded = fold_affine(graph, base_dir)
     for op, count in folded.counts.items():
         notes.append(f"folded {count} {op} nodes into the weights before them")
