@@ -613,34 +613,49 @@ def test_so_is_one_whose_zero_point_a_node_holds(tmp_path: Path):
     assert found["y"].tolist() == [0, 0, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("how", "scales"), [('mode = "cubic"', "1, 1, 0.5, 0.5"), ("axes = [2, 3]", "2, 2")]
-)
-def test_it_runs_no_pair_before_resizes_that_it_refuses(save: Save, how: str, scales: str):
-    size = scales.count(",") + 1
-    path = save(f"""
-    <ir_version: 9, opset_import: ["": 18]>
-    g (float[1,8,8,8] x) => (float[1,8,h,w] y)
-    <float[8,8,1,1] v = {{1}}, float[8,8,1,1] w = {{1}}, float[{size}] scales = {{{scales}}}> {{
-      [first] a = Conv(x, v)
-      [act] r = Relu(a)
-      [resize] m = Resize<{how}>(r, , scales)
-      [last] y = Conv(m, w)
-    }}
-    """)
-    model = load_model(path)
+def _between_convs(save: Save, node: str, constants: str) -> Model:
+    return load_model(
+        save(f"""
+        <ir_version: 9, opset_import: ["": 18]>
+        g (float[1,8,8,8] x) => (float[1,8,h,w] y)
+        <float[8,8,1,1] v = {{1}}, float[8,8,1,1] w = {{1}}, {constants}> {{
+          [first] a = Conv(x, v)
+          [act] r = Relu(a)
+          [node] m = {node}
+          [last] y = Conv(m, w)
+        }}
+        """)
+    )
+
+
+def _run(model: Model, placement: Placement) -> np.ndarray:
     data = synthetic_dataset(model, 1, 0)
+    tensors = {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()
+    ranges = calibrate(model, tensors, data).ranges("minmax", PACK.manifest.scheme)
+    proto = Inserter(model, PACK.manifest.scheme).insert(placement, ranges)
+    inputs = next(iter(data)).inputs
+    return OnnxRuntimeEngine().compile(proto, model.base_dir).run(inputs)["y"]
+
+
+def test_it_runs_no_pair_before_a_resize_that_it_refuses(save: Save):
+    scales = "float[4] scales = {1, 1, 0.5, 0.5}"
+    model = _between_convs(save, 'Resize<mode = "cubic">(r, , scales)', scales)
     placement = place(find_sites(model.graph, PACK.rules), {})
-    assert Edge("m", "last", 0) in placement.edges
-
-    def run(placement: Placement) -> Mapping[str, np.ndarray]:
-        tensors = {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()
-        ranges = calibrate(model, tensors, data).ranges("minmax", PACK.manifest.scheme)
-        proto = Inserter(model, PACK.manifest.scheme).insert(placement, ranges)
-        inputs = next(iter(data)).inputs
-        return OnnxRuntimeEngine().compile(proto, model.base_dir).run(inputs)
-
-    assert run(placement)["y"].shape == (1, 8, *[4 if "0.5" in scales else 16] * 2)
-    before = Placement.of_groups([*(g.edges for g in placement.groups), (Edge("r", "resize", 0),)])
+    assert _run(model, placement).shape == (1, 8, 4, 4)
+    before = Placement.of_groups([*(g.edges for g in placement.groups), (Edge("r", "node", 0),)])
     with pytest.raises(RunError):
-        run(before)
+        _run(model, before)
+
+
+@pytest.mark.parametrize(
+    ("node", "constants"),
+    [
+        ("Resize<axes = [2, 3]>(r, , twice)", "float[2] twice = {2, 2}"),
+        ("Pad(r, ends, , axes)", "int64[4] ends = {4, 4, 4, 4}, int64[2] axes = {2, 3}"),
+    ],
+)
+def test_it_runs_pairs_before_what_names_axes(save: Save, node: str, constants: str):
+    model = _between_convs(save, node, constants)
+    placement = place(find_sites(model.graph, PACK.rules), {})
+    assert Edge("r", "node", 0) in placement.edges
+    assert _run(model, placement).shape == (1, 8, 16, 16)
