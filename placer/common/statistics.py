@@ -46,8 +46,8 @@ def over_copies(ratio: Ratio, copies: np.ndarray, baseline: np.ndarray) -> Ratio
     lives. What copies of one model differ by, beyond what their rounds explain, widens the interval
     by Student's t; the variance is that of both models. Of one copy each nothing is known of it.
 
-    Source: Searle, Casella & McCulloch, Variance Components (1992), section 3.6 (the estimate of a
-    one-way layout, not below 0).
+    Source: Searle, Casella & McCulloch, Variance Components (1992), chapter 3 (a one-way layout's
+    estimate by analysis of variance, not below 0).
     """
     together = np.hstack([copies, baseline])
     freedom = together.shape[1] - 2
