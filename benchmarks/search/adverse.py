@@ -354,19 +354,24 @@ def load(path: Path) -> list[Run]:
     return [Run(**{**run, "case": Case(**run["case"])}) for run in document]
 
 
-def main() -> None:
-    """Print a table and write JSON."""
-    parser = parser_of(__doc__)
+def add_search_options(parser: argparse.ArgumentParser, first_world: int, worlds: int) -> None:
+    """Add what to search, with what, and where results go; the numbers are defaults."""
     parser.add_argument("--set", choices=("read", "aside"), default="read")
-    parser.add_argument("--levels", nargs="+", type=float, default=[0.15, 0.4])
-    parser.add_argument("--first-world", type=int, default=9001)
-    parser.add_argument("--worlds", type=int, default=2)
-    parser.add_argument("--models", nargs="+")
+    parser.add_argument("--first-world", type=int, default=first_world)
+    parser.add_argument("--worlds", type=int, default=worlds)
     parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
     parser.add_argument("--budget", type=int, default=BUDGET)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--merge", type=Path, nargs="+", help="files of earlier runs to show, too")
     parser.add_argument("--json", type=Path)
+
+
+def main() -> None:
+    """Print a table and write JSON."""
+    parser = parser_of(__doc__)
+    add_search_options(parser, first_world=9001, worlds=2)
+    parser.add_argument("--levels", nargs="+", type=float, default=[0.15, 0.4])
+    parser.add_argument("--models", nargs="+")
     arguments: argparse.Namespace = parser.parse_args()
     worlds = range(arguments.first_world, arguments.first_world + arguments.worlds)
     wanted = cases(arguments.set, arguments.levels, worlds)

@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from benchmarks.networks.fresh import FRESH
 from benchmarks.networks.further import FURTHER
 from benchmarks.networks.held_out import HELD_OUT
 from benchmarks.search import adverse
-from benchmarks.search.adverse import BUDGET, MISSED_DB, SCHEMES, Case, Run, World
+from benchmarks.search.adverse import MISSED_DB, Case, Run, World
 from benchmarks.search.misfits import HIDDEN
 from benchmarks.search.models import Latency, Measured, Problem, neighbours
 from benchmarks.search.runs import parallel
@@ -244,15 +243,8 @@ def search(case: Case, scheme: str, budget: int) -> Run:
 def main() -> None:
     """Print a table and write JSON."""
     parser = parser_of(__doc__)
-    parser.add_argument("--set", choices=("read", "aside"), default="read")
-    parser.add_argument("--first-world", type=int, default=7101)
-    parser.add_argument("--worlds", type=int, default=1)
+    adverse.add_search_options(parser, first_world=7101, worlds=1)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
-    parser.add_argument("--budget", type=int, default=BUDGET)
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--merge", type=Path, nargs="+", help="files of earlier runs to show, too")
-    parser.add_argument("--json", type=Path)
     arguments: argparse.Namespace = parser.parse_args()
     worlds = range(arguments.first_world, arguments.first_world + arguments.worlds)
     tasks: list[Callable[[], Any]] = [
