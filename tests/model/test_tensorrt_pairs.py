@@ -106,6 +106,28 @@ REFUSED = {
         "",
         ("v", "it has 4 scales for 1 channels of axis 3"),
     ),
+    "scales along an axis that is none": (
+        "[v] v = DequantizeLinear<axis = 4>(wq, ws, wz) [conv] y = Conv(x, v)",
+        "",
+        ("v", "its scales lie along axis 4 of a tensor of 4 dimensions"),
+    ),
+    "scales of an activation along an axis that is none": (
+        "[q] q = QuantizeLinear<axis = 5>(x, ws, wz) [dq] d = DequantizeLinear<axis = 5>(q, ws, wz)"
+        + CONV,
+        "",
+        ("q", "its scales lie along axis 5 of a tensor of 4 dimensions"),
+    ),
+    "scales of an activation for other channels": (
+        "[q] q = QuantizeLinear<axis = 2>(x, ws, wz) [dq] d = DequantizeLinear<axis = 2>(q, ws, wz)"
+        + CONV,
+        "",
+        ("q", "it has 4 scales for 8 channels of axis 2"),
+    ),
+    "a zero point that is computed": (  # TensorRT issue 981.
+        "m = ReduceMin<keepdims = 0>(x) o = Cast<to = 3>(m) " + PAIR.format("o") + CONV,
+        "",
+        ("q", "its zero point is computed at run time, but TensorRT takes constant zeros only"),
+    ),
     "Cast to uint8 between Q and DQ": (
         "[q] q = QuantizeLinear(x, s, z) [cast] c = Cast<to = 2>(q)"
         "[dq] d = DequantizeLinear(c, s, u) " + CONV,
@@ -438,6 +460,34 @@ def test_scales_of_half_precision_are_of_opset_19(save: Save):
     (finding,) = findings_of(path)
     assert finding.verdict == "undocumented"
     assert finding.reason == "it has a scale of float16, which ONNX has from opset 19 on"
+
+
+@pytest.mark.parametrize(
+    ("op", "dims"), [("Conv", "8,8,1,1"), ("MatMul", "8,8")], ids=["Conv", "MatMul"]
+)
+def test_a_weight_of_another_type_than_the_input_is_refused(
+    save: Save, builder: Any, op: str, dims: str
+):
+    """Model-Optimizer pull request 2314: scales of weights stayed float16 in a bfloat16 network."""
+    ones = ", ".join(["1"] * 64)
+    path = save(f"""
+    <ir_version: 8, opset_import: ["": 21]>
+    g (float[1,8,8,8] x) => (float[1,8,8,8] y)
+    <int8[{dims}] w = {{{ones}}}, float s = {{0.5}}, float h = {{0.5}}, int8 z = {{0}}> {{
+      {PAIR.format("z")} [v] v = DequantizeLinear(w, h, z) [product] y = {op}(d, v)
+    }}""")
+    assert findings_of(path) == ()
+    proto = onnx.load(path)
+    (scale,) = (t for t in proto.graph.initializer if t.name == "h")
+    scale.CopyFrom(numpy_helper.from_array(np.array(0.5, np.float16), "h"))
+    onnx.save(proto, path)
+    (finding,) = findings_of(path)
+    assert (finding.node, finding.verdict) == ("v", "refused")
+    assert finding.reason == (
+        f"it writes float16, as its scale is, and {op} 'product' multiplies that by float32"
+    )
+    assert finding.fix == "give its scale the type float32"
+    assert not check_model(builder, proto, "sm89").accepted
 
 
 def test_a_scale_without_end_makes_no_numbers(save: Save):

@@ -41,9 +41,8 @@ def check_pairs(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding,
     before = list(readers_of_constants(PairGraph(proto, base_dir, path)))
     before.extend(_arithmetic(proto, base_dir))
     values = infer_values(proto, {}, path)
-    types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
     fold_constants(proto, values, keep=QUANTIZE | DEQUANTIZE | FAKE_QUANTIZE)
-    return (*before, *_in_node_order(PairGraph(proto, base_dir, path, types)))
+    return (*before, *_in_node_order(PairGraph(proto, base_dir, path, values)))
 
 
 def _arithmetic(proto: ModelProto, base_dir: Path) -> Iterator[Finding]:

@@ -64,6 +64,7 @@ def check_dequantized(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
         # TensorRT issue 4832: it built such a file for Thor and not for Orin.
         fix = "give both one type, as TensorRT 10.16 builds this for some GPUs and not for others"
         yield finding(node, "undocumented", reason, fix)
+    yield from _check_readers(graph, node, made)
     dtype = constant.data_type if constant is not None else graph.input_types.get(source)
     given, point = graph.types.get(source, 0), graph.types.get(input_at(node, 2), 0)
     if 0 not in (given, point) and given != point:
@@ -84,6 +85,34 @@ def check_dequantized(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
         yield finding(node, "refused", reason, "keep the scalar float")
 
 
+def _check_readers(graph: PairGraph, node: NodeProto, made: int) -> Iterator[Finding]:
+    """Products of a DQ, which writes ``made``, and of another type (Model-Optimizer PR 2314).
+
+    Said of a weight or bias, or of the first operand if no DQ writes the other one.
+    """
+    tensor = node.output[0]
+    for reader in graph.readers(tensor):
+        if not made or reader.op_type not in WEIGHTED_OPS:
+            continue
+        first = reader.input[0]
+        others = [first] if first != tensor else list(filter(None, reader.input[1:]))
+        plain = [t for t in others if t == first or not _is_dequantized(graph, t)]
+        other = next((d for t in plain if (d := graph.types.get(t, 0)) not in {0, made}), 0)
+        if other:
+            reason = (
+                f"it writes {type_name(made)}, as its scale is, and {reader.op_type} "
+                f"'{reader.name}' multiplies that by {type_name(other)}"
+            )
+            fix = f"give its scale the type {type_name(other)}"
+            yield finding(node, "refused", reason, fix)
+            return
+
+
+def _is_dequantized(graph: PairGraph, tensor: str) -> bool:
+    writer = graph.producer(tensor)
+    return writer is not None and writer.op_type in DEQUANTIZE
+
+
 def check_quantized(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
     """What a Q reads, which is to be floats."""
     writer = graph.producer(node.input[0])
@@ -102,6 +131,9 @@ def check_format(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
     zero_point = graph.array(node.input[2]) if len(node.input) > 2 else None
     dtype = graph.quantized_type(node)
     given = integer(node, "output_dtype", 0)
+    if zero_point is None and input_at(node, 2):
+        reason = "its zero point is computed at run time, but TensorRT takes constant zeros only"
+        yield finding(node, "refused", reason, "give it a constant zero point of 0")
     if node.op_type in QUANTIZE and given not in {0, dtype}:
         reason = f"it writes {type_name(given)} by a zero point of {type_name(dtype)}"
         yield finding(node, "refused", reason, "give both one type")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import check_tensors, read_tensor
@@ -23,7 +23,8 @@ class PairGraph:
 
     ``nodes``: in the model's order. ``opset``: of the standard domain. ``constants``: initializers
     by name. ``input_types``: element types of graph inputs. ``types``: those of all tensors where
-    they are known. ``dequantized``: what DQ nodes read.
+    they are known, and ``dims`` their dimensions, None for open ones. ``dequantized``: what DQ
+    nodes read.
     """
 
     def __init__(
@@ -31,19 +32,26 @@ class PairGraph:
         proto: ModelProto,
         base_dir: Path,
         path: Path,
-        types: Mapping[str, int] | None = None,
+        values: Mapping[str, ValueInfoProto] | None = None,
     ) -> None:
         """Index ``proto``, whose external data lies in ``base_dir``; ``path`` is for messages.
 
-        ``types``: inferred element types, where there are any.
+        ``values``: what is inferred of tensors, where anything is.
         """
+        inferred = {name: value.type.tensor_type for name, value in (values or {}).items()}
+        types = {name: one.elem_type for name, one in inferred.items()}
+        self.dims: Mapping[str, Sequence[int | None]] = {
+            name: [d.dim_value if d.HasField("dim_value") else None for d in one.shape.dim]
+            for name, one in inferred.items()
+            if one.HasField("shape")
+        }
         self._base_dir, self._path = base_dir, path
         self.nodes: Sequence[NodeProto] = list(proto.graph.node)
         self.opset = standard_opset(proto)
         self.constants: Mapping[str, TensorProto] = {t.name: t for t in proto.graph.initializer}
         self.input_types = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input}
         of_constants = {name: tensor.data_type for name, tensor in self.constants.items()}
-        self.types = {**(types or {}), **self.input_types, **of_constants}
+        self.types = {**types, **self.input_types, **of_constants}
         self._producer = {t: node for node in self.nodes for t in node.output}
         self._readers: dict[str, list[NodeProto]] = defaultdict(list)
         for node in self.nodes:
@@ -93,8 +101,8 @@ class PairGraph:
     def quantized_type(self, node: NodeProto) -> int:
         """Element type of what a Q writes or a DQ reads."""
         name = node.input[2] if len(node.input) > 2 else ""
-        if name in self.constants:
-            return int(self.constants[name].data_type)
+        if self.types.get(name):
+            return int(self.types[name])
         if node.op_type in DEQUANTIZE:
             source = node.input[0]
             if source in self.constants:

@@ -14,8 +14,12 @@ from placer.model.tensorrt_pairs.pair_graph import PairGraph
 
 def check_axis(graph: PairGraph, node: NodeProto, count_of_scales: int) -> Iterator[Finding]:
     """Scales of a constant are to lie along the channels of the operator that reads it."""
-    constant = graph.constants.get(graph.source(node))
-    if constant is None or count_of_scales == 1:
+    source = graph.source(node)
+    constant = graph.constants.get(source)
+    if count_of_scales == 1:
+        return
+    if constant is None:
+        yield from _check_activation(node, count_of_scales, graph.dims.get(source))
         return
     if size := integer(node, "block_size", 0):
         yield from _check_blocks(graph, node, size, constant.dims)
@@ -24,11 +28,9 @@ def check_axis(graph: PairGraph, node: NodeProto, count_of_scales: int) -> Itera
     place = axis % rank if -rank <= axis < rank else None
     reader, channels = _weighted(graph, node, constant.dims)
     if place is None or count_of_scales != constant.dims[place]:
-        count = 0 if place is None else constant.dims[place]
         fits = channels is not None and count_of_scales == constant.dims[channels]
         fix = f"set its attribute axis to {channels}" if fits else "export it again"
-        reason = f"it has {count_of_scales} scales for {count} channels of axis {axis}"
-        yield finding(node, "refused", reason, fix)
+        yield finding(node, "refused", _misplaced(count_of_scales, axis, constant.dims), fix)
     elif reader is not None and channels is not None and place != channels:
         in_float = ", so that TensorRT-RTX computes it in float"
         reason = (
@@ -40,6 +42,25 @@ def check_axis(graph: PairGraph, node: NodeProto, count_of_scales: int) -> Itera
         other = " (TensorRT 8 wants axis 0)" * (reader.op_type == "ConvTranspose")
         fix = f"quantize the weight along axis {channels}{other}"
         yield finding(node, "undocumented", reason, fix)
+
+
+def _check_activation(
+    node: NodeProto, count_of_scales: int, dims: Sequence[int | None] | None
+) -> Iterator[Finding]:
+    """Several scales of an activation of ``dims``, if they are known."""
+    axis = integer(node, "axis", 1)
+    if dims is None or integer(node, "block_size", 0):
+        return
+    is_axis = -len(dims) <= axis < len(dims)
+    if not is_axis or dims[axis] not in {None, count_of_scales}:
+        reason = _misplaced(count_of_scales, axis, dims)
+        yield finding(node, "refused", reason, "give the activation one scale")
+
+
+def _misplaced(count_of_scales: int, axis: int, dims: Sequence[int | None]) -> str:
+    if not -len(dims) <= axis < len(dims):
+        return f"its scales lie along axis {axis} of a tensor of {len(dims)} dimensions"
+    return f"it has {count_of_scales} scales for {dims[axis]} channels of axis {axis}"
 
 
 def _check_blocks(
