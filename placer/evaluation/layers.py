@@ -15,8 +15,10 @@ from placer.common.ort_session import create_session, run_once
 from placer.evaluation.input_types import in_types_of
 from placer.graph import Graph, index_graph
 from placer.model import Model
+from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE
 
 _THREADS = 1
+_CLAMPING = frozenset({"Relu", "Clip"})
 # Tensors that are held at once, of either model.
 AT_ONCE = 64
 WRONG_BELOW_DB = 15.0
@@ -49,23 +51,39 @@ def compare_layers(reference: Model, candidate: Model, samples: Iterable[Sample]
     Tensors are the same if they have the same name, which placer, ONNX Runtime's and most other
     quantizers keep. Both run on ONNX Runtime with their graphs as they are. A tensor of another
     shape counts as wrong altogether. Raises RunError if one of the models is refused.
+
+    Where a quantizer has taken out the Relu or Clip that makes a tensor, because what the pair
+    behind cuts off is the same, the tensor is what that pair makes of it.
     """
     graph, other = reference.graph, index_graph(candidate.proto.graph, {})
     common = [name for name in graph.producer if name in other.producer]
+    called = {name: _called(name, graph, other) for name in common}
     sums = {name: GroupSums() for name in common}
     kept = list(samples)
     for start in range(0, len(common), AT_ONCE):
         names = common[start : start + AT_ONCE]
         runs = zip(
             tensor_values(reference, names, kept),
-            tensor_values(candidate, names, kept),
+            tensor_values(candidate, [called[name] for name in names], kept),
             strict=True,
         )
         for expected, actual in runs:
             for name in names:
-                _add(sums[name], expected[name], actual[name])
+                _add(sums[name], expected[name], actual[called[name]])
     compared = {name: noise.sqnr for name, noise in sums.items() if noise.reference > 0}
     return [_layer(graph, name, compared) for name in compared]
+
+
+def _called(tensor: str, graph: Graph, other: Graph) -> str:
+    """What ``other`` calls ``tensor`` of ``graph``."""
+    clamps, reads = graph.producer[tensor].op in _CLAMPING, other.sole_consumer(tensor)
+    if not clamps or other.producer[tensor].op in _CLAMPING or reads is None or not reads.node:
+        return tensor
+    quantizer = other.by_name[reads.node]
+    written = None if quantizer.op not in QUANTIZE else other.sole_consumer(quantizer.outputs[0])
+    if written is None or not written.node or other.by_name[written.node].op not in DEQUANTIZE:
+        return tensor
+    return other.by_name[written.node].outputs[0]
 
 
 def first_wrong(layers: Sequence[Layer], below: float = WRONG_BELOW_DB) -> Layer | None:

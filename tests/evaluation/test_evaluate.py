@@ -94,6 +94,34 @@ def test_the_first_wrong_layer_is_the_one_behind_the_narrow_range(net: Path):
     assert wrong.layers[0].sqnr > 30  # dB: the input's pair is as it should be.
 
 
+@pytest.mark.parametrize("taken_out", [True, False])
+def test_a_relu_that_the_pair_behind_replaces_does_not_go_wrong(tmp_path: Path, taken_out: bool):
+    """ONNX Runtime's quantizer takes it out and gives its name to what it read."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[4,4] x) => (float[4,4] y)
+    <float[4,4] w = {1, -1, 0, 2, -2, 1, 1, 0, 1, 1, -3, 1, 0, 2, 1, -1},
+     float s = {0.05}, uint8 z = {0}> { BODY }
+    """
+    relu = "r = MatMul(x, w)" if taken_out else "p = MatMul(x, w) r = Relu(p)"
+    bodies = {
+        "float": "p = MatMul(x, w) r = Relu(p) y = MatMul(r, w)",
+        "quantized": f"{relu} q = QuantizeLinear(r, s, z) d = DequantizeLinear(q, s, z) "
+        "y = MatMul(d, w)",
+    }
+    paths = {name: tmp_path / f"{name}.onnx" for name in bodies}
+    for name, body in bodies.items():
+        onnx.save(parse_model(text.replace("BODY", body)), paths[name])
+    data = np.random.default_rng(0).normal(size=(8, 4, 4)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=data)
+    found = placer.evaluate(
+        paths["float"], [paths["quantized"]], data=tmp_path / "data.npz", layers=True
+    )
+    (one,) = found.models
+    assert one.first_wrong is None
+    assert [layer.tensor for layer in one.layers] == ["p", "r", "y"][taken_out:]
+
+
 def test_masks_of_infinities_and_sequences_do_not_go_wrong_by_themselves(tmp_path: Path):
     attention = """
     <ir_version: 8, opset_import: ["" : 17]>
