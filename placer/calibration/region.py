@@ -15,16 +15,16 @@ from onnx import ValueInfoProto
 
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset, load_dataset
-from placer.common.file_groups import written_together
 from placer.common.files import cannot_write
 from placer.common.names import texts_of
 from placer.common.ort_session import create_session, run_once
 from placer.errors import InputError
 from placer.graph.edit import reads
-from placer.model import Model, load_as_is, save_model
+from placer.model import Model, load_as_is
 from placer.model.custom_types import infer_all_values
 from placer.model.normalize import tidy_named
 from placer.model.region import cut_region, tensors_around
+from placer.model.save import saved_together
 
 _THREADS = 2
 
@@ -83,11 +83,10 @@ def extract_region(
         starts, ends = tensors_around(source.proto, around, depth, path)
     region = cut_region(source.proto, types, starts, ends, path)
     dataset = None if given is None else load_dataset(given, source)
-    with written_together(target) as draft:
+    with saved_together(region, source.base_dir, target) as draft:
         if dataset is not None:
             samples = _values(source, types, starts, dataset)
             _write_data(samples, len(dataset), draft.with_suffix(".npz"))
-        save_model(region, source.base_dir, draft)
     return Region(target, len(region.graph.node), tuple(starts), tuple(ends), archive)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from placer.accuracy.metrics import finite
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset
-from placer.common.file_groups import written_together
 from placer.common.files import real_path, write_text
 from placer.common.processor import this_processor
 from placer.common.shapes import GivenShape, given_ranges, optima
@@ -22,8 +21,9 @@ from placer.importing.ir_matching import Matched
 from placer.importing.openvino_ir import SUFFIX as IR_SUFFIX
 from placer.importing.openvino_ir import carried_over, distance
 from placer.importing.source_model import distance_sentence, inputs_of, recovered, samples_of
-from placer.model import Model, load_model, save_model
+from placer.model import Model, load_model
 from placer.model.quantized import Imported, Loss
+from placer.model.save import saved_together
 from placer.quantization.placement_file import placement_text
 from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.pack import Pack
@@ -209,8 +209,7 @@ def _import_ir(
         warnings=samples.notes,
         matched=matched,
     )
-    with written_together(target) as draft:
-        save_model(quantized, model.base_dir, draft)
+    with saved_together(quantized, model.base_dir, target) as draft:
         text = _placement_text(matched.imported, pack, model)
         write_text(draft.with_name(made.placement_file.name), text)
     return made
@@ -236,8 +235,7 @@ def _write(
     placement_file: Path,
 ) -> None:
     """Write both files, or none if the float model cannot be read back."""
-    with written_together(target) as draft:
-        save_model(model.proto, model.base_dir, draft)
+    with saved_together(model.proto, model.base_dir, target) as draft:
         written = load_model(draft, shapes, bodies=pack.enters_bodies)
         write_text(draft.with_name(placement_file.name), _placement_text(imported, pack, written))
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 
-from placer.common.file_groups import written_together
 from placer.common.files import real_path
 from placer.common.names import unknown
 from placer.errors import InputError
@@ -23,7 +22,7 @@ from placer.graph.external_data import check_tensors, data_folder
 from placer.model.input_shapes import given_shapes
 from placer.model.normalize import normalize, tidy
 from placer.model.quantized import is_quantized
-from placer.model.save import save_model
+from placer.model.save import saved_together
 from placer.model.validate import read_model
 
 # How the names of metadata begin that say which inputs a model was fixed for, and to what.
@@ -63,8 +62,8 @@ def fix_inputs(
     tidy(proto)
     fix_in_place(proto, values, shapes or {}, path)
     proto = normalize(proto, base_dir, path).proto
-    with written_together(target) as draft:
-        save_model(proto, base_dir, draft)
+    with saved_together(proto, base_dir, target):
+        pass
     return FixedModel(target, len(proto.graph.node), bodies_of(proto))
 
 

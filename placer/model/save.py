@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import onnx
+from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
+from onnx.external_data_helper import ExternalDataInfo
 
-from placer.common.files import cannot_write, data_file, temporary_beside, temporary_folder
+from placer.common.file_groups import written_together
+from placer.common.files import (
+    cannot_write,
+    data_file,
+    real_path,
+    temporary_beside,
+    temporary_folder,
+)
+from placer.errors import InputError
 from placer.graph.edit import LARGE_BYTES, all_tensors, without_initializers
 from placer.graph.external_data import (
     MAX_INLINE_BYTES,
@@ -31,6 +43,45 @@ def save_model(proto: ModelProto, base_dir: Path, path: Path) -> None:
         _save(proto, base_dir, path)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+@contextmanager
+def saved_together(proto: ModelProto, base_dir: Path, target: Path) -> Iterator[Path]:
+    """Save ``proto`` as ``target``, with what the block writes beside the path that it is given.
+
+    See ``written_together``. Raises InputError, too, if another .onnx file beside ``target`` reads
+    the data file that this one's would replace.
+    """
+    if _needs_data_file(proto):
+        _check_data_file(target)
+    with written_together(target) as draft:
+        save_model(proto, base_dir, draft)
+        yield draft
+
+
+def _check_data_file(target: Path) -> None:
+    data = data_file(target)
+    if not data.is_file():
+        return
+    others = [path for path in target.parent.glob("*.onnx") if real_path(path) != real_path(target)]
+    reader = next((path for path in sorted(others) if _reads(path, data)), None)
+    if reader is not None:
+        raise InputError(
+            f"{target} would overwrite {data}, which {reader} reads; choose another output"
+        )
+
+
+def _reads(path: Path, data: Path) -> bool:
+    """Whether the model at ``path`` has values in ``data``; what is no model has none."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            if text.find(os.fsencode(data.name)) < 0:  # It need not be parsed.
+                return False
+        tensors = all_tensors(onnx.load(path, load_external_data=False).graph)
+        locations = {ExternalDataInfo(one).location for one in tensors if is_external(one)}
+    except (OSError, ValueError, DecodeError):
+        return False
+    return any(real_path(path.parent / one) == real_path(data) for one in locations)
 
 
 @contextmanager

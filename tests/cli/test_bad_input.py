@@ -247,6 +247,26 @@ def test_a_file_that_is_read_is_not_written_over(placer: Placer):
     assert not Path("new.json").exists()
 
 
+def test_data_that_another_model_reads_are_not_written_over(placer: Placer):
+    weight = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,64] x) => (float[1,64] y) { [product] y = MatMul(x, w) }
+    """)
+    model.graph.initializer.append(weight)
+    external = {"save_as_external_data": True, "size_threshold": 0}
+    onnx.save(model, "net.onnx", location="weights.onnx.data", **external)
+    onnx.save(onnx.load("net.onnx"), "other.onnx", location="mine.onnx.data", **external)
+    for output, reader in (("weights.onnx", "net.onnx"), ("mine.onnx", "other.onnx")):
+        finished = placer("extract", "net.onnx", "--around", "product", "-o", output)
+        refused(finished, f"{output} would overwrite {output}.data, which {reader} reads; choose")
+        assert not Path(output).exists()
+    for _ in range(2):  # The second one replaces the model and data of the first.
+        finished = placer("extract", "net.onnx", "--around", "product", "-o", "part.onnx")
+        assert finished.code == 0
+    assert Path("part.onnx.data").read_bytes() == weight.raw_data
+
+
 def test_a_rule_pack_with_a_syntax_error(placer: Placer):
     source = Path(__file__).parents[2] / "rules" / "packs" / "onnxruntime"
     shutil.copytree(source, "mine")
