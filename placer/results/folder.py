@@ -101,8 +101,8 @@ class OutputFolder:
         return self.path / "apply.json"
 
     def check_spares(self, *read: Path) -> None:
-        """Raise InputError if the model and placement here would overwrite one of ``read``."""
-        for own in (self.model, self.placement):
+        """Raise InputError if a model, placement or result here would overwrite one of ``read``."""
+        for own in (self.model, self.placement, self.result):
             for path in read:
                 if _is_same_file(path, own):
                     raise InputError(f"the result would overwrite {path}; choose another output")

@@ -243,6 +243,11 @@ def test_a_file_that_is_read_is_not_written_over(placer: Placer):
     model.write_bytes(before)
     finished = placer("optimize", model, "--output", "net")
     refused(finished, "the result would overwrite net/optimized.onnx; choose another output")
+    for name in ("placement.yaml", "result.json"):
+        Path("net", name).write_text("of an earlier run")
+    for start, read in (("net/placement.yaml", "placement.yaml"), ("net", "result.json")):
+        finished = placer("optimize", path, "--output", "net", "--warm-start", start)
+        refused(finished, f"the result would overwrite net/{read}; choose another output")
     assert path.read_bytes() == model.read_bytes() == before
     assert not Path("new.json").exists()
 

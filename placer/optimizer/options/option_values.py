@@ -102,7 +102,8 @@ def _check_devices(request: Request) -> None:
 
 def _check_files(request: Request) -> None:
     check_output_folder(request.output_folder)
-    OutputFolder(request.output_folder).check_spares(request.model)
     for path in request.warm_starts:
         if not os.path.lexists(path):
             raise InputError(f"warm start {path}: there is no such file or folder; check the path")
+    starts = (OutputFolder(path).result if path.is_dir() else path for path in request.warm_starts)
+    OutputFolder(request.output_folder).check_spares(request.model, *starts)
