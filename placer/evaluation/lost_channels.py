@@ -8,7 +8,7 @@ import numpy as np
 
 from placer.common.listed import in_quotes
 from placer.graph import Graph, Node, index_graph
-from placer.graph.external_data import is_external, read_tensor
+from placer.graph.external_data import read_tensor
 from placer.graph.weights import WEIGHTED_OPS, channel_axis, is_depthwise
 from placer.model import Model
 
@@ -82,6 +82,6 @@ def _axis(node: Node, values: np.ndarray) -> int | None:
 
 def _values(model: Model, graph: Graph, name: str) -> np.ndarray | None:
     tensor = graph.initializers.get(name)
-    if tensor is None or is_external(tensor):
+    if tensor is None:
         return None
     return read_tensor(tensor, model.base_dir)

@@ -15,7 +15,7 @@ from placer.calibration.sample import Sample
 from placer.evaluation.layers import AT_ONCE, tensor_values
 from placer.graph import Graph, Node, index_graph
 from placer.graph.edit import reads, standard_opset
-from placer.graph.external_data import is_external, read_tensor
+from placer.graph.external_data import read_tensor
 from placer.model import Model
 from placer.model.passes.constant_nodes import constant_of
 
@@ -208,7 +208,7 @@ def _bounds(node: Node, model: Model) -> tuple[float, float] | None:
     given = [float(node.attributes.get(name, bound)) for name, bound in _BOUNDS.items()]
     for index, name in enumerate(node.inputs[1:3]):
         tensor = _constant(name, model.graph)
-        if tensor is not None and not is_external(tensor):
+        if tensor is not None:
             given[index] = float(read_tensor(tensor, model.base_dir).item())
         elif name:
             return None
@@ -236,10 +236,7 @@ def _pair_of(node: Node, graph: Graph, model: Model) -> _Pair | None:
     if node.op not in ("QuantizeLinear", "DequantizeLinear") or len(node.inputs) < 3:
         return None
     tensors = [graph.initializers.get(name) for name in node.inputs[1:3]]
-    arrays = [
-        None if one is None or is_external(one) else read_tensor(one, model.base_dir)
-        for one in tensors
-    ]
+    arrays = [None if one is None else read_tensor(one, model.base_dir) for one in tensors]
     scale, zero_point = arrays
     if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1:
         return None

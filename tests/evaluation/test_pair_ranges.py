@@ -33,9 +33,16 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data.npz"
 
 
-def notes_of(data: Path, floats: str, quantized: str, *, layers: bool = True) -> tuple[str, ...]:
+def notes_of(
+    data: Path, floats: str, quantized: str, *, layers: bool = True, is_external: bool = False
+) -> tuple[str, ...]:
+    outside = {"save_as_external_data": is_external, "size_threshold": 0}
     for name, text in (("float", floats), ("quantized", quantized)):
-        onnx.save(parse_model(text), data.with_name(f"{name}.onnx"))
+        model = parse_model(text)
+        for tensor in model.graph.initializer if is_external else ():  # Only raw ones can be.
+            values = onnx.numpy_helper.to_array(tensor)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+        onnx.save(model, data.with_name(f"{name}.onnx"), location=f"{name}.data", **outside)
     paths = (data.with_name("float.onnx"), data.with_name("quantized.onnx"))
     return package.evaluate(*paths, data=data, layers=layers).models[0].notes
 
@@ -201,15 +208,16 @@ DEPTHWISE = """<ir_version: 9, opset_import: ["" : 17]> g (float[1,4,2,2] x) => 
         ("1, -1, 1, 0", "s = {0.01}", "z = {0}", False),  # Ternary weights have no other values.
     ],
 )
+@pytest.mark.parametrize("is_external", [False, True])
 def test_weights_of_which_one_scale_leaves_little(
-    weights: str, scales: str, zeros: str, is_told: bool, tmp_path: Path
+    weights: str, scales: str, zeros: str, is_told: bool, is_external: bool, tmp_path: Path
 ):
     data = tmp_path / "data.npz"
     np.savez(data, x=np.random.default_rng(0).normal(size=(4, 4, 2, 2)).astype(np.float32))
     text = DEPTHWISE.replace("WEIGHTS", weights)
     text = text.replace("float SCALES", f"float{scales if scales[0] == '[' else ' ' + scales}")
     text = text.replace("int8 ZEROS", f"int8{zeros if zeros[0] == '[' else ' ' + zeros}")
-    notes = notes_of(data, text, text, layers=False)
+    notes = notes_of(data, text, text, layers=False, is_external=is_external)
     assert notes == is_told * (
         "one scale for all channels of the weights of 'depthwise' leaves at most 3 steps to 2 of 4 "
         "channels: quantize these weights per channel",
