@@ -20,48 +20,12 @@ from benchmarks.networks.ocr import has_ocr_models, ocr_models
 from placer.graph.edit import fix_input_shapes
 from placer.model import Model, load_model
 
-EXPORTED = (
-    "common",
-    "cpu",
-    "defaults_lot",
-    "deployed",
-    "eighteenth_lot",
-    "eighth_lot",
-    "eleventh_lot",
-    "exported",
-    "exported_aside",
-    "exported_more_pairs",
-    "exported_pairs",
-    "fifteenth_lot",
-    "fifth_lot",
-    "fit_lot",
-    "fourth_lot",
-    "further_deployed",
-    "lot",
-    "newer",
-    "nineteenth_lot",
-    "ninth_lot",
-    "openvino_lot",
-    "openvino_second_lot",
-    "ort_fifth_lot",
-    "ort_fourth_lot",
-    "ort_lot",
-    "ort_second_lot",
-    "ort_third_lot",
-    "paired",
-    "published",
-    "second_lot",
-    "seventeenth_lot",
-    "seventh_lot",
-    "sixteenth_lot",
-    "sixth_lot",
-    "tensorrt_lot",
-    "tenth_lot",
-    "third_lot",
-    "thirteenth_lot",
-    "twelfth_lot",
-    "twentieth_lot",
-    "twenty_first_lot",
+EXPORTED = tuple(
+    sorted(
+        path.stem
+        for path in (Path(__file__).parent / "pytorch").glob("*.py")
+        if path.stem not in ("__init__", "export") and not path.stem.endswith("_modules")
+    )
 )
 _DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 _OCR = {

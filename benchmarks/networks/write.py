@@ -3,8 +3,8 @@
 Sets are modules of ``networks`` that need torch and what their docstrings name. A network whose
 file is there already is left alone.
 
-    python -m benchmarks.networks.write common --folder networks
-    python -m benchmarks.plans.openvino --networks common --folder networks --placements 3
+    python -m benchmarks.networks.write cpu --folder networks
+    python -m benchmarks.plans.openvino --networks cpu --folder networks --placements 3
 """
 
 from __future__ import annotations

@@ -17,9 +17,20 @@ import torchvision
 import transformers
 from torch import Tensor, nn
 
-from benchmarks.networks.pytorch.common import Output
 from benchmarks.networks.pytorch.cpu_modules import ArcFace, Dtln, RtmPose, Speakers, Tables, U2Net
 from benchmarks.networks.pytorch.export import Network
+
+
+class Output(nn.Module):
+    """One output of a module that returns several by name."""
+
+    def __init__(self, whole: nn.Module, name: str) -> None:
+        super().__init__()
+        self.whole, self.name = whole, name
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the module calls ``name``."""
+        return self.whole(x)[self.name]
 
 
 class Detections(nn.Module):

@@ -6,7 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.networks.pytorch.deployed_modules import conv
+
+def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Module:
+    """A convolution with batch normalization and ReLU."""
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
 
 
 class DnCnn(nn.Module):
