@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from onnx import numpy_helper
 
-from placer.common.processor import UNKNOWN_PROCESSOR, Processor
+from placer.common.processor import Processor
 from placer.graph import Graph
 from placer.graph.dependence import data_tensors
 from placer.graph.external_data import is_external
@@ -61,7 +61,7 @@ from placer.rules.shape_checks import (
 MAX_VALUES = 1024  # Larger constants are weights; no condition needs their values.
 
 
-def check_of(predicate: Predicate, processor: Processor = UNKNOWN_PROCESSOR) -> Check:
+def check_of(predicate: Predicate, processor: Processor) -> Check:
     """What tells whether ``predicate`` holds on ``processor``."""
     (field,) = predicate.model_fields_set
     value = getattr(predicate, field)

@@ -59,8 +59,8 @@ def calibrated_scales(
     model: Model,
     scheme: Scheme,
     data: Dataset,
-    method: str = AUTO,
-    cache_dir: Path | None = None,
+    method: str,
+    cache_dir: Path | None,
 ) -> Scales:
     """Ranges of ``model`` on ``data`` by ``method``, one of ``METHODS``.
 

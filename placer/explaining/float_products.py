@@ -18,7 +18,7 @@ def float_products(
     types: Mapping[Edge, str],
     plan: Plan,
     pack: Pack,
-    told: Collection[str] = (),
+    told: Collection[str],
 ) -> Iterator[str]:
     """Sentences on products with weights that no layer of ``plan`` computes on integers.
 

@@ -121,7 +121,7 @@ def infer_flat_values(
     shapes: Mapping[str, tuple[int, ...]],
     path: Path,
     scopes: Scopes,
-    declared: Sequence[ValueInfoProto] = (),
+    declared: Sequence[ValueInfoProto],
 ) -> dict[str, ValueInfoProto]:
     """``infer_all_values`` of a flat graph, with the inputs of its bodies.
 

@@ -137,7 +137,7 @@ def _searched(
         final,
         ended.written if isinstance(ended.written, Written) else None,
         searched.stopped,
-        front_parts(task, setup, ended.points),
+        front=front_parts(task, setup, ended.points),
         probes=probes_of(study),
         sources=sources,
         given=given,

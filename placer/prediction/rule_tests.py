@@ -74,7 +74,7 @@ def _all_edges(graph: Graph) -> Iterator[Edge]:
 
 
 def predicted_lines(
-    graph: Graph, rule: Rule, layout: str, pack: Pack, pairs: Sequence[str] = ()
+    graph: Graph, rule: Rule, layout: str, pack: Pack, pairs: Sequence[str]
 ) -> list[str]:
     """The plan where every match of ``rule`` has ``layout``, with ``pairs`` quantized besides.
 

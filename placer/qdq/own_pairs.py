@@ -114,7 +114,7 @@ def _range(pair: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[tu
 
 
 def signed_apart(
-    model: ExtractedModel, pairs: OwnPairs, graph: Graph, unread: Collection[Edge] = ()
+    model: ExtractedModel, pairs: OwnPairs, graph: Graph, unread: Collection[Edge]
 ) -> tuple[Placement, OwnPairs]:
     """The placement of ``model``, with what no kernel reads in a format of its own.
 

@@ -132,7 +132,7 @@ class WeightQuantizer:
         return self._arrays[initializer]
 
     def with_bias(
-        self, node: str, bias: Edge, input_scale: float, *, per_tensor: bool = False
+        self, node: str, bias: Edge, input_scale: float, *, per_tensor: bool
     ) -> tuple[QuantizedConstant, QuantizedConstant]:
         """Weight and bias of ``node``, kept for the last input scale: few ranges ever change.
 

@@ -42,7 +42,7 @@ def dequantize_graph(
     types: Mapping[str, int],
     base_dir: Path,
     path: Path,
-    kept: Collection[str] = (),
+    kept: Collection[str],
 ) -> ImportState:
     """Take a quantized model apart whose nodes are sorted and named.
 

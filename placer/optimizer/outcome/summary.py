@@ -72,12 +72,12 @@ def summarize(
     final: Final[TrialRecord] | None,
     written: Written | None,
     stopped: StopReason,
-    front: Sequence[FrontPart] = (),
     *,
-    probes: int = 0,
-    sources: Sequence[NoiseSourcePart] = (),
-    given: Ratio | None = None,
-    spent_s: Mapping[str, float] | None = None,
+    front: Sequence[FrontPart],
+    probes: int,
+    sources: Sequence[NoiseSourcePart],
+    given: Ratio | None,
+    spent_s: Mapping[str, float],
 ) -> Result:
     """Gather what result.json says.
 
@@ -107,7 +107,7 @@ def summarize(
             trials=task.budget,
             timeout_s=request.timeout,
             stopped=stopped,
-            spent_s=dict(spent_s or {}),
+            spent_s=dict(spent_s),
         ),
         sites=len(task.sites),
         sampler=request.sampler,

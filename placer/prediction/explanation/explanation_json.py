@@ -12,7 +12,7 @@ from placer.quantization import Placement
 from placer.quantization.placement import Change
 
 
-def explanation_json(explanation: Explanation, timed: bool = True) -> Mapping[str, object]:
+def explanation_json(explanation: Explanation, timed: bool) -> Mapping[str, object]:
     """The explanation as plain data; edges are written as in placement.yaml.
 
     ``timed``: whether there are times; else they are null.

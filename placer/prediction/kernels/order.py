@@ -13,7 +13,7 @@ from placer.graph.index import with_nodes
 from placer.graph.kept import kept
 
 
-def depth_first_from_inputs(graph: Graph, cast: Iterable[str] = ()) -> Graph:
+def depth_first_from_inputs(graph: Graph, cast: Iterable[str]) -> Graph:
     """``graph`` with each node as soon behind the one that it reads as its other inputs allow.
 
     Nodes that read no other node are first, and so are the casts of those graph inputs that are

@@ -46,7 +46,7 @@ def find_fused_chains(
     candidates: Mapping[int, LayerCandidate],
     form: NormalForm,
     has_zero_point: Callable[[Scale], bool],
-    has_pairs: bool = True,
+    has_pairs: bool,
 ) -> list[FusedChain]:
     """The layers of ``candidates`` that take others along, each with these.
 

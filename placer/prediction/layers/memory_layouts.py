@@ -89,7 +89,7 @@ def lay_out(
 
 
 def with_moves(
-    layers: Sequence[PredictedLayer], graph: Graph, options: LayoutOptions = DEFAULT
+    layers: Sequence[PredictedLayer], graph: Graph, options: LayoutOptions
 ) -> Iterator[PredictedLayer]:
     """``layers``, a whole plan in order, with what becomes of Transposes; see ``lay_out``.
 

@@ -220,9 +220,9 @@ def find_regions(
     matches: Matches,
     rules: Sequence[Rule],
     target: Target,
-    passages: Sequence[Passage] | None = None,
-    stored: Iterable[str] = (),
-    floats: frozenset[str] = frozenset(),
+    passages: Sequence[Passage] | None,
+    stored: Iterable[str],
+    floats: frozenset[str],
 ) -> tuple[Region, ...]:
     """All regions of a graph; ``rules`` must be those that hold for ``target``.
 
