@@ -34,7 +34,7 @@ from tests.apply.placements import (
 )
 from tests.conftest import DIGITS, Finished
 from tests.few_digits import CALIBRATION
-from tests.model.test_normalize import outputs
+from tests.reference_outputs import outputs
 
 Run = Callable[..., Finished]
 

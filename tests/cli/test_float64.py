@@ -8,6 +8,7 @@ import onnx
 import onnxruntime as ort
 
 from tests.conftest import Finished
+from tests.reference_outputs import sqnr
 
 Placer = Callable[..., Finished]
 
@@ -77,10 +78,6 @@ def outputs(path: Path | str) -> np.ndarray:
     return np.concatenate([session.run(None, {name: row[None]})[0] for row in rows])
 
 
-def decibels(expected: np.ndarray, found: np.ndarray) -> float:
-    return float(10 * np.log10(np.square(expected).sum() / np.square(found - expected).sum()))
-
-
 def test_extract_of_a_float64_model(placer: Placer):
     saved(WHOLE)
     command = ("--inputs", "a", "--outputs", "y", "--data", "data.npz", "-o", "part.onnx")
@@ -108,7 +105,7 @@ def test_import_leaves_float64_as_it_is(placer: Placer):
     ]
     found = outputs("float.onnx")
     assert found.dtype == np.float64
-    assert decibels(source, found) > 25
+    assert sqnr(source, found) > 25
 
 
 def test_apply_quantizes_what_is_float32_and_says_what_is_not(placer: Placer):
@@ -121,7 +118,7 @@ def test_apply_quantizes_what_is_float32_and_says_what_is_not(placer: Placer):
     assert [n.input[0] for n in written.graph.node if n.op_type == "QuantizeLinear"] == ["x"]
     found = outputs("out/optimized.onnx")
     assert found.dtype == np.float64
-    assert decibels(source, found) > 25
+    assert sqnr(source, found) > 25
 
 
 def test_apply_refuses_a_placement_of_float64_alone(placer: Placer):
@@ -144,4 +141,4 @@ def test_apply_converts_no_float64_to_float16(placer: Placer):
     assert finished.code == 0, finished.err
     found = outputs("out/optimized.onnx")
     assert found.dtype == np.float64
-    assert decibels(source, found) > 25
+    assert sqnr(source, found) > 25

@@ -20,7 +20,7 @@ from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
 from tests.conftest import Finished
-from tests.model.test_normalize import outputs
+from tests.reference_outputs import outputs
 
 ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 Run = Callable[..., Finished]

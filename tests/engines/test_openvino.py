@@ -46,6 +46,7 @@ import openvino_telemetry
 
 from placer.engines.openvino.engine import OpenVinoEngine, create
 from placer.engines.openvino.export import save_as_openvino
+from tests.reference_outputs import sqnr
 
 Save = Callable[..., Path]
 
@@ -85,12 +86,6 @@ def ranges_of(model: Model, *placements: Placement, scheme: Scheme = SCHEME) -> 
 
 def plan_of(model: Model, placement: Placement) -> Plan:
     return ENGINE.compile(candidate(model, placement), model.base_dir).plan()
-
-
-def sqnr(expected: np.ndarray, found: np.ndarray) -> float:
-    signal_power = np.sum(expected.astype(np.float64) ** 2)
-    noise = np.sum((expected.astype(np.float64) - found) ** 2)
-    return float(10 * np.log10(signal_power / max(noise, 1e-30)))
 
 
 # What the pack claims.

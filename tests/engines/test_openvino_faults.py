@@ -31,7 +31,7 @@ from placer.results.result import Result
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
 from tests.conftest import two_convs
-from tests.engines.test_openvino import sqnr
+from tests.reference_outputs import sqnr
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ pytest.importorskip("openvino", reason="OpenVINO is not installed")
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.errors import RunError
-from tests.engines.test_openvino import sqnr
+from tests.reference_outputs import sqnr
 
 PACK = load_pack("openvino")
 

@@ -16,7 +16,8 @@ from placer.graph import Edge
 from placer.model import Model, load_model
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
-from tests.engines.test_openvino import ENGINE, Placement, candidate, sqnr
+from tests.engines.test_openvino import ENGINE, Placement, candidate
+from tests.reference_outputs import sqnr
 
 Save = Callable[..., Path]
 X, W, R = (Edge(name, "cell", index) for index, name in enumerate("xwr"))

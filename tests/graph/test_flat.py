@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from placer.graph.flat import body_of, entered_bodies, flatten, nest
 from placer.graph.scopes import Body
 from placer.graph.text import parse_model
-from tests.model.test_normalize import outputs
+from tests.reference_outputs import outputs
 
 # Both branches call their tensors and nodes alike; one weight is shared by them, one is not.
 CHOICE = """

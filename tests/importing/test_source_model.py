@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnxruntime.quantization import quantize_dynamic
 
@@ -16,6 +15,7 @@ from placer.importing.source_model import recovered
 from placer.model import Model, load_model
 from placer.results.result import Result
 from tests.conftest import Finished
+from tests.reference_outputs import outputs, sqnr
 
 Placer = Callable[..., Finished]
 Save = Callable[..., Path]
@@ -50,20 +50,11 @@ ORDINARY = SATURATING.replace("(c, t, z)", "(c, s, z)").replace("(i, t, z)", "(i
 
 
 def run(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return np.asarray(
-        ort.InferenceSession(proto.SerializeToString(), options).run(None, {"x": x})[0]
-    )
+    return outputs(proto, x=x)[0]
 
 
 def data(rows: int = 8) -> np.ndarray:
     return np.random.default_rng(3).standard_normal((rows, 4, 8, 8)).astype(np.float32)
-
-
-def sqnr(expected: np.ndarray, found: np.ndarray) -> float:
-    noise = float(((found - expected) ** 2).sum())
-    return float(10 * np.log10((expected**2).sum() / noise)) if noise else np.inf
 
 
 def recover(path: Path) -> tuple[Model, float | None]:

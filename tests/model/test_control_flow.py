@@ -12,7 +12,7 @@ from onnx import numpy_helper
 import placer
 from placer.graph.bodies import bodies_of
 from placer.model import load_model
-from tests.model.test_normalize import outputs
+from tests.reference_outputs import outputs
 
 Save = Callable[..., Path]
 

@@ -16,7 +16,7 @@ from placer.graph.bodies import Bodies, bodies_of
 from placer.model import load_model
 from placer.model.fixed_inputs import fixed_values
 from tests.conftest import Finished
-from tests.model.test_normalize import outputs
+from tests.reference_outputs import outputs
 
 Save = Callable[..., Path]
 ARTEFACTS = Path(__file__).parent.parent / "artefacts"

@@ -12,7 +12,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from placer.graph.text import graph_of_text, parse_model
 from placer.model import load_model
 from placer.model.passes.fused_operators import note_on_layouts, replace_fused
-from tests.model.test_normalize import outputs
+from tests.reference_outputs import outputs
 
 STANDARD = {"", "ai.onnx"}
 

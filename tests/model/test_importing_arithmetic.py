@@ -12,7 +12,7 @@ from placer.model.quantized import ActivationScale, restore_pairs
 from placer.model.quantized.restored_pairs import arithmetic_pairs
 from placer.model.tensorrt_pairs import check_pairs
 from tests.model.imported import HEAD, Save, edges_of, scales_of
-from tests.model.test_normalize import outputs
+from tests.reference_outputs import outputs
 
 INTEGERS = ", ".join(str(value) for value in range(-8, 8))
 CONSTANTS = f"""

@@ -31,7 +31,7 @@ from placer.quantization import Range
 from placer.quantization.numerics import activation_quantization
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
-from tests.model.test_normalize import outputs
+from tests.reference_outputs import outputs
 
 Save = Callable[..., Path]
 

@@ -19,7 +19,7 @@ from tests.model.imported import (
     nodes_of,
     notes_of,
 )
-from tests.model.test_normalize import outputs
+from tests.reference_outputs import outputs
 
 # Constants.
 

@@ -12,6 +12,7 @@ from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import InputError
 from placer.graph.text import parse_model
 from placer.model import Model, load_model
+from tests.reference_outputs import sqnr
 
 Save = Callable[..., Path]
 
@@ -46,12 +47,6 @@ def old_style(save: Save, body: str) -> tuple[Path, Model]:
 def outputs(proto: onnx.ModelProto, **inputs: np.ndarray) -> list[np.ndarray]:
     """What ONNX Runtime computes where no sum of products of integers saturates."""
     return list(HalfPrecisionModel(proto, Path(), threads=1).run(inputs).values())
-
-
-def sqnr(reference: np.ndarray, values: np.ndarray) -> float:
-    """In decibels."""
-    noise = np.square(reference.astype(np.float64) - values).mean()
-    return float(10 * np.log10(np.square(reference.astype(np.float64)).mean() / noise))
 
 
 def test_a_bias_that_is_quantized_at_run_time_becomes_the_convs(save: Save):

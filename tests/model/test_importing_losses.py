@@ -22,7 +22,7 @@ from tests.model.imported import (
     notes_of,
     scales_of,
 )
-from tests.model.test_normalize import outputs
+from tests.reference_outputs import outputs
 
 INT8_OR_UINT8 = Scheme(activation="int8-or-uint8", symmetric=True, bias="float")
 

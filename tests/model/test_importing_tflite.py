@@ -8,8 +8,7 @@ import onnx
 import pytest
 
 from placer.model import load_model
-from tests.model.test_importing_dynamic import sqnr
-from tests.model.test_normalize import outputs
+from tests.reference_outputs import outputs, sqnr
 
 Save = Callable[..., Path]
 

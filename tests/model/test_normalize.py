@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,17 +18,9 @@ from placer.graph.text import parse_model
 from placer.model import load_model, save_model
 from placer.model.passes import constant_folding
 from placer.model.passes.early_axes import name_axes
+from tests.reference_outputs import outputs
 
 Save = Callable[..., Path]
-
-
-def outputs(proto: onnx.ModelProto, **inputs: np.ndarray) -> list[np.ndarray]:
-    """What ONNX Runtime computes, without its own optimizations."""
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = ort.InferenceSession(proto.SerializeToString(), options)
-    return session.run(None, inputs)
 
 
 def ops(path: Path) -> Counter[str]:

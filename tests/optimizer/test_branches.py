@@ -39,8 +39,8 @@ from placer.quantization import EMPTY, Placement, Range
 from placer.quantization.placement_file import placement_text
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
-from tests.model.test_normalize import outputs
 from tests.optimizer.judged_file import optimized_and_applied
+from tests.reference_outputs import outputs
 
 # One weight is shared by both branches.
 TEXT = """

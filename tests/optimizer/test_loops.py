@@ -30,8 +30,8 @@ from placer.qdq.extract import extract_placement
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites, place
-from tests.model.test_normalize import outputs
 from tests.optimizer.judged_file import optimized_and_applied
+from tests.reference_outputs import outputs
 
 # A decoder whose memory grows by a row a trip, with what it reads from outside of the Loop.
 DECODER = """

@@ -22,8 +22,8 @@ from placer.optimizer.trials.proposer import PROBE
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
 from tests.few_digits import CALIBRATION, EVALUATION, FEW_BY_MINMAX
-from tests.model.test_normalize import outputs
 from tests.qdq.strip import strip
+from tests.reference_outputs import outputs
 
 Placer = Callable[..., Finished]
 

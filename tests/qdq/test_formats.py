@@ -8,7 +8,6 @@ from types import ModuleType
 import numpy as np
 import onnx
 import onnx.checker
-import onnxruntime as ort
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -27,7 +26,7 @@ from placer.quantization import FLOAT8, Placement, Range, Scheme
 from placer.quantization.placement import ScaleGroup
 from placer.quantization.placement_file import load_placement, placement_text, read_placement
 from placer.rules.packaging.load import load_pack
-from tests.qdq.test_precision import sqnr
+from tests.reference_outputs import outputs, sqnr
 
 Save = Callable[..., Path]
 BOTH = load_pack("tensorrt").with_scheme("int8-and-fp8").manifest.scheme
@@ -102,13 +101,8 @@ def test_onnx_runtime_runs_it(save: Save, base: str):
         inserter = Inserter(model, BOTH)
         ranges = translate_ranges(RANGES, model.graph)
         proto = inserter.insert(translate(MIXED, model.graph), ranges)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     x = np.random.default_rng(0).uniform(-3, 3, (1, 16, 8, 8)).astype(np.float32)
-    session = ort.InferenceSession(proto.SerializeToString(), options)
-    for expected, actual in zip(
-        ort.InferenceSession(floats).run(None, {"x": x}), session.run(None, {"x": x}), strict=True
-    ):
+    for expected, actual in zip(outputs(onnx.load(floats), x=x), outputs(proto, x=x), strict=True):
         assert sqnr(expected, actual) > 20
     assert set(pair_types(proto).values()) == {3, 17}
 

@@ -17,7 +17,6 @@ from placer.qdq.precision import convert
 from placer.quantization import Placement, Range, Scheme
 from placer.quantization.numerics import activation_quantization
 from placer.version import __version__
-from tests.model.test_normalize import outputs
 from tests.qdq.nets import (
     BRANCHES,
     ORT,
@@ -29,6 +28,7 @@ from tests.qdq.nets import (
     values,
     weighted,
 )
+from tests.reference_outputs import outputs
 
 
 def pairs(proto: ModelProto) -> dict[str, str]:

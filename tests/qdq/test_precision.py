@@ -1,6 +1,5 @@
 """FP16 and BF16 bases: which tensors convert, what stays float, and how placements carry over."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +8,6 @@ import numpy as np
 import onnx
 import onnx.checker
 import onnx.parser
-import onnxruntime as ort
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,6 +24,7 @@ from placer.qdq.precision import convert
 from placer.qdq.translation import translate, translate_ranges
 from placer.quantization import Placement, Range, Scheme
 from tests.conftest import DIGITS
+from tests.reference_outputs import outputs, sqnr
 
 Save = Callable[..., Path]
 
@@ -58,22 +57,6 @@ def nodes(model: Model) -> dict[str, tuple[list[str], list[str]]]:
 
 def types(model: Model, *tensors: str) -> list[int | None]:
     return [model.graph.type_of(tensor).dtype for tensor in tensors]
-
-
-def run(proto: ModelProto, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    """First output by ONNX Runtime, graph as it is: its Q/DQ passes spoil float16 biases."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(proto.SerializeToString(), options)
-    output: np.ndarray = session.run(None, feeds)[0]
-    return output
-
-
-def sqnr(expected: np.ndarray, actual: np.ndarray) -> float:
-    """Signal to quantization noise ratio in dB."""
-    expected, noise = expected.astype(np.float64), expected - actual.astype(np.float64)
-    return 10 * math.log10((expected**2).sum() / (noise**2).sum())
 
 
 def images(count: int) -> np.ndarray:
@@ -119,7 +102,7 @@ def test_float16_is_close_to_float(io: precision.InputOutputTypes):
     converted = convert(model, "float16", io)
     x = images(32)
     given = x.astype(np.float16) if io == "convert" else x
-    assert sqnr(run(model.proto, {"image": x}), run(converted.proto, {"image": given})) >= 40
+    assert sqnr(*outputs(model.proto, image=x), *outputs(converted.proto, image=given)) >= 40
     assert converted.weight_bytes == model.weight_bytes // 2
 
 
@@ -129,7 +112,7 @@ def test_bfloat16_has_eight_bits_of_precision():
     converted = convert(model, "bfloat16", "keep")
     x = images(2)
     (actual,) = ReferenceEvaluator(converted.proto).run(None, {"image": x})
-    assert sqnr(run(model.proto, {"image": x}), actual) >= 30
+    assert sqnr(*outputs(model.proto, image=x), actual) >= 30
 
 
 @pytest.mark.parametrize("base", ["float16", "bfloat16"])
@@ -276,7 +259,7 @@ def test_subgraphs_stay_float_and_read_casts(save: Save):
     assert [e.tensor for e in converted.graph.edges_of("a/float32")] == ["a/float32"]
     x = np.array([-1.5, 2.5], np.float32)
     feeds = {"x": x, "c": np.array(False)}
-    np.testing.assert_array_equal(run(converted.proto, feeds), run(model.proto, feeds))
+    np.testing.assert_array_equal(outputs(converted.proto, **feeds), outputs(model.proto, **feeds))
 
 
 def test_operators_of_other_domains_stay_float(save: Save):
@@ -289,7 +272,7 @@ def test_operators_of_other_domains_stay_float(save: Save):
     assert nodes(converted)["inverse"] == (["a/float32"], ["b"])
     assert nodes(converted)["after"] == (["b"], ["y"])
     x = {"x": np.array([[1.5, -0.5], [0.5, 1]], np.float32)}
-    np.testing.assert_array_equal(run(converted.proto, x), run(model.proto, x))
+    np.testing.assert_array_equal(outputs(converted.proto, **x), outputs(model.proto, **x))
 
 
 def test_a_taken_name_gets_a_number(save: Save):
@@ -400,7 +383,7 @@ def test_any_placement_of_the_float_model_works_on_the_converted_one(
     assert len(actual.graph.node) == len(expected.graph.node) + (2 if io == "keep" else 0)
     x = rng.uniform(-3, 3, (1, 16, 8, 8)).astype(np.float32)
     half = x if io == "keep" else x.astype(np.float16)
-    assert sqnr(run(expected, {"x": x}), run(actual, {"x": half})) > 25
+    assert sqnr(*outputs(expected, x=x), *outputs(actual, x=half)) > 25
 
 
 @pytest.mark.parametrize("base", ["float16", "bfloat16"])

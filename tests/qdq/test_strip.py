@@ -16,7 +16,6 @@ from placer.graph.weights import weight_input
 from placer.model import Model, load_model
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Placement, Range, Scheme
-from tests.model.test_normalize import outputs
 from tests.qdq.nets import (
     BRANCHES,
     ORT,
@@ -28,6 +27,7 @@ from tests.qdq.nets import (
     weighted,
 )
 from tests.qdq.strip import strip
+from tests.reference_outputs import outputs
 
 
 def rounded(model: Model, placement: Placement, scheme: Scheme) -> ModelProto:
