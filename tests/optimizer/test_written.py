@@ -15,7 +15,7 @@ from placer.optimizer.outcome import written
 from placer.optimizer.setup.candidates import Candidates
 from placer.quantization.placement_file import load_placement
 from placer.results.result import Result
-from tests.conftest import DIGITS, Finished
+from tests.conftest import DIGITS, Finished, with_random_weights
 from tests.few_digits import FEW_BY_MINMAX
 
 Placer = Callable[..., Finished]
@@ -159,3 +159,48 @@ def test_a_clock_that_jumps_gives_no_speed_up(placer: Placer, monkeypatch: pytes
     assert found.verdict == "inconclusive"
     assert found.speedup == 1
     assert found.best.trial is None
+
+
+@pytest.mark.usefixtures("quiet_rounds")
+@pytest.mark.slow
+def test_where_nothing_is_faster_the_float_model_is_the_result(
+    placer: Placer, monkeypatch: pytest.MonkeyPatch
+):
+    def measure(
+        self: OnnxRuntimeEngine,
+        models: list[OnnxRuntimeModel],
+        inputs: dict[str, np.ndarray],
+        rounds: int,
+    ) -> np.ndarray:
+        del self, inputs
+        return np.ones((rounds, len(models)))
+
+    monkeypatch.setattr(OnnxRuntimeEngine, "measure", measure)
+    finished = placer(*RUN)
+    assert finished.code == 0, finished.err
+    assert (
+        "the fastest candidate that meets the gates takes 1.000 of the float model's time "
+        "(95% interval 1.000 to 1.000), which is not a clear gain; the float model is the result"
+    ) in " ".join(finished.out.split())
+    found = Result.read("out")
+    assert (found.verdict, found.speedup, found.best.trial) == ("no difference", 1, None)
+    operators = {node.op_type for node in onnx.load("out/optimized.onnx").graph.node}
+    assert operators.isdisjoint({"QuantizeLinear", "DequantizeLinear"})
+
+
+@pytest.mark.slow
+def test_where_nothing_is_estimated_to_be_faster_the_float_model_is_the_result(placer: Placer):
+    depthwise = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,56,56] x) => (float[1,16,56,56] y) <float[16,1,3,3] w = {0.2}> {
+      y = Conv<pads = [1, 1, 1, 1], group = 16>(x, w)
+    }"""
+    onnx.save(with_random_weights(depthwise), "net.onnx")
+    predicted = ("--engine", "fusion-model", "--gpu", "t4", "--preset", "quick", "--no-cache")
+    finished = placer("optimize", "net.onnx", *predicted, "--budget", 2, "-o", "out")
+    assert finished.code == 0, finished.err
+    assert (
+        "the fastest candidate that meets the gates is estimated to take 1.000 of the float "
+        "model's time (80% interval 0."
+    ) in " ".join(finished.out.split())
+    assert Result.read("out").verdict == "no difference"

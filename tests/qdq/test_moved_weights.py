@@ -50,6 +50,21 @@ def test_a_transpose_behind_a_weights_pair_is_applied_to_the_weight():
     assert np.allclose(run(proto, x), run(parse_model(LINEAR), x), rtol=0.01)
 
 
+def test_a_transpose_before_a_weights_pair_is_applied_to_the_weight():
+    text = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[2,3] x) => (float[2,4] y)
+        <float[4,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float s = {0.5}, int8 z = {0}> {
+          [t] t = Transpose<perm = [1, 0]>(w)
+          [q] q = QuantizeLinear(t, s, z)
+          [d] d = DequantizeLinear(q, s, z)
+          [fc] y = MatMul(x, d)
+        }"""
+    found = extract_placement(moved(text))
+    assert [node.name for node in found.nodes] == ["fc"]
+    assert tuple(found.constants["t"].dims) == (3, 4)
+
+
 def test_pairs_that_were_moved_are_called_as_in_the_file():
     found = extract_placement(moved(LINEAR))
     assert list(own_pairs(found).nodes.values()) == [("q", "d")]
@@ -59,6 +74,7 @@ def test_pairs_that_were_moved_are_called_as_in_the_file():
     ("node", "shape"),
     [
         ("Reshape(d, shape)", (6, 2)),
+        ("Reshape(d, kept)", (4, 1, 3)),
         ("Flatten(d)", (4, 3)),
         ("Unsqueeze(d, axes)", (1, 4, 3)),
         ("Transpose(d)", (3, 4)),
@@ -69,7 +85,7 @@ def test_nodes_that_only_move_elements(node: str, shape: tuple[int, ...]):
         <ir_version: 9, opset_import: ["": 17]>
         g (float[1] x) => (float[1] y)
         <int8[4,3] w = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, float s = {{0.5}}, int8 z = {{0}},
-         int64[2] shape = {{6, -1}}, int64[1] axes = {{0}}> {{
+         int64[2] shape = {{6, -1}}, int64[3] kept = {{0, 1, -1}}, int64[1] axes = {{0}}> {{
           [d] d = DequantizeLinear(w, s, z)
           [m] m = {node}
           [a] a = Abs(m)
