@@ -1,8 +1,8 @@
-"""Write an MLP-Mixer (Tolstikhin et al. 2021) of flax by jax2onnx: one of the twentieth lot, read.
+"""Write an MLP-Mixer (Tolstikhin et al. 2021) of flax by jax2onnx: one of the twentieth set, read.
 
 Needs flax and jax2onnx.
 
-    python -m benchmarks.networks.by_jax --folder networks/twentieth_lot/read
+    python -m benchmarks.networks.by_jax --folder networks/twentieth_set/read
 """
 
 from __future__ import annotations

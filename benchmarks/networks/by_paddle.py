@@ -1,8 +1,8 @@
-"""Write PP-LiteSeg (Peng et al. 2022) by paddle2onnx: one of the twentieth lot, aside.
+"""Write PP-LiteSeg (Peng et al. 2022) by paddle2onnx: one of the twentieth set, aside.
 
 Needs paddlepaddle and paddle2onnx.
 
-    python -m benchmarks.networks.by_paddle --folder networks/twentieth_lot/aside
+    python -m benchmarks.networks.by_paddle --folder networks/twentieth_set/aside
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Write a network as Keras on TensorFlow has it, by tf2onnx: one of a lot.
+"""Write a network as Keras on TensorFlow has it, by tf2onnx: one of a set.
 
-NASNetMobile is one of the twentieth lot, aside, DenseNet121 of the twenty-first, read.
+NASNetMobile is one of the twentieth set, aside, DenseNet121 of the twenty-first, read.
 
 Needs tensorflow-cpu and tf2onnx.
 
-    python -m benchmarks.networks.by_tensorflow NASNetMobile --folder networks/twentieth_lot/aside
+    python -m benchmarks.networks.by_tensorflow NASNetMobile --folder networks/twentieth_set/aside
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Eight networks of other families and exporters than any before, which predictions are mended for.
 
-Chosen by lot, one of each of eight pairs of a kind, before anything was measured; the other eight
-are in ``exporters_aside``. Random weights, the structure of the papers, fewer blocks.
+Chosen at random, one of each of eight pairs of a kind, before anything was measured; the other
+eight are in ``exporters_aside``. Random weights, the structure of the papers, fewer blocks.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ of a variant's time over float's in the same round, with its 95% bootstrap inter
 
 With one thread the clock is that thread's CPU time, with more it is wall time.
 
-    python -m benchmarks.peers.onnxruntime_defaults --networks ort_lot --folder networks
+    python -m benchmarks.peers.onnxruntime_defaults --networks ort_set --folder networks
     python -m benchmarks.peers.onnxruntime_defaults --threads 8 --model net.onnx,images=1x3x320x320
 """
 

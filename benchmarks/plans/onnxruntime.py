@@ -1,7 +1,7 @@
 """How well the onnxruntime pack predicts ONNX Runtime's optimized graph; see fidelity.py.
 
 python -m benchmarks.plans.onnxruntime --json fidelity.json
-python -m benchmarks.plans.onnxruntime --networks ort_lot --folder networks --placements 2
+python -m benchmarks.plans.onnxruntime --networks ort_set --folder networks --placements 2
 python -m benchmarks.plans.onnxruntime --model net.onnx,images=1x3x320x320
 """
 

@@ -4,7 +4,7 @@ OpenVINO compiles in a worker process, so that a candidate with which it crashes
 The tables of docs/openvino.md, a set of networks at a time:
 
 python -m benchmarks.plans.openvino --json fidelity.json
-python -m benchmarks.plans.openvino --networks newer third_lot --folder networks --placements 1
+python -m benchmarks.plans.openvino --networks newer third_set --folder networks --placements 1
 python -m benchmarks.plans.openvino --model net.onnx,images=1x3x320x320 --differences
 """
 

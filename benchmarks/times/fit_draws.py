@@ -1,7 +1,7 @@
 """How far figures of ``fit_unseen.py`` depend on which networks are generated: its tables at once.
 
     python -m benchmarks.times.fit_draws --engine onnxruntime --builds builds \\
-        --models networks/fit_lot/aside --json draws.json
+        --models networks/fit_set/aside --json draws.json
 
 The ONNX files of each folder are estimated by a fit to the networks that ``placer fit`` measures
 and by fits to half of those of each kind, drawn at random.

@@ -5,9 +5,9 @@ in float, by the rules' default layouts and with random placements. The former a
 a fit to the latter. What counts are the ratios between the placements of one network, and whether
 two placements that differ by more than noise are put in the right order.
 
-    python -m benchmarks.networks.write fit_lot --folder networks
+    python -m benchmarks.networks.write fit_set --folder networks
     python -m benchmarks.times.fit_unseen --engine openvino --builds builds \\
-        --models networks/fit_lot/aside --json unseen.json
+        --models networks/fit_set/aside --json unseen.json
 
 Printed with the errors: those that the first half of the rounds would have as an estimate of the
 second, how many of the estimates are within the 80% intervals that ``explain`` and ``optimize``
@@ -22,7 +22,7 @@ tells how far figures depend on which networks are generated.
 pinned to a core:
 
     for i in 1 2 3; do taskset -c $i python -m benchmarks.times.fit_unseen --engine openvino \\
-        --builds builds --models networks/fit_lot/aside --rounds 15 --share $i/3 & done; wait
+        --builds builds --models networks/fit_set/aside --rounds 15 --share $i/3 & done; wait
 
 ``--again FOLDER``: builds of the same files that another run measured. Their errors as estimates
 are printed: what a repeated measurement is off by, no estimate can be expected to undercut.

@@ -3,7 +3,7 @@
 For each network, GPU and batch: the estimate of the layouts of the pack's rules and of the default
 placement, as shares of FP16's. The networks' files have an open batch.
 
-    python -m benchmarks.networks.write tensorrt_lot --folder networks
+    python -m benchmarks.networks.write tensorrt_set --folder networks
     python -m benchmarks.times.tensorrt_defaults --folder networks --json defaults.json
 """
 
@@ -108,7 +108,7 @@ def summary(rows: Sequence[Shares]) -> Table:
 def main() -> None:
     """Print the table and write JSON."""
     parser = parser_of(__doc__)
-    parser.add_argument("--networks", default="tensorrt_lot")
+    parser.add_argument("--networks", default="tensorrt_set")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--pack", default="tensorrt")
     parser.add_argument("--gpus", default=GPUS)

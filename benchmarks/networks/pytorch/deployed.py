@@ -1,7 +1,7 @@
 """Networks that are often deployed, in pairs of a kind, for TensorRT-RTX: one of each may be read.
 
 As their own libraries write them, with random weights and smaller: torchvision, timm, transformers,
-diffusers and ultralytics. Which of a pair is ``READ`` was drawn by lot before anything was
+diffusers and ultralytics. Which of a pair is ``READ`` was drawn at random before anything was
 measured; of ``ASIDE`` only figures are read.
 
 python -m benchmarks.plans.tensorrt_rtx --networks deployed --folder networks --placements 1
@@ -21,7 +21,7 @@ from torchvision.models import detection, segmentation
 from transformers.models.whisper.modeling_whisper import WhisperDecoder, WhisperEncoder
 from ultralytics.nn.tasks import DetectionModel, SegmentationModel
 
-from benchmarks.networks.pytorch.export import Network, drawn_by_lot, timm_network
+from benchmarks.networks.pytorch.export import Network, drawn_at_random, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64)
@@ -299,5 +299,5 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "MobileNetV4 (dynamo)": timm_network("mobilenetv4_conv_medium", 64, dynamo=True),
     },
 )
-READ, ASIDE = drawn_by_lot(PAIRS, seed=20261125)
+READ, ASIDE = drawn_at_random(PAIRS, seed=20261125)
 SETS = {"read": READ, "aside": ASIDE}

@@ -74,12 +74,12 @@ def _vary(module: nn.Module) -> None:
                 values.add_(0.1 * torch.randn_like(values))
 
 
-def drawn_by_lot(
+def drawn_at_random(
     pairs: Sequence[Mapping[str, Network]], seed: int
 ) -> tuple[Mapping[str, Network], Mapping[str, Network]]:
     """One network of each pair, which may be read, and the other one, which is set aside."""
-    lot, read, aside = Random(seed), dict[str, Network](), dict[str, Network]()
+    draw, read, aside = Random(seed), dict[str, Network](), dict[str, Network]()
     for pair in pairs:
-        first, second = lot.sample(sorted(pair), 2)
+        first, second = draw.sample(sorted(pair), 2)
         read[first], aside[second] = pair[first], pair[second]
     return read, aside

@@ -1,7 +1,7 @@
-"""Twenty networks of families that no other list has: a lot of ten may be read.
+"""Twenty networks of families that no other list has: ten, drawn at random, may be read.
 
 As timm, torchvision and transformers write them, with random weights and smaller. Which are
-``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are read.
+``READ`` was drawn at random before anything was measured; of ``ASIDE`` only figures are read.
 
 python -m benchmarks.plans.openvino --networks newer --folder networks --placements 1
 """

@@ -1,12 +1,12 @@
-"""Networks of families that no earlier lot has, drawn by lot, of which only figures were read.
+"""Networks of families that no earlier set has, drawn at random, of which only figures were read.
 
 One or two of each of nine lists (Keras, segmentation_models_pytorch, torchvision, timm,
-ultralytics, texts, images and sounds of transformers, networks of papers), in the order of the lot
-(seed 20261212), without those of families that earlier lots have and those that no exporter of
+ultralytics, texts, images and sounds of transformers, networks of papers), in the order drawn
+(seed 20261212), without those of families that earlier sets have and those that no exporter of
 PyTorch writes. Keras's keep channels last and run on PyTorch. Random weights.
 
-python -m benchmarks.networks.write twelfth_lot --folder networks   # needs keras too
-python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks twelfth_lot --folder networks
+python -m benchmarks.networks.write twelfth_set --folder networks   # needs keras too
+python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks twelfth_set --folder networks
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ultralytics.nn.tasks import WorldModel
 
 from benchmarks.networks.pytorch.deployed import words
 from benchmarks.networks.pytorch.export import Network, timm_network
-from benchmarks.networks.pytorch.twelfth_lot_modules import LightweightOpenPose, NBeats, SlowFast
+from benchmarks.networks.pytorch.twelfth_set_modules import LightweightOpenPose, NBeats, SlowFast
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
 

@@ -1,10 +1,10 @@
-"""Twenty-two networks drawn by lot from 130 that no earlier list has: only figures were read.
+"""Twenty-two networks drawn at random from 130 that no earlier list has: only figures were read.
 
 From timm, torchvision, transformers and diffusers, with random weights and smaller; drawn before
 anything was exported or measured. Four are left out: one is large, three cannot be exported.
 
-python -m benchmarks.networks.write openvino_lot --folder networks
-python -m benchmarks.plans.openvino --placements 1 --networks openvino_lot --folder networks
+python -m benchmarks.networks.write openvino_set --folder networks
+python -m benchmarks.plans.openvino --placements 1 --networks openvino_set --folder networks
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Networks that are deployed in INT8, drawn by lot, of which only figures were read.
+"""Networks that are deployed in INT8, drawn at random, of which only figures were read.
 
 One of each of ten lists of three to six (CNNs and newer CNNs and ViTs of timm, YOLOs of
 ultralytics, detectors, texts and speech of transformers, segmenters of segmentation_models_pytorch,
 super-resolution, mobile vision), drawn with seed 20261701 before anything was measured. LinkNet,
-WavLM and DBNet, which earlier lots for TensorRT-RTX have, were replaced by a second draw. Random
+WavLM and DBNet, which earlier sets for TensorRT-RTX have, were replaced by a second draw. Random
 weights.
 
-python -m benchmarks.networks.write seventeenth_lot --folder networks
-python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks seventeenth_lot --folder networks
+python -m benchmarks.networks.write seventeenth_set --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks seventeenth_set --folder networks
 """
 
 from __future__ import annotations

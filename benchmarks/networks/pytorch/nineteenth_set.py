@@ -1,4 +1,4 @@
-"""Networks of families that no earlier lot holds, six of which were read.
+"""Networks of families that no earlier set holds, six of which were read.
 
 One of each of thirteen lists of three to six, drawn with seed 20261901 before anything was
 measured; the same draw decided which six were read afterwards. Random weights. Of the thirteen one
@@ -6,8 +6,8 @@ is a real file, the detector of spindles of PyPI's brainmaze-eeg-models (drawn w
 place of a package that holds no file; read), to be copied to the folder, and VOLO is missing, since
 the builder has no Col2Im.
 
-python -m benchmarks.networks.write nineteenth_lot --folder networks   # needs keras too
-python -m benchmarks.plans.tensorrt_rtx --placements 2 --networks nineteenth_lot --folder networks
+python -m benchmarks.networks.write nineteenth_set --folder networks   # needs keras too
+python -m benchmarks.plans.tensorrt_rtx --placements 2 --networks nineteenth_set --folder networks
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 import transformers
 from torch import nn
 
-from benchmarks.networks.pytorch import nineteenth_lot_modules as modules
+from benchmarks.networks.pytorch import nineteenth_set_modules as modules
 from benchmarks.networks.pytorch.deployed import Outputs, words
 from benchmarks.networks.pytorch.export import Network, timm_network
 

@@ -4,8 +4,8 @@ An architecture that no other list has, of at most 16 million weights, of each o
 timm, and eight models of transformers that no other list has and that are given tokens or an image,
 less six that PyTorch's exporters do not write. Sizes and exporters were drawn, too. Random weights.
 
-python -m benchmarks.networks.write ort_second_lot --folder networks
-python -m benchmarks.plans.onnxruntime --networks ort_second_lot --folder networks --placements 2
+python -m benchmarks.networks.write ort_second_set --folder networks
+python -m benchmarks.plans.onnxruntime --networks ort_second_set --folder networks --placements 2
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Networks of the twenty-first lot that no package here has, written from their papers."""
+"""Networks of the twenty-first set that no package here has, written from their papers."""
 
 from __future__ import annotations
 

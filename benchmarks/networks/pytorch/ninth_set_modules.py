@@ -1,4 +1,4 @@
-"""Networks of the ninth lot that no library has, as their papers describe them, and smaller."""
+"""Networks of the ninth set that no library has, as their papers describe them, and smaller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.networks.pytorch.seventh_lot_modules import Residual
+from benchmarks.networks.pytorch.seventh_set_modules import Residual
 
 
 def _conv(inputs: int, outputs: int, stride: int = 1, size: int = 3) -> nn.Sequential:

@@ -1,12 +1,12 @@
-"""Networks of kinds that no earlier lot has, drawn by lot, of which only figures were read.
+"""Networks of kinds that no earlier set has, drawn at random, of which only figures were read.
 
 One to four of each of eight lists of eleven or more (timm, torchvision, texts, images and audio of
-transformers, diffusers, ultralytics, networks without a library), in the order of the lot, without
+transformers, diffusers, ultralytics, networks without a library), in the order drawn, without
 those that other sets have, those of more than a thousand layers and those that no exporter of
 PyTorch writes. Random weights.
 
-python -m benchmarks.networks.write ninth_lot --folder networks
-python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks ninth_lot --folder networks
+python -m benchmarks.networks.write ninth_set --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks ninth_set --folder networks
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ultralytics.nn.tasks import ClassificationModel, DetectionModel, Segmentati
 
 from benchmarks.networks.pytorch.deployed import VISION, first_output, hidden, words, yolo
 from benchmarks.networks.pytorch.export import Network, timm_network
-from benchmarks.networks.pytorch.ninth_lot_modules import (
+from benchmarks.networks.pytorch.ninth_set_modules import (
     BcResNet,
     CycleGan,
     FlowNet,

@@ -1,13 +1,13 @@
 """Networks of timm that fits are judged by: eight whose layers were looked at, sixteen aside.
 
-Both are the first networks with at most 15 million weights in an order drawn by lot, one of each of
+Both are the first networks with at most 15 million weights in a random order, one of each of
 timm's modules, without those that cannot be exported. The eight are of modules that no benchmark
 had a network of (seed 20261127); of the sixteen only figures were seen, and they are of modules
 that neither a fit nor a set fits were judged by had a network of (seed 20261128). Whole networks;
 images of 128 pixels where the size is free.
 
-python -m benchmarks.networks.write fit_lot --folder networks
-python -m benchmarks.times.fit_unseen --builds builds --models networks/fit_lot/aside
+python -m benchmarks.networks.write fit_set --folder networks
+python -m benchmarks.times.fit_unseen --builds builds --models networks/fit_set/aside
 """
 
 from __future__ import annotations

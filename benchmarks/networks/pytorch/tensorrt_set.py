@@ -4,7 +4,7 @@ Figures of the first part were seen while it was decided how defaults are found,
 only afterwards; nobody read layers of either. Random weights; left out are large variants by name,
 networks of more than 32 million weights and what the older exporter does not write in two minutes.
 
-python -m benchmarks.networks.write tensorrt_lot --folder networks
+python -m benchmarks.networks.write tensorrt_set --folder networks
 python -m benchmarks.times.tensorrt_defaults --folder networks
 """
 

@@ -1,11 +1,11 @@
 """Forty-eight networks in pairs of a kind that no other list has, for TensorRT-RTX.
 
 As their own libraries write them, with random weights and smaller: torchvision, timm, transformers
-and diffusers; those without a library are in ``third_lot_modules``. Which of a pair may be ``READ``
-was drawn by lot before anything was measured; of ``ASIDE`` only figures are read. Three are left
+and diffusers; those without a library are in ``third_set_modules``. Which of a pair may be ``READ``
+was drawn at random before anything was measured; of ``ASIDE`` only figures are read. Three are left
 out since they cannot be exported, or ONNX Runtime refuses the export.
 
-python -m benchmarks.plans.tensorrt_rtx --networks third_lot --folder networks --placements 0
+python -m benchmarks.plans.tensorrt_rtx --networks third_set --folder networks --placements 0
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torchvision.models import detection
 
 from benchmarks.networks.pytorch.deployed import Heads, Outputs, hidden, words
-from benchmarks.networks.pytorch.export import Network, drawn_by_lot, image, timm_network
-from benchmarks.networks.pytorch.third_lot_modules import (
+from benchmarks.networks.pytorch.export import Network, drawn_at_random, image, timm_network
+from benchmarks.networks.pytorch.third_set_modules import (
     Dbnet,
     DnCnn,
     LinkNet,
@@ -312,6 +312,6 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
 _LEFT_OUT = ("HaloRegNetZ", "PatchTSMixer", "PixArt")
 READ, ASIDE = (
     {name: network for name, network in drawn.items() if name not in _LEFT_OUT}
-    for drawn in drawn_by_lot(PAIRS, seed=20261126)
+    for drawn in drawn_at_random(PAIRS, seed=20261126)
 )
 SETS = {"read": READ, "aside": ASIDE}

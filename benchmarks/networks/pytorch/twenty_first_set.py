@@ -1,11 +1,11 @@
-"""Networks of families that no earlier lot holds, of which five were read; two are FP16 files.
+"""Networks of families that no earlier set holds, of which five were read; two are FP16 files.
 
 One of each of ten lists of three to seven, drawn with seed 20263011 before anything was built; the
 same draw decided which five were read afterwards. Random weights. DenseNet-121 of Keras is written
 by `benchmarks.networks.by_tensorflow`.
 
-python -m benchmarks.networks.write twenty_first_lot --folder networks
-python -m benchmarks.plans.tensorrt_rtx --placements 2 --networks twenty_first_lot --folder networks
+python -m benchmarks.networks.write twenty_first_set --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 2 --networks twenty_first_set --folder networks
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 import transformers
 from torch import nn
 
-from benchmarks.networks.pytorch import twenty_first_lot_modules as modules
+from benchmarks.networks.pytorch import twenty_first_set_modules as modules
 from benchmarks.networks.pytorch.deployed import Outputs
 from benchmarks.networks.pytorch.export import Network, image, timm_network
 

@@ -1,11 +1,11 @@
-"""Networks of kinds that no other list has, drawn by lot, of which only figures were read.
+"""Networks of kinds that no other list has, drawn at random, of which only figures were read.
 
 Two to four of each of six lists of ten or more (timm, images, texts and audio of transformers,
-diffusers, networks without a library), in the order of the lot, without those that no exporter of
+diffusers, networks without a library), in the order drawn, without those that no exporter of
 PyTorch writes. Random weights.
 
-python -m benchmarks.networks.write seventh_lot --folder networks
-python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks seventh_lot --folder networks
+python -m benchmarks.networks.write seventh_set --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks seventh_set --folder networks
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from transformers.models.musicgen.modeling_musicgen import MusicgenDecoder
 
 from benchmarks.networks.pytorch.deployed import VISION, Outputs, first_output, hidden, words
 from benchmarks.networks.pytorch.export import Network, timm_network
-from benchmarks.networks.pytorch.seventh_lot_modules import Craft, DeblurGenerator, ENet, Yolact
+from benchmarks.networks.pytorch.seventh_set_modules import Craft, DeblurGenerator, ENet, Yolact
 
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64) + 3
 _IMAGE = (torch.zeros(1, 3, 64, 64),)

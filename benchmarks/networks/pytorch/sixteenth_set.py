@@ -1,12 +1,12 @@
-"""Networks of families that no earlier lot has, drawn by lot, of which only figures were read.
+"""Networks of families that no earlier set has, drawn at random, of which only figures were read.
 
 One of each of twelve lists of two to five (YOLOs of ultralytics, segmenters of
 segmentation_models_pytorch, torchvision, timm, detectors, dense networks and texts of transformers,
 fast segmenters, faces, actions, depth, speech), drawn with seed 20261629 before anything was
-measured; RAFT and an EfficientNetV2, which earlier lots have, are left out. Random weights.
+measured; RAFT and an EfficientNetV2, which earlier sets have, are left out. Random weights.
 
-python -m benchmarks.networks.write sixteenth_lot --folder networks
-python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks sixteenth_lot --folder networks
+python -m benchmarks.networks.write sixteenth_set --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks sixteenth_set --folder networks
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ultralytics.nn.tasks import DetectionModel, yaml_model_load
 
 from benchmarks.networks.pytorch.deployed import Outputs, yolo
 from benchmarks.networks.pytorch.export import Network
-from benchmarks.networks.pytorch.sixteenth_lot_modules import (
+from benchmarks.networks.pytorch.sixteenth_set_modules import (
     FaceNet,
     MidasSmall,
     MoViNet,

@@ -1,4 +1,4 @@
-"""Modules of PyTorch for ``seventh_lot``: as in the papers, fewer blocks."""
+"""Modules of PyTorch for ``seventh_set``: as in the papers, fewer blocks."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Networks of families that no earlier lot has, drawn by lot, of which only figures were read.
+"""Networks of families that no earlier set has, drawn at random, of which only figures were read.
 
 One to four of each of six lists (timm, torchvision, texts and images of transformers, diffusers,
-ultralytics), in the order of the lot (seed 20261129), without those that no exporter of PyTorch
+ultralytics), in the order drawn (seed 20261129), without those that no exporter of PyTorch
 writes. Random weights.
 
-python -m benchmarks.networks.write eleventh_lot --folder networks
-python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks eleventh_lot --folder networks
+python -m benchmarks.networks.write eleventh_set --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks eleventh_set --folder networks
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Families and exporters were drawn by seed from those of transformers, timm and torchvision. Random
 weights.
 
-python -m benchmarks.networks.write ort_fourth_lot --folder networks
-python -m benchmarks.plans.onnxruntime --networks ort_fourth_lot --folder networks --placements 1
+python -m benchmarks.networks.write ort_fourth_set --folder networks
+python -m benchmarks.plans.onnxruntime --networks ort_fourth_set --folder networks --placements 1
 """
 
 from __future__ import annotations

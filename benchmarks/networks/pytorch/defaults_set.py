@@ -5,8 +5,8 @@ that no other list has of each of some 30 modules of timm, and some 30 models of
 are given tokens or an image; left out is what has more than 26 million weights (22 in the second)
 or what PyTorch's exporter does not write in two minutes. Random weights.
 
-python -m benchmarks.networks.write defaults_lot --folder networks
-python -m benchmarks.peers.onnxruntime_defaults --networks defaults_lot --folder networks
+python -m benchmarks.networks.write defaults_set --folder networks
+python -m benchmarks.peers.onnxruntime_defaults --networks defaults_set --folder networks
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The modules of timm that no earlier set has and variants of others, one of torch
 of transformers that no earlier set has and that are given tokens or an image. Exporters were drawn,
 too. Random weights.
 
-python -m benchmarks.networks.write ort_third_lot --folder networks
-python -m benchmarks.plans.onnxruntime --networks ort_third_lot --folder networks --placements 1
+python -m benchmarks.networks.write ort_third_set --folder networks
+python -m benchmarks.plans.onnxruntime --networks ort_third_set --folder networks --placements 1
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Networks of families that no earlier lot has, drawn by lot, of which only figures were read.
+"""Networks of families that no earlier set has, drawn at random, of which only figures were read.
 
 One or two of each of thirteen lists (timm, Keras, segmentation_models_pytorch, torchvision,
 ultralytics, texts, images and sounds of transformers, diffusers, text recognition, point clouds,
-tables, other papers), in the order of the lot (seed 20261313), without those of families that
-earlier lots have and those that no exporter of PyTorch writes. Random weights.
+tables, other papers), in the order drawn (seed 20261313), without those of families that
+earlier sets have and those that no exporter of PyTorch writes. Random weights.
 
-python -m benchmarks.networks.write thirteenth_lot --folder networks   # needs keras too
-python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks thirteenth_lot --folder networks
+python -m benchmarks.networks.write thirteenth_set --folder networks   # needs keras too
+python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks thirteenth_set --folder networks
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ultralytics.nn.tasks import DetectionModel
 
 from benchmarks.networks.pytorch.deployed import VISION, hidden, words, yolo
 from benchmarks.networks.pytorch.export import Network, timm_network
-from benchmarks.networks.pytorch.thirteenth_lot_modules import (
+from benchmarks.networks.pytorch.thirteenth_set_modules import (
     Denoised,
     PointTransformer,
     SasRec,

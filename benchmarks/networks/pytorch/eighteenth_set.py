@@ -1,10 +1,10 @@
-"""Networks of families that no earlier lot holds, half of which were read.
+"""Networks of families that no earlier set holds, half of which were read.
 
 One of each of twelve lists of three to six, drawn with seed 20261801 before anything was measured;
 the same draw decided which six were read afterwards. Random weights.
 
-python -m benchmarks.networks.write eighteenth_lot --folder networks
-python -m benchmarks.plans.tensorrt_rtx --placements 2 --networks eighteenth_lot --folder networks
+python -m benchmarks.networks.write eighteenth_set --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 2 --networks eighteenth_set --folder networks
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from timm.models.mlp_mixer import MlpMixer, SpatialGatingBlock
 from torch import nn
 from ultralytics.nn.tasks import YOLOEModel
 
-from benchmarks.networks.pytorch import eighteenth_lot_modules as modules
+from benchmarks.networks.pytorch import eighteenth_set_modules as modules
 from benchmarks.networks.pytorch.deployed import Outputs, words, yolo
 from benchmarks.networks.pytorch.export import Network, image, timm_network
 

@@ -1,13 +1,13 @@
-"""Networks of families that no earlier lot has, drawn by lot, of which only figures were read.
+"""Networks of families that no earlier set has, drawn at random, of which only figures were read.
 
 One of each of fourteen lists of three or four (detectors, segmenters of
 segmentation_models_pytorch, fast segmenters, trackers, depth, poses, faces, texts in images,
 speech, super-resolution, timm, texts, dense networks of transformers, actions), drawn with seed
-20261515 before anything was measured; timm's was a MixNet, which earlier lots have, and is left
+20261515 before anything was measured; timm's was a MixNet, which earlier sets have, and is left
 out. Random weights.
 
-python -m benchmarks.networks.write fifteenth_lot --folder networks
-python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks fifteenth_lot --folder networks
+python -m benchmarks.networks.write fifteenth_set --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks fifteenth_set --folder networks
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import transformers
 from torch import Tensor, nn
 
 from benchmarks.networks.pytorch.export import Network
-from benchmarks.networks.pytorch.fifteenth_lot_modules import (
+from benchmarks.networks.pytorch.fifteenth_set_modules import (
     Carn,
     Citrinet,
     DdrNet,

@@ -1,9 +1,9 @@
 """Thirty networks in pairs of a kind that no other list has, for ONNX Runtime: half may be read.
 
 As timm, torchvision and transformers write them, with random weights and smaller. Which of a pair
-is ``READ`` was drawn by lot before anything was measured; of ``ASIDE`` only figures are read.
+is ``READ`` was drawn at random before anything was measured; of ``ASIDE`` only figures are read.
 
-python -m benchmarks.plans.onnxruntime --networks ort_lot --folder networks --placements 2
+python -m benchmarks.plans.onnxruntime --networks ort_set --folder networks --placements 2
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torchvision
 from torch import Tensor, nn
 
 from benchmarks.networks.pytorch.deployed import VISION, hidden, words
-from benchmarks.networks.pytorch.export import Network, drawn_by_lot, timm_network
+from benchmarks.networks.pytorch.export import Network, drawn_at_random, timm_network
 
 _SPEECH = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -136,5 +136,5 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "Data2Vec (audio)": hidden("Data2VecAudio:Model", _SOUND, True, **_SPEECH),
     },
 )
-READ, ASIDE = drawn_by_lot(PAIRS, seed=20261127)
+READ, ASIDE = drawn_at_random(PAIRS, seed=20261127)
 SETS = {"read": READ, "aside": ASIDE}

@@ -1,12 +1,12 @@
-"""Networks of kinds that no earlier lot has, drawn by lot, of which only figures were read.
+"""Networks of kinds that no earlier set has, drawn at random, of which only figures were read.
 
 Two to four of each of seven lists (timm, torchvision, texts, images and sounds of transformers,
-diffusers, ultralytics), in the order of the lot, without those whose family another set has, those
+diffusers, ultralytics), in the order drawn, without those whose family another set has, those
 of more than a thousand layers, those with an LSTM (EnCodec) and those that no exporter of PyTorch
 writes. Random weights.
 
-python -m benchmarks.networks.write tenth_lot --folder networks
-python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks tenth_lot --folder networks
+python -m benchmarks.networks.write tenth_set --folder networks
+python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks tenth_set --folder networks
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Networks of kinds that no other list has, drawn by lot, of which only figures were read.
+"""Networks of kinds that no other list has, drawn at random, of which only figures were read.
 
 Five to eight of each of five lists of 14 to 40 (timm, torchvision, texts, images and audio of
 transformers), without those that other sets have or that could not be exported. Random weights.
 
-python -m benchmarks.networks.write openvino_second_lot --folder networks
-python -m benchmarks.plans.openvino --placements 1 --networks openvino_second_lot --folder networks
+python -m benchmarks.networks.write openvino_second_set --folder networks
+python -m benchmarks.plans.openvino --placements 1 --networks openvino_second_set --folder networks
 """
 
 from __future__ import annotations

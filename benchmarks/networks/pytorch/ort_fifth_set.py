@@ -3,8 +3,8 @@
 Language models with grouped queries and rotated positions, sound, a detector with its NMS,
 segmentation, documents, and one in FP16. Random weights.
 
-python -m benchmarks.networks.write ort_fifth_lot --folder networks
-python -m benchmarks.plans.onnxruntime --networks ort_fifth_lot --folder networks --placements 1
+python -m benchmarks.networks.write ort_fifth_set --folder networks
+python -m benchmarks.plans.onnxruntime --networks ort_fifth_set --folder networks --placements 1
 """
 
 from __future__ import annotations
