@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_ind
 
 from placer.common.statistics import Ratio, fastest, over_copies, paired_ratio, still_in
 
@@ -48,6 +49,16 @@ def test_an_interval_over_copies_holds_for_further_copies():
     assert held["copies"] >= 0.9 * 200 > 2 * held["rounds"]
 
 
+def test_the_interval_over_copies_without_noise_is_students():
+    copies, baseline = [0.79, 0.80, 0.82], [0.98, 1.0, 1.01, 1.02]
+    seconds = np.tile([*copies, *baseline], (60, 1))
+    ratio = Ratio(0.8, 0.8, 0.8, 60)
+    over = over_copies(ratio, seconds[:, :3], seconds[:, 3:])
+    low, high = ttest_ind(np.log(copies), np.log(baseline)).confidence_interval(0.95)
+    assert over.high / over.median == pytest.approx(np.exp((high - low) / 2))
+    assert over.median / over.low == pytest.approx(np.exp((high - low) / 2))
+
+
 def test_copies_that_agree_or_single_ones_leave_the_interval_of_the_rounds():
     ratio = Ratio(0.8, 0.79, 0.81, 60)
     one, three = (rounds([1.0] * count, noise=0) for count in (1, 3))
@@ -59,3 +70,7 @@ def test_a_race_drops_what_is_slower_outside_the_noise():
     seconds = rounds([0.9, 0.8, 0.8, 1.0])
     assert fastest(seconds) in (1, 2)
     assert still_in(seconds) == [1, 2]
+
+
+def test_equal_models_all_stay_in_a_race():
+    assert still_in(np.ones((9, 3))) == [0, 1, 2]

@@ -71,7 +71,6 @@ def test_the_estimates_order_the_placements_as_the_engines_do(engines: ModuleTyp
 @needs("resnet18-a100")
 def test_engines_that_took_no_part_in_a_fit_are_ordered_as_they_were_measured(engines: ModuleType):
     """Each pair of builds of one network, with classes fitted to all other networks."""
-    pytest.importorskip("scipy")
     fitting = importlib.import_module("benchmarks.times.layer_classes")
     for name in dict.fromkeys(map(engines.network, engines.present())):
         own = [entry for entry in engines.present() if engines.network(entry) == name]
@@ -93,7 +92,6 @@ def test_stated_times_are_those_of_the_engines_metadata(engines: ModuleType):
 def test_classes_that_ship_are_fitted_to_all_engines_or_not_written(
     engines: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    pytest.importorskip("scipy")
     fitting = importlib.import_module("benchmarks.times.layer_classes")
     monkeypatch.setattr(engines, "present", lambda: engines.A100)
     written = tmp_path / "classes.yaml"
