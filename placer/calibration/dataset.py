@@ -101,7 +101,8 @@ class Dataset:
     def limit(self, samples: int) -> Dataset:
         """At most ``samples`` samples: a random choice, the same each time, in source order.
 
-        The first ones would do for shuffled data only; folders are often sorted by class.
+        The first ones would do for shuffled data only; folders are often sorted by class. Raises
+        InputError for a limit below 1.
         """
         if samples < 1:
             raise InputError(f"a limit of {samples} leaves no sample; give at least 1")

@@ -150,7 +150,7 @@ def _channels_first(how: Preprocessing, spec: InputSpec, path: Path) -> bool:
 def fixed_inputs(
     how: Preprocessing, specs: Specs, target: Target, path: Path
 ) -> dict[str, np.ndarray]:
-    """The values of the inputs that take no image."""
+    """The values of the inputs that take no image; InputError if ``how`` does not give them all."""
     others = [name for name in specs if name != target.spec.name]
     if sorted(others) != sorted(how.fixed):
         raise InputError(

@@ -66,7 +66,7 @@ def _images_in(folder: Path) -> Iterator[Path]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of arrays; none for a folder of images."""
+    """The files of arrays; none for a folder of images. InputError for what holds no samples."""
     if not path.is_dir():
         if path.suffix.lower() not in _SUFFIXES:
             raise InputError(

@@ -75,7 +75,7 @@ def refuse_pointer(path: Path) -> None:
 
 
 def read_text(path: Path, what: str, field: str) -> str:
-    """Text of a UTF-8 file; see ``read_bytes``."""
+    """Text of a UTF-8 file; InputError for other bytes and as ``read_bytes`` raises it."""
     try:
         return read_bytes(path, what, field).decode("utf-8")
     except UnicodeDecodeError as error:

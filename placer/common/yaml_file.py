@@ -53,7 +53,10 @@ _IN_YAML = {
 
 
 def parse_file(path: Path, folder: Path, model: type[M]) -> M:
-    """Read one YAML file of a pack into ``model``; the file must lie inside ``folder``."""
+    """Read one YAML file of a pack into ``model``; the file must lie inside ``folder``.
+
+    Raises InputError, with the line, for a file that is missing, elsewhere or not valid.
+    """
     if not path.exists():
         raise InputError(f"{path} does not exist; a rule pack needs it")
     if not path.resolve().is_relative_to(folder.resolve()):
@@ -67,7 +70,8 @@ def parse_text(
     """Parse YAML ``text`` into ``model``; ``name`` stands for the file in messages.
 
     ``context`` is what validators of ``model`` see as theirs. ``depth``: how deeply the document
-    may be nested; by default as the limits of the environment say.
+    may be nested; by default as the limits of the environment say. Raises InputError, which names
+    the line and the field, for text that does not fit ``model``.
     """
     limit = Limits.from_environment().yaml_depth if depth is None else depth
     tree, data = _read_yaml(text, name, limit)

@@ -13,7 +13,10 @@ from placer.errors import InputError
 
 
 def with_given_labels(samples: list[Sample], labels: str | PathLike[str] | None) -> list[Sample]:
-    """``samples`` with the class indices of the file ``labels``, or with their own labels."""
+    """``samples`` with the class indices of the file ``labels``, or with their own labels.
+
+    Raises InputError for a file that is no array of a label for each row of the samples.
+    """
     if labels is None:
         return samples
     path = Path(labels)

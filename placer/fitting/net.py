@@ -63,29 +63,35 @@ def sized_conv(
 
 
 def silu(net: Net, x: str) -> str:
+    """SiLU, as a Sigmoid and a Mul."""
     return net.add("Mul", x, net.add("Sigmoid", x))
 
 
 def relu6(net: Net, x: str) -> str:
+    """ReLU6, as a Clip."""
     low, high = (net.constant(np.array(v, np.float32)) for v in (0, 6))
     return net.add("Clip", x, low, high)
 
 
 def gelu(net: Net, x: str) -> str:
+    """The GELU by its error function, as five nodes."""
     root, one, half = (net.constant(np.array(v, np.float32)) for v in (2**0.5, 1, 0.5))
     erf = net.add("Add", net.add("Erf", net.add("Div", x, root)), one)
     return net.add("Mul", net.add("Mul", x, erf), half)
 
 
 def hard_swish(net: Net, x: str) -> str:
+    """Hard swish."""
     return net.add("HardSwish", x)
 
 
 def leaky(net: Net, x: str) -> str:
+    """A leaky ReLU."""
     return net.add("LeakyRelu", x, alpha=0.1)
 
 
 def relu(net: Net, x: str) -> str:
+    """A ReLU."""
     return net.add("Relu", x)
 
 
@@ -112,11 +118,13 @@ def excited(net: Net, x: str) -> str:
 
 
 def normed(net: Net, x: str) -> str:
+    """A LayerNormalization over the last axis."""
     gain, shift = (net.constant(np.full(net.shape[-1], v, np.float32)) for v in (1, 0))
     return net.add("LayerNormalization", x, gain, shift)
 
 
 def linear(net: Net, x: str, inputs: int, outputs: int) -> str:
+    """A product with weights (inputs, outputs), and a bias."""
     bias = net.constant(net.rng.normal(0, 0.1, outputs).astype(np.float32))
     return net.add("Add", net.add("MatMul", x, net.weight(inputs, outputs)), bias)
 

@@ -90,7 +90,10 @@ def fix_in_place(
 
 
 def fixed_values(proto: ModelProto) -> dict[str, float]:
-    """The inputs that ``proto`` had before they were fixed, with their values."""
+    """The inputs that ``proto`` had before they were fixed, with their values.
+
+    Raises InputError for a value that is no number.
+    """
     fixed = {}
     for entry in proto.metadata_props:
         if entry.key.startswith(_KEY):

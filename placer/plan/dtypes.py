@@ -62,4 +62,5 @@ _FLOATS = ("float", "float16", "bfloat16", "double")
 
 
 def port_of_onnx_type(port: Port) -> Port:
+    """``port`` with ONNX's name of its type, where that is known."""
     return replace(port, dtype=dtype_name(port.dtype) or port.dtype)

@@ -58,7 +58,7 @@ def claim(base: str, taken: set[PairName], claimed: set[PairName]) -> PairName:
 
 @contextmanager
 def naming(*tensors: str) -> Iterator[None]:
-    """Say of which tensors a scale is that their type cannot hold."""
+    """Raise RunError, which names ``tensors``, for a scale that their type cannot hold."""
     try:
         yield
     except ScaleError as error:

@@ -29,6 +29,7 @@ def share_title(result: Result) -> str:
 
 
 def hover(trial: TrialPart, result: Result) -> str:
+    """What is shown of ``trial`` under the pointer, in HTML."""
     unit = " (estimate)" if result.engine.estimated else ""
     lines = [f"<b>trial {trial.number}</b>, {escape(trial.kind)}: {trial.state}"]
     if trial.throughput is not None and trial.ratio_to_float is not None:
@@ -49,11 +50,13 @@ def hover(trial: TrialPart, result: Result) -> str:
 
 
 def chosen_trials(result: Result) -> list[TrialPart]:
+    """The trial that became the result; none where the float model did."""
     number_of = None if result.best is None else result.best.trial
     return [t for t in result.trials if t.number == number_of and t.ratio_to_float is not None]
 
 
 def mark_chosen(figure: go.Figure, result: Result, x: Sequence[float]) -> None:
+    """Draw a star at the chosen trial, which is at ``x``."""
     chosen = chosen_trials(result)
     if chosen:
         figure.add_scatter(
@@ -73,4 +76,5 @@ def mark_chosen(figure: go.Figure, result: Result, x: Sequence[float]) -> None:
 
 
 def decibels(noise: float) -> float:
+    """The SQNR of ``noise``, error power over signal power."""
     return -10 * math.log10(noise)

@@ -108,7 +108,8 @@ class PackFiles:
     def archive(self) -> bytes:
         """A .zip of the files; the same bytes for the same files on every machine.
 
-        Files are stored, since what a compressor writes depends on its version.
+        Files are stored, since what a compressor writes depends on its version. Raises
+        InputError for an archive that is too large to be installed.
         """
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:

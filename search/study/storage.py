@@ -250,6 +250,7 @@ def _retry(study: optuna.Study, trial: FrozenTrial) -> None:
 
 
 def open_study(storage: BaseStorage, name: str) -> optuna.Study:
+    """The study called ``name``, made if it is not there."""
     # Placements are chosen by proposers; Optuna's sampler is never asked.
     sampler = RandomSampler(seed=0)
     return optuna.create_study(

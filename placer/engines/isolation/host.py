@@ -70,17 +70,20 @@ class Host:
         (self._folder / "tmp").mkdir()
 
     def close(self) -> None:
+        """Kill the worker and remove the candidates; nothing can be asked afterwards."""
         self._closed = True
         if self._worker is not None:
             self._worker.kill()
         self._temporary.cleanup()
 
     def forget(self, handle: int) -> None:
+        """Drop the candidate with the next command."""
         # Called by the garbage collector, maybe in the midst of a call to the worker.
         self._forgotten.append(handle)
 
     @property
     def pid(self) -> int | None:
+        """Of the worker; None while there is none."""
         return None if self._worker is None else self._worker.pid
 
     def begin(self) -> None:
@@ -89,11 +92,17 @@ class Host:
             self._worker = WorkerProcess(self._spec, self._limits, self._logs, self._folder)
 
     def hello(self) -> Hello:
+        """What the engine says of itself; RunError if it cannot be made."""
         return self._running().hello
 
     def compile(
         self, model: onnx.ModelProto, base_dir: Path, samples: Iterable[Tensors] | None = None
     ) -> int:
+        """Build ``model`` and return its handle; with ``samples`` the engine calibrates it itself.
+
+        Raises RunError, as every command, for what the engine refuses, for a worker that dies and
+        at a limit of time or memory.
+        """
         worker = self._running()
         handle = next(self._numbers)
         path = self._folder / f"{handle}.onnx"
@@ -109,6 +118,7 @@ class Host:
         return handle
 
     def load(self, path: Path) -> tuple[int, Mapping[str, InputType]]:
+        """Load a saved engine and return its handle and inputs."""
         worker = self._running()
         handle = next(self._numbers)
         stored = _Stored(Load(handle, str(path.resolve())), ())
@@ -125,6 +135,7 @@ class Host:
             raise
 
     def run(self, handle: int, inputs: Tensors) -> dict[str, np.ndarray]:
+        """All outputs by name."""
         command = Run(handle, dict(inputs))
         outputs: dict[str, np.ndarray] = self._call(
             (handle,), command, "running the candidate", self._limits.run_s
@@ -132,6 +143,7 @@ class Host:
         return outputs
 
     def plan(self, handle: int, inputs: Tensors | None) -> Plan:
+        """The layers; with ``inputs`` with their times."""
         command = ReadPlan(handle, None if inputs is None else _sent(inputs))
         plan: Plan = self._call(
             (handle,), command, "reading the candidate's plan", self._limits.compile_s
@@ -139,6 +151,7 @@ class Host:
         return plan
 
     def measure(self, handles: tuple[int, ...], inputs: Tensors, rounds: int) -> Measured:
+        """Measure the models of ``handles`` in turn, ``rounds`` times."""
         command = Measure(handles, _sent(inputs), rounds)
         measured: Measured = self._call(
             handles, command, "measuring the candidate", self._limits.measure_s
@@ -146,10 +159,12 @@ class Host:
         return measured
 
     def save(self, handle: int, path: Path) -> None:
+        """Have the engine write its own file to ``path``."""
         command = Save(handle, str(path.resolve()))
         self._call((handle,), command, "saving the engine", self._limits.run_s)
 
     def memory_bytes(self, handle: int, inputs: Tensors) -> int | None:
+        """Memory that a run takes; None where the engine does not tell."""
         command = ReadMemory(handle, dict(inputs))
         size: int | None = self._call(
             (handle,), command, "reading the candidate's memory", self._limits.run_s

@@ -93,9 +93,11 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
+        """None once it has ended."""
         return self._process.pid if self.is_alive() else None
 
     def is_alive(self) -> bool:
+        """Whether the process has not ended."""
         return self._process.poll() is None
 
     def is_ready(self) -> bool:

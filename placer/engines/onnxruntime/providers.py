@@ -175,7 +175,7 @@ def session_use(provider: Provider, settings: Settings) -> Use:
 
 
 def use_devices(name: str, devices: Sequence[ort.OrtEpDevice], options: dict[str, str]) -> Use:
-    """The provider ``name`` on ``devices``, as a plug-in of ONNX Runtime tells them."""
+    """The provider ``name`` on ``devices``, as a plug-in tells them; RunError if there are none."""
     if not devices:
         raise RunError(f"the plug-in with {name} finds no device that it can run on here")
 

@@ -238,7 +238,8 @@ class OpenVinoModel:
     def plan(self, inputs: Tensors | None = None) -> Plan:
         """Return the layers of OpenVINO's runtime model; with ``inputs`` with their times.
 
-        Times are by OpenVINO's own counters, in a copy of the model that has them.
+        Times are by OpenVINO's own counters, in a copy of the model that has them. Raises
+        RunError if it tells no plan.
         """
         times: dict[str, float] = {}
         compiled = self._compiled

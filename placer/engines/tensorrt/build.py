@@ -94,8 +94,8 @@ class BuildReport:
 def build(library: Library, source: Path | bytes, settings: BuildSettings) -> BuildReport:
     """Parse ``source``, a file (external data beside it) or a serialized model, and build it.
 
-    Raises InputError for settings that the library or the model does not take; what the parser or
-    the builder refuses is in the report.
+    Raises InputError for settings that the library or the model does not take, RunError if there is
+    no builder; what the parser or the builder refuses is in the report.
     """
     start = time.perf_counter()
     load_plugins(library, settings.plugins)

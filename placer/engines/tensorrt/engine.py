@@ -93,7 +93,11 @@ class TensorRtEngine:
         return self._loaded(report)
 
     def load(self, path: Path) -> TensorRtModel:
-        """Load a saved engine; RunError if it is damaged or for another version or GPU."""
+        """Load a saved engine.
+
+        Raises InputError for a file that cannot be read, RunError for an engine that is damaged or
+        for another version or GPU.
+        """
         try:
             data = path.read_bytes()
         except OSError as error:

@@ -14,6 +14,7 @@ from placer.plan.readers.tensorrt_names import COPY, PAIR, STORED_OTHERWISE, met
 
 
 def logged_layers(text: str) -> Iterator[Layer]:
+    """The layers that a builder's log lists, also as trtexec prints it."""
     # trtexec puts the time, the severity and the logger before a line, each in brackets.
     lines = [re.sub(r"^(\[[^\]]*\] ?)+(?=Name: )", "", line) for line in text.split("\n")]
     yield from typed_layers(parse_layers(lines))

@@ -30,6 +30,7 @@ def inspector_plan(document: Mapping[str, Any], source: str) -> Plan:
 
 
 def inspector_name(document: Mapping[str, Any]) -> str:
+    """What wrote ``document``: TensorRT's inspector, with the versions that have its fields."""
     version = {"Bindings": " 8 to 10", "I/O Tensors": " 11"}
     versions = [text for field, text in version.items() if field in document]
     return f"TensorRT{versions[0] if versions else ''} inspector"
@@ -44,6 +45,7 @@ def inspector_layers(entries: Sequence[Any], path: Path) -> Iterator[Layer]:
     """The layers of the first optimization profile, of which the others' are copies.
 
     An entry is a dict, or a name where the engine was built without detailed profiling verbosity.
+    Raises InputError for one without a name.
     """
     for index, entry in enumerate(entries):
         if isinstance(entry, str):

@@ -16,7 +16,10 @@ from placer.plan.plan import Layer, Plan
 
 
 def profile_times(entries: Sequence[Any], path: Path) -> list[tuple[str, float]]:
-    """Layer names and microseconds per inference, in order of execution."""
+    """Layer names and microseconds per inference, in order of execution.
+
+    Raises InputError for an entry without a name and a time.
+    """
     count = 1
     times = []
     for index, entry in enumerate(entries):
@@ -96,7 +99,10 @@ def _of_trtexec(text: str) -> list[tuple[str, float]]:
 
 
 def with_times(plan: Plan, times: Sequence[tuple[str, float]], path: Path, profile: Path) -> Plan:
-    """Add times by name; layers of one name take theirs in order."""
+    """Add times, in microseconds, by name; layers of one name take theirs in order.
+
+    Raises InputError if none is of a layer of ``plan``.
+    """
     waiting: dict[str, list[float]] = {}
     for name, time in reversed(times):
         waiting.setdefault(name, []).append(time)

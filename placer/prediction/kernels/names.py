@@ -95,6 +95,7 @@ class KernelNames:
         return weighted and product.node.op == "MatMul" and not product.generated and rank > 3
 
     def multiplies_activations(self, unit: Unit) -> bool:
+        """Whether it is a MatMul of which neither operand is a weight."""
         return unit.node.op == "MatMul" and weight_input(self._graph, unit.node) is None
 
     def _takes_bias(self, unit: Unit, writer: Unit) -> bool:

@@ -285,6 +285,7 @@ def leaves_turned(graph: Graph, product: Node) -> bool:
 
 @kept
 def only_reader(graph: Graph, node: Node) -> Node | None:
+    """The one node that reads what ``node`` writes; None if several do, or the graph returns it."""
     readers = list(readers_of(graph, node.outputs[0]))
     known = node.outputs[0] not in graph.outputs and len(readers) == 1
     return readers[0] if known else None
@@ -292,6 +293,7 @@ def only_reader(graph: Graph, node: Node) -> Node | None:
 
 @kept
 def readers_of(graph: Graph, tensor: str) -> tuple[Node, ...]:
+    """The nodes that read ``tensor``, each once."""
     return tuple(_unique(graph, tensor))
 
 

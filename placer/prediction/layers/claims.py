@@ -154,6 +154,7 @@ def _reads(layout: Layout, fusion: Fusion) -> Sequence[str]:
 
 
 def find_claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]:
+    """The layers that ``rule`` says that an engine makes, wherever its pattern matches."""
     offers = _offers(rule, target)
     if not offers:
         return
