@@ -148,8 +148,8 @@ def quantize_weight(
     values: np.ndarray,
     scale: np.ndarray,
     axis: int | None,
-    weight: str = "int8",
-    lowest: int = -127,
+    weight: str,
+    lowest: int,
 ) -> np.ndarray:
     """int8 values in [``lowest``, 127], or FP8 values in [-448, 448], with zero point 0."""
     if axis is not None:

@@ -14,7 +14,7 @@ def test_tiny_channels_take_the_smallest_scale_that_fp16_has():
     scale = weight_scale(values, 0)
     assert scale.dtype == np.float16
     np.testing.assert_array_equal(scale, [np.float16(1 / 127), _LEAST, _LEAST])
-    quantized = quantize_weight(values, scale, 0)
+    quantized = quantize_weight(values, scale, 0, "int8", -127)
     np.testing.assert_array_equal(quantized, [[127, -64], [66, -33], [0, 0]])
 
 

@@ -213,7 +213,7 @@ def test_rounded_weights_are_what_any_quantizer_makes_of_them(
     flat = found.reshape(-1, size).astype(np.float32)
     axis = 0 if per_channel else None
     scale = weight_scale(flat, axis)
-    integers = quantize_weight(flat, scale, axis)
+    integers = quantize_weight(flat, scale, axis, "int8", -127)
     steps = scale.reshape(-1, 1) if per_channel else scale
     np.testing.assert_allclose(integers * steps, flat, rtol=1e-4, atol=1e-7)
 
