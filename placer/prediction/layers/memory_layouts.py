@@ -3,18 +3,17 @@
 On a CPU a quantized Conv reads and writes channels last (NhwcTransformer), and a float Conv in
 blocks of channels where its channels fill them (NchwcTransformer). What is between goes on in such
 a layout, or the tensor is moved: a Transpose of integers is pushed behind a layer where that costs
-no more than it saves, or where the layer leads to another Transpose. Where one stays behind a DQ, a
-pair is put behind it that nobody needs. Sources, in onnxruntime/core/optimizer:
-nhwc_transformer.cc, nchwc_transformer.cc, transpose_optimization/. What versions do
-otherwise is in ``layout_options.py``.
+no more than it saves, or where the layer leads to another Transpose. Sources, in
+onnxruntime/core/optimizer: nhwc_transformer.cc, nchwc_transformer.cc, transpose_optimization/. What
+versions do otherwise is in ``layout_options.py``.
 
 Kernels differ: a uint8 MaxPool takes some 40 times as long where its channels are not last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from placer.graph import Edge, Graph, Node
@@ -86,66 +85,6 @@ def lay_out(
     draft = _Draft(graph, _leading(layers, graph), options)
     laid = [draft.add(layer) for layer in layers]
     return tuple(map(draft.left, layers, laid))
-
-
-def with_moves(
-    layers: Sequence[PredictedLayer], graph: Graph, options: LayoutOptions
-) -> Iterator[PredictedLayer]:
-    """``layers``, a whole plan in order, with what becomes of Transposes; see ``lay_out``.
-
-    Those of the model that others undo are none, and behind those that stay behind a DQ are pairs,
-    which convert to the same integers and back (TryFixTransposeMissingQ).
-    """
-    written: dict[Edge, PredictedLayer] = {}
-    laid_out = lay_out(layers, graph, options)
-    by_edge = {
-        edge: laid
-        for predicted, laid in zip(layers, laid_out, strict=True)
-        for edge in (predicted.edges if predicted.nodes else ())
-    }
-    for predicted, laid in zip(layers, laid_out, strict=True):
-        for move in laid.moves:
-            if move.behind in written:
-                yield from _pair(written[move.behind])
-        if predicted.layer.kind == "dequantize":
-            written |= dict.fromkeys(predicted.edges, predicted)
-        # A reorder of blocks turns what it moves on its way.
-        reordered = laid.layout == ROW_MAJOR and laid.moves
-        gone = laid.gone and (reordered or _is_undone(predicted, laid, by_edge, graph))
-        layer = replace(predicted.layer, kind="no-op") if gone else predicted.layer
-        yield replace(predicted, layer=layer) if gone else predicted
-
-
-def _is_undone(
-    turn: PredictedLayer, laid: LaidOut, by_edge: Mapping[Edge, LaidOut], graph: Graph
-) -> bool:
-    """Whether all that read a Transpose take what the Transpose reads."""
-    tensor = turn.layer.outputs[0].tensor
-    if laid.layout in (LAST, TURNED):
-        return _is_taken(tensor, by_edge, graph)
-    return len(graph.edges_of(tensor)) == 1
-
-
-def _is_taken(tensor: str, by_edge: Mapping[Edge, LaidOut], graph: Graph) -> bool:
-    """Whether all layers that read ``tensor`` take it as it lies, of views what reads these."""
-    for edge in graph.edges_of(tensor):
-        after = by_edge.get(edge)
-        if after is None or not (after.gone or after.layout == LAST):
-            return False
-        node = graph.by_name[edge.node]
-        if node.op == "Reshape" and not _is_taken(node.outputs[0], by_edge, graph):
-            return False
-    return True
-
-
-def _pair(dequantize: PredictedLayer) -> tuple[PredictedLayer, PredictedLayer]:
-    """A Q and a DQ behind ``dequantize``."""
-    layer = dequantize.layer
-    quantize = replace(
-        layer, name=f"quantize {layer.outputs[0].tensor}", inputs=layer.outputs,
-        outputs=layer.inputs, kind="quantize",
-    )  # fmt: skip
-    return replace(dequantize, layer=quantize), dequantize
 
 
 def _leading(layers: Sequence[PredictedLayer], graph: Graph) -> frozenset[Edge]:

@@ -12,8 +12,9 @@ from placer.graph import Edge, Graph
 from placer.plan import Plan
 from placer.prediction.layers.conversions import Conversion, PredictedLayer, TensorFormats
 from placer.prediction.layers.layout_options import LayoutOptions
-from placer.prediction.layers.memory_layouts import DEFAULT, with_moves
+from placer.prediction.layers.memory_layouts import DEFAULT
 from placer.prediction.layers.motion import NormalForm, Scale
+from placer.prediction.layers.moved_transposes import with_transposes_moved
 from placer.prediction.layers.steps import Step
 from placer.quantization import EMPTY, Placement
 
@@ -59,7 +60,7 @@ class Prediction:
         """``layers``, with what the engine adds and takes away where it moves tensors."""
         if self.moving is None:
             return self.layers
-        return tuple(with_moves(self.layers, self.moving, self.options))
+        return tuple(with_transposes_moved(self.layers, self.moving, self.options))
 
     @property
     def plan(self) -> Plan:
