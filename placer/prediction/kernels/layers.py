@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -10,12 +9,12 @@ from placer.graph import Edge, Node
 from placer.plan import Kind, Layer, Port
 from placer.plan.dtypes import is_quantized
 from placer.prediction.kernels.attention import NARROW, share_heads
+from placer.prediction.kernels.copies import Copies, conversion
 from placer.prediction.kernels.factors import number
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames, squeezes
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, VIEWS, Unit, is_padded
 from placer.prediction.kernels.ports import KernelPorts
-from placer.prediction.kernels.reductions import is_map, reduction_axes
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import (
     SWAPPED,
@@ -28,7 +27,7 @@ from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.motion import Scale
 
-_MAP_RANK, _MATRIX_RANK = 4, 2
+_MATRIX_RANK = 2
 
 
 class KernelLayers:
@@ -42,7 +41,7 @@ class KernelLayers:
         self._ports = KernelPorts(units, kernels, base, integer)
         self._names = KernelNames(units, kernels)
         self._weights_made: set[tuple[str, Scale]] = set()  # Shared weights are dequantized once.
-        self._copied: set[str] = set()  # Joined tensors that are read as matrices.
+        self._copies = Copies(units, kernels, self._ports, self._names, base)
 
     def layers(self) -> Iterator[PredictedLayer]:
         """The kernels in the order of their last units."""
@@ -52,22 +51,22 @@ class KernelLayers:
             if all(unit.role in ("quantize", "pair") for unit in units):
                 yield self._quantize(units)
                 for unit in units:
-                    yield from self._moved_parts(unit)
+                    yield from self._copies.of_integers(unit)
             elif self._only_casts(units) or self._only_turns(units):
                 yield self._named_cast(units) or self._cast(units)
-                yield from (copy for unit in units for copy in self._copies(unit))
+                yield from (copy for unit in units for copy in self._copies.before_pools(unit))
             elif self._quantizes_turned(units):
                 yield from self._quantized_view(units)
             elif not self._is_gone(units):
                 yield from self._weights(units)
-                yield from self._copied_part(units)
-                yield from self._copied_matrix(units)
+                yield from self._copies.for_depthwise(units)
+                yield from self._copies.for_matrices(units)
                 yield from self._kernel(units)
                 yield from self._reordered(units)
             elif all(self._is_view(unit) for unit in units):
                 yield from self._quantized_view(units)
             else:
-                yield from (copy for unit in units for copy in self._moved_parts(unit))
+                yield from (copy for unit in units for copy in self._copies.of_integers(unit))
 
     def _only_casts(self, units: Sequence[Unit]) -> bool:
         """Whether it only makes other types; what leaves the graph in its shape at that."""
@@ -201,7 +200,7 @@ class KernelLayers:
         }
         integers = is_quantized(given.dtype), is_quantized(made.dtype)
         edge = edge._replace(tensor=given.tensor)
-        return self._conversion(kinds.get(integers, "reformat"), edge, given.dtype, made.dtype)
+        return conversion(kinds.get(integers, "reformat"), edge, given.dtype, made.dtype)
 
     def _is_gone(self, units: Sequence[Unit]) -> bool:
         """Whether nothing runs: views, and a Concat that products write into."""
@@ -246,7 +245,7 @@ class KernelLayers:
         """What cuts out the channels of a ConvTranspose that leave the graph."""
         casts = [unit for unit in units if unit.role == "cast"]
         for cast in casts if any(is_padded(self._graph, unit) for unit in units) else ():
-            yield self._conversion("reformat", cast.reads[0][0], FLOAT, FLOAT)
+            yield conversion("reformat", cast.reads[0][0], FLOAT, FLOAT)
 
     def _is_view(self, unit: Unit) -> bool:
         """Whether all elements stay where they are, as those of a single head that is turned do."""
@@ -276,107 +275,11 @@ class KernelLayers:
         if not any(unit.writes_integers(reader) for _, reader in unit.readers):
             integer = self._base
         if edge.tensor in self._graph.producer:
-            return self._conversion("quantize", edge, self._base, integer)
+            return conversion("quantize", edge, self._base, integer)
         stored = self._units.stored.get(edge.tensor)
         # Integers that enter are laid out anew for the Conv that reads them.
         kind: Kind = "quantize" if stored is None else "reformat"
-        return self._conversion(kind, edge, stored or FLOAT, integer)
-
-    def _conversion(self, kind: Kind, edge: Edge, source: str, target: str) -> PredictedLayer:
-        ports = Port(source, tensor=edge.tensor), Port(target, tensor=edge.tensor)
-        layer = Layer(f"{kind} {edge.tensor}", "Generated", (), ports[:1], ports[1:], kind)
-        return PredictedLayer(layer, (), None, (edge,))
-
-    def _copies(self, unit: Unit) -> Iterator[PredictedLayer]:
-        """Copies of what is joined in place: pooling neither reads nor writes parts of tensors.
-
-        What a pool reads in another type than is joined is no part; see ``_moved_parts`` as well.
-        Parts of a single place lie together anyway.
-        """
-        joined = [e for e, reader in unit.readers if self._kernels.is_in_place(reader)]
-        floats = {e.tensor for e in joined if e not in self._form.scales}
-        pooled = any(
-            r.role == "pool" and e.tensor in floats and e not in self._form.scales
-            for e, r in unit.readers
-        )
-        shape = self._graph.type_of(joined[0].tensor).shape if joined else None
-        if shape and math.prod(shape[2:]) > 1 and (unit.role == "pool" or pooled):
-            dtype = self._ports.edge_type(joined[0], unit, unit)
-            yield self._conversion("reformat", joined[0], dtype, dtype)
-
-    def _moved_parts(self, unit: Unit) -> Iterator[PredictedLayer]:
-        """Copies of what it writes into joined integers for what reads that besides.
-
-        All products read one copy, and pools another. What a pool writes is copied anyway.
-        """
-        joined = [edge for edge, reader in unit.readers if self._kernels.is_in_place(reader)]
-        if unit.role == "pool":
-            return
-        scales = self._form.scales
-        for edge in (e for e in joined if e in scales):
-            shared = [
-                r
-                for e, r in unit.readers
-                if e.tensor == edge.tensor and scales.get(e) == scales[edge]
-            ]
-            for _ in {reader.role == "pool" for reader in shared if reader.integers}:
-                integer = self._ports.integer_at(edge)
-                yield self._conversion("reformat", edge, integer, integer)
-
-    def _moved_line(self, unit: Unit) -> Iterator[PredictedLayer]:
-        """The copy of means over the rows or columns of a map for float Convs that read them.
-
-        Their channels are stored last then, as those of maps are (six small graphs).
-        """
-        if unit.role != "reduce" or reduction_axes(self._graph, unit.node) not in ((2,), (3,)):
-            return
-        floats = [
-            edge
-            for edge, reader in unit.readers
-            if reader.role == "product"
-            and reader.node.op in CONVS
-            and edge not in self._form.scales
-        ]
-        shape = self._graph.type_of(unit.node.inputs[0]).shape or ()
-        if floats and len(shape) == _MAP_RANK and is_map(self._graph, unit.node.inputs[0]):
-            yield self._conversion("reformat", floats[0], self._base, self._base)
-
-    def _copied_part(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
-        """The copy of a part of joined floats that a depthwise Conv reads besides.
-
-        It has the nodes of a kernel that is not generated (ten small graphs).
-        """
-        product = next((unit for unit in units if unit.depthwise and not unit.integers), None)
-        if product is None:
-            return
-        edge, writer = product.reads[0]
-        readers = writer.readers if writer is not None else ()
-        parts = [(e, r) for e, r in readers if e.tensor == edge.tensor]
-        if not any(self._kernels.is_in_place(r) and e not in self._form.scales for e, r in parts):
-            return
-        copied = units if self._kernels.is_prepared(units) else (product,)
-        names = tuple(sorted(node.name for u in copied for node in self._names.named(u)))
-        made = (Port(self._base, tensor=edge.tensor),)
-        layer = Layer(f"copy for {names[0]}", "Generated", names, made, made)
-        yield PredictedLayer(layer, (), None, ())
-
-    def _copied_matrix(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
-        """The copy of what is joined in place for the 1x1 Convs that read it as a matrix.
-
-        All of them read one copy. Those that add another map are no matrix products (20
-        small graphs, as necks of YOLO and blocks of DenseNet).
-        """
-        behind = [unit for unit in units if unit.generated]
-        if any(unit.node.op == "Add" for unit in behind):
-            return
-        for unit in units:
-            if unit.role != "product" or not is_matrix_conv(self._graph, unit.node):
-                continue
-            edge, writer = unit.reads[0]
-            floats = edge not in self._form.scales and edge.tensor not in self._copied
-            if floats and writer is not None and self._kernels.is_in_place(writer):
-                self._copied.add(edge.tensor)
-                yield self._conversion("reformat", edge, self._base, self._base)
+        return conversion(kind, edge, stored or FLOAT, integer)
 
     def _cleared(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:
         """What clears the memory that a kernel counts its blocks of threads in."""
@@ -411,7 +314,7 @@ class KernelLayers:
                 yield PredictedLayer(layer, (), None, ())
             elif weight not in self._weights_made:
                 self._weights_made.add(weight)
-                yield self._conversion("dequantize", edge, self._ports.integer_at(edge), self._base)
+                yield conversion("dequantize", edge, self._ports.integer_at(edge), self._base)
 
     def _dequantized(self, units: Sequence[Unit]) -> Iterator[Edge]:
         for unit in units:
@@ -437,7 +340,7 @@ class KernelLayers:
             made = _integers_first(outputs)
             if self._rounds(units):  # And dequantized for what computes in float.
                 edge = edge._replace(tensor=port.tensor)
-                yield self._conversion("quantize", edge, port.dtype, made.dtype)
+                yield conversion("quantize", edge, port.dtype, made.dtype)
             else:
                 yield self._conversion_of(edge, port, made)
             return
@@ -454,9 +357,9 @@ class KernelLayers:
         )
         yield PredictedLayer(layer, works, None, tuple(edge for edge, _ in reads))
         for unit in units:
-            yield from self._copies(unit)
-            yield from self._moved_parts(unit)
-            yield from self._moved_line(unit)
+            yield from self._copies.before_pools(unit)
+            yield from self._copies.of_integers(unit)
+            yield from self._copies.of_means(unit)
 
     def _only_scales(self, units: Sequence[Unit]) -> bool:
         """Whether it multiplies by a number alone before it quantizes, which is one scale."""
