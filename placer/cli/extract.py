@@ -42,17 +42,17 @@ def extract_command(
     fix: Annotated[
         list[str] | None,
         typer.Option(
-            help="Give an input one value, NAME=VALUE: the whole model is written without that "
-            "input, in the shapes of --shape, and of each If that this decides the branch "
-            "that runs."
+            help="Give an input one value, NAME=VALUE; any number of times. The whole model is "
+            "written without that input, in the shapes of --shape, and the branch that runs "
+            "replaces each If that this decides."
         ),
     ] = None,
 ) -> None:
     """Write the part of a model between tensors or around a node, to examine it alone.
 
-    With --data the values that reach the region are written beside it, as placer optimize takes
-    them: what an engine refuses or runs slowly can be narrowed down and reported. With --fix, or
-    --shape alone, the whole model is written for these values, without branches that never run.
+    With it you can narrow down and report what an engine refuses or runs slowly. With --data the
+    values that reach the region are written beside it, as placer optimize takes them. With --fix,
+    or --shape alone, the whole model is written for these values, without branches that never run.
     """
     is_region = bool(inputs or outputs) or around is not None
     if fix and (is_region or data is not None):
@@ -79,7 +79,7 @@ def extract_command(
     typer.echo(f"inputs: {', '.join(region.inputs)}")
     typer.echo(f"outputs: {', '.join(region.outputs)}")
     data_file = "" if region.data is None else f" and {region.data}"
-    typer.echo(f"wrote {region.model} of {region.nodes} nodes{data_file}")
+    typer.echo(f"wrote {region.model} of {_nodes(region.nodes)}{data_file}")
 
 
 def _fix(model: Path, output: Path, texts: list[str], shapes: list[str]) -> None:
@@ -87,9 +87,13 @@ def _fix(model: Path, output: Path, texts: list[str], shapes: list[str]) -> None
     values = fixes_of(texts)
     fixed = placer.fix_inputs(model, output, values, shapes_of(shapes))
     without = f", without {', '.join(values)}" if values else ""
-    typer.echo(f"wrote {fixed.model} of {fixed.nodes} nodes{without}")
+    typer.echo(f"wrote {fixed.model} of {_nodes(fixed.nodes)}{without}")
     if fixed.bodies.nodes:
         typer.echo(fixed.bodies.sentence())
+
+
+def _nodes(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"
 
 
 def _names(text: str) -> list[str]:

@@ -25,7 +25,10 @@ if TYPE_CHECKING:  # Help is shown without what takes long to import.
 
 def fit_command(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The file to write; measured builds lie beside.")
+        Path,
+        typer.Option(
+            "--output", "-o", help="The file to write; measured builds are kept beside it."
+        ),
     ],
     engine: Annotated[str, option("engine", help="The engine to measure on.")] = "auto",
     models: Annotated[
@@ -42,12 +45,12 @@ def fit_command(
         int, typer.Option(help="Networks to measure, a fifth of known architectures.")
     ] = 280,
     placements: Annotated[
-        int, typer.Option(help="Random placements of each, beside float and the default.")
+        int, typer.Option(help="Random placements of each, besides float and the default.")
     ] = 4,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds, 3 or more.")] = 15,
     timeout: Annotated[
         str | None,
-        typer.Option(help="Measure no further network after it, as 30m, and fit to those so far."),
+        typer.Option(help="Time after which no further network is begun, e.g. 30m."),
     ] = None,
     names: Annotated[
         bool, typer.Option("--names", help="Write the names of given models to the file.")
@@ -55,7 +58,7 @@ def fit_command(
 ) -> None:
     """Measure what layers cost on an engine: a file for --gpu, or to send to the maintainers.
 
-    No weights are in it. Run it again to go on after an interruption.
+    The file holds no weights. After an interruption, the same command goes on where it was.
     """
     progress = Console(stderr=True)
 

@@ -90,8 +90,9 @@ class Request:
         Mapping[str, ShapeRange],
         Option(
             "Model and data",
-            "Input shape, e.g. image=1x3x320x320, a range, NAME=MIN:OPT:MAX, or the size of a "
-            "dimension that the model names, e.g. sequence_length=128.",
+            "Shape of an input, e.g. image=1x3x320x320; a range of shapes, NAME=MIN:OPT:MAX; or "
+            "the size of a dimension that the model names, e.g. sequence_length=128; any number "
+            "of times.",
             keyword="shapes",
             flag="shape",
         ),
@@ -100,8 +101,8 @@ class Request:
         Mapping[str, float],
         Option(
             "Model and data",
-            "Value of an input that is always the same, e.g. sr=16000: it becomes a constant, and "
-            "of an If that it decides, or the shapes, the branch that runs is left.",
+            "Value of an input that never changes, e.g. sr=16000. It becomes a constant, and the "
+            "branch that runs replaces an If that it or the shapes decide; any number of times.",
         ),
     ] = field(default_factory=dict)
     custom_ops: Annotated[
@@ -135,7 +136,7 @@ class Request:
         Option(
             "Accuracy",
             "Accuracy condition, e.g. sqnr>=15, cosine>=0.99@logits, top1_drop<=0.01 or "
-            "module:function>=0.4.",
+            "module:function>=0.4; any number of times.",
             "top1_drop<=0.01 with labels, else sqnr>=15, or argmax_agreement>=0.99 of integers",
             flag="gate",
         ),
@@ -176,7 +177,7 @@ class Request:
         Option(
             "Accuracy",
             "Fix how tensors are calibrated, e.g. tensor=conv1*,method=percentile, "
-            "tensor=x,range=-1:1 or node=head/*,weights=per-tensor.",
+            "tensor=x,range=-1:1 or node=head/*,weights=per-tensor; any number of times.",
             flag="override",
         ),
     ] = ()
@@ -270,7 +271,8 @@ class Request:
         tuple[str, ...],
         Option(
             "Search",
-            "Nodes to leave float: a name, a glob, op:Softmax, output:boxes or between:a->b.",
+            "Nodes to leave float: a name, a glob, op:Softmax, output:boxes or between:a->b; any "
+            "number of times.",
         ),
     ] = ()
     only: Annotated[
