@@ -80,16 +80,23 @@ class ConsoleObserver(Observer):
             self._begin_bar("progress", total)
         self._update_bar(done)
 
-    def search(self, budget: int | None, done: int, estimated: bool, objective: Objective) -> None:
+    def search(
+        self,
+        budget: int | None,
+        done: int,
+        best: float | None,
+        estimated: bool,
+        objective: Objective,
+    ) -> None:
         """Begin the search's bar, and print what the columns of its trials hold."""
-        self._objective, self._count = objective, done
+        self._objective, self._count, self._best = objective, done, best
         most = "" if budget is None else f", {budget} trials at most"
         resumed = f", resumed after {done}" if done else ""
         self.stage(f"searching{most}{resumed}")
         text = header(objective, estimated=estimated)
         self._console.print(f"[bold]{text}[/]", highlight=False, soft_wrap=True)
         self._begin_bar("trials", budget)
-        self._update_bar(done)
+        self._show_trials()
 
     def trial(self, record: TrialRecord) -> None:
         """Print the trial's latency, speed-up and gates, and the best so far."""
@@ -98,7 +105,7 @@ class ConsoleObserver(Observer):
             self._best = min(record.ratio, self._best or record.ratio)
         text = line(record, self._best, self._objective)
         self._console.print(text, highlight=False, soft_wrap=True)
-        self._update_bar(self._count, f"best {speedup(self._best)}")
+        self._show_trials()
 
     def probe(self, done: int) -> None:
         """Say how often noise was measured beside the trials, without a terminal now and then."""
@@ -115,6 +122,10 @@ class ConsoleObserver(Observer):
         self._end_bar()
         self._bar.start()
         self._task = self._bar.add_task(description, total=total, best="")
+
+    def _show_trials(self) -> None:
+        """How many trials there were, and the best of them, on the bar."""
+        self._update_bar(self._count, f"best {speedup(self._best)}")
 
     def _update_bar(self, done: int, best: str = "") -> None:
         if self._task is not None:

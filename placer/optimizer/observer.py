@@ -20,11 +20,20 @@ class Observer:
     def warn(self, text: str) -> None:
         """Something the user should know."""
 
-    def search(self, budget: int | None, done: int, estimated: bool, objective: Objective) -> None:
+    def search(
+        self,
+        budget: int | None,
+        done: int,
+        best: float | None,
+        estimated: bool,
+        objective: Objective,
+    ) -> None:
         """The search begins; ``done`` trials were found in the study.
 
-        ``estimated``: latencies are estimates. With the ``objective`` throughput a measurement's
-        milliseconds are wall time per inference, of which its latency is no part.
+        ``best``: the latency of the fastest of these that meets the gates, as a part of the float
+        model's; None if none does. ``estimated``: latencies are estimates. With the ``objective``
+        throughput a measurement's milliseconds are wall time per inference, of which its latency
+        is no part.
         """
 
     def trial(self, record: TrialRecord) -> None:

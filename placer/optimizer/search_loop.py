@@ -22,7 +22,7 @@ from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup, set_up
 from placer.optimizer.trials.search_time import KeptForTheEnd, SearchTime
 from placer.results.parts import StopReason
-from placer.search.records import TrialRecord
+from placer.search.records import TrialRecord, by_latency
 from placer.search.study.study import Study
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,9 @@ def search(
             observer.probe(done)
 
     searches = [DeviceSearch(device, study, earlier, spent, on_probe) for device in devices]
-    observer.search(task.budget, len(earlier), task.engine.estimated, task.request.objective)
+    fastest = next(iter(by_latency(earlier)), None)
+    best = None if fastest is None else fastest.ratio
+    observer.search(task.budget, len(earlier), best, task.engine.estimated, task.request.objective)
     with one_blas_thread():
         runs = [partial(one.run, tell, stop) for one in searches]
         stopped = _run_all(runs, stop, lambda: observer.warn(interrupted))

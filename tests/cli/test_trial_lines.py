@@ -39,7 +39,14 @@ def printed(*trials: TrialRecord, done: int = 0, **search: object) -> list[str]:
     console = Console(width=80, file=io.StringIO())
     observer = placer.ConsoleObserver(console)
     observer.search(
-        **{"budget": 30, "done": done, "estimated": False, "objective": "latency"} | search
+        **{
+            "budget": 30,
+            "done": done,
+            "best": None,
+            "estimated": False,
+            "objective": "latency",
+        }
+        | search
     )
     for one in trials:
         observer.trial(one)
@@ -67,6 +74,14 @@ def test_trials_stand_under_a_header_by_their_numbers_in_the_study():
         "    5         failed         -     x2.00  explore        the engine refused node 'c'",
         "    6          1.200     x1.67     x2.00  near the best  slower than the best, not judged",
         "    7          1.400     x1.43     x2.00  explore        sqnr>=20: 31.5 ok  in bfloat16",
+    ]
+
+
+def test_after_a_resume_the_best_is_that_of_all_trials():
+    told = printed(trial(3, "explore", 0.8), trial(4, "explore", 0.4), done=3, best=0.5)
+    assert [line.split()[:4] for line in told[2:]] == [
+        ["3", "1.600", "x1.25", "x2.00"],
+        ["4", "0.800", "x2.50", "x2.50"],
     ]
 
 

@@ -56,8 +56,15 @@ class Listener:
     def warn(self, text: str) -> None:
         self.stages.append(text)
 
-    def search(self, budget: int | None, done: int, estimated: bool, objective: Objective) -> None:
-        self.stages.append(f"{budget} {done} {estimated} {objective}")
+    def search(
+        self,
+        budget: int | None,
+        done: int,
+        best: float | None,
+        estimated: bool,
+        objective: Objective,
+    ) -> None:
+        self.stages.append(f"{budget} {done} {best} {estimated} {objective}")
 
     def trial(self, record: TrialRecord) -> None:
         self.trials.append(record.kind)
@@ -218,7 +225,10 @@ def test_an_observer_is_told_and_nothing_is_printed(
     level = logging.getLogger("placer").level
     result = optimize(save(NET, "net.onnx"), observer=listener, **QUICK)
     assert listener.trials == [trial.kind for trial in result.trials]
-    assert "3 0 True latency" in listener.stages
+    assert "3 0 None True latency" in listener.stages
+    optimize("net.onnx", observer=listener, **QUICK)
+    best = min(trial.ratio_to_float for trial in result.trials)
+    assert f"3 3 {best} True latency" in listener.stages
     assert capsys.readouterr().out == ""
     assert logging.getLogger("placer").level == level
 
