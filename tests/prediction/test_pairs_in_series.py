@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from placer.graph import Edge
 from placer.model import load_model
 from placer.prediction.rule_tests import layer_line
@@ -44,5 +46,43 @@ def test_a_conv_rounds_to_both_scales_if_nothing_else_reads_what_it_writes(
         "conv2+clip2: int8 -> int8",
         "requantize a: int8 -> int8",
         "join: int8, int8 -> int8",
+        "conv3: int8 -> float",
+    ]
+
+
+# As ONNX Runtime quantizes symmetrically: it keeps Relus, with a pair before and one behind.
+RESIDUAL = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,64,8,8] x) => (float[1,64,8,8] out)
+    <float[64,64,3,3] w = {1}> {
+        [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(x, w)
+        [relu1] a = Relu(c1)
+        [conv2] c2 = Conv<pads = [1, 1, 1, 1]>(a, w)
+        [add] s = Add(c2, x)
+        [relu2] b = Relu(s)
+        [conv3] out = Conv<pads = [1, 1, 1, 1]>(b, w)
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "first"),
+    [
+        ("10.3", ["conv1+relu1: int8 -> int8"]),
+        ("8.6", ["conv1: int8 -> int8", "relu1: int8 -> int8"]),
+    ],
+)
+def test_a_relu_between_two_pairs(save: Callable[..., Path], version: str, first: list[str]):
+    graph = load_model(save(RESIDUAL)).graph
+    read = [e for t in ("x", "c1", "a", "c2", "s", "b") for e in graph.edges_of(t)]
+    weights = [Edge("w", f"conv{i}", 1) for i in (1, 2, 3)]
+    target = Target(engine_version=version, compute_capability="8.6", typing="weak")
+    predictor = make_predictor(graph, load_pack("tensorrt"), target, "float16")
+    found = predictor.predict(Placement.of([*read, *weights])).plan.layers
+    assert [layer_line(layer) for layer in found] == [
+        "quantize x: float -> int8",
+        *first,
+        "conv2: int8 -> int8",
+        "add+relu2: int8, int8 -> int8",
         "conv3: int8 -> float",
     ]
