@@ -86,3 +86,30 @@ def test_a_relu_between_two_pairs(save: Callable[..., Path], version: str, first
         "add+relu2: int8, int8 -> int8",
         "conv3: int8 -> float",
     ]
+
+
+# As ModelOpt quantizes where Sigmoids are not left out: every edge carries a pair.
+SILU = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,64,8,8] x) => (float[1,64,8,8] out)
+    <float[64,64,1,1] w = {1}> {
+        [conv1] c = Conv(x, w)
+        [sigmoid] s = Sigmoid(c)
+        [mul] y = Mul(c, s)
+        [conv2] out = Conv(y, w)
+    }
+"""
+
+
+def test_a_silu_with_a_pair_between_sigmoid_and_mul_is_one_layer(save: Callable[..., Path]):
+    graph = load_model(save(SILU)).graph
+    read = [e for t in ("x", "c", "s", "y") for e in graph.edges_of(t)]
+    placement = Placement.of([*read, Edge("w", "conv1", 1), Edge("w", "conv2", 1)])
+    target = Target(engine_version="11.1", compute_capability="12.0", typing="strong")
+    predictor = make_predictor(graph, load_pack("tensorrt"), target, "float16")
+    assert [layer_line(layer) for layer in predictor.predict(placement).plan.layers][:4] == [
+        "quantize x: float -> int8",
+        "conv1: int8 -> int8",
+        "sigmoid+mul: int8, int8 -> int8",
+        "conv2: int8 -> float16",
+    ]
