@@ -35,7 +35,7 @@ from placer.explaining.run_time_constants import run_time_constants
 from placer.explaining.run_time_convs import run_time_convs
 from placer.explaining.saturating import saturating
 from placer.explaining.several_scales import scales_by_channel, scales_by_reader
-from placer.explaining.unfused import shifted, unfused
+from placer.explaining.unfused import shifted, summed, unfused
 from placer.explaining.unread_types import unread_types
 from placer.explaining.weights_only import weights_only
 from placer.graph import Graph
@@ -171,12 +171,12 @@ class ModelExplanation:
         first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several)
         given = (graph, plan, self.base, self.pack, self.target)
         stored = "" if own is None else float_base(*given)
-        off = self._placed.shifted
-        told = {one.node for one in self._placed.unfused}.union(one.node for one in off)
+        off, apart = self._placed.shifted, self._placed.summed
+        told = {one.node for one in self._placed.unfused}.union(one.node for one in (*off, *apart))
         # Products in FP4 are not predicted, so they are not said to compute in float.
         types = {} if self._placed.has_float4 else self._placed.types
         idle = float_products(graph, types, plan, self.pack, told)
-        in_float = (*unfused(self._placed.unfused), shifted(off), *idle)
+        in_float = (*unfused(self._placed.unfused), shifted(off), summed(apart), *idle)
         said = (*in_float, *first, *unread, *convs, *floats, *self._untold, stored)
         return (*self.not_built, *(text for text in said if text))
 

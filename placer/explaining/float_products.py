@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from placer.common.listed import listed
+from placer.common.names import engine_title
 from placer.explaining.integer_nodes import integer_nodes
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import WEIGHTED_OPS
 from placer.plan import Plan
 from placer.qdq.unfused_products import behind_moves
 from placer.rules.pack import Pack
+from placer.rules.schema import Rule
+
+# Of a weight that is the first operand, of sessions of ONNX Runtime 1.32.
+_OF_LEFT = (
+    ": onnxruntime reads uint8 alone as the first operand; quantize this weight to uint8 with zero "
+    "point 128"
+)
 
 
 def float_products(
@@ -31,10 +39,17 @@ def float_products(
     for node in graph.nodes:
         if node.op in WEIGHTED_OPS and node.name in computed - of_integers:
             data, weight = graph.edges_into(node)[:2]
+            is_left = node.op == "MatMul" and data.tensor in graph.initializers
+            if is_left:
+                data, weight = weight, data
             data = behind_moves(data, types, graph)
             if data in types and weight in types and weight.tensor in graph.initializers:
                 is_open = not _is_quantized_behind(node, types, graph)
                 reason = _reason(node, types[data], pack, is_open)
+                if is_left and pack.manifest.behaviour.signed == "converted":
+                    if types[weight] != "int8":  # Not predicted.
+                        continue
+                    reason = _OF_LEFT
                 found.setdefault(reason, []).append(node)
     for reason, nodes in found.items():
         shown = listed([f"'{node.name}' ({node.op})" for node in nodes])
@@ -59,11 +74,17 @@ def _reason(node: Node, dtype: str, pack: Pack, is_open: bool) -> str:
     ``is_open``: no pair is behind it.
     """
     engine = pack.manifest.engine
-    ops = {op for rule in pack.rules for step in rule.pattern.values() for op in step.op}
+    ops = {op for rule in pack.rules for op in _ops_of(rule)}
     if node.op not in ops:
         return f": {engine} has no {node.op} of integers; take these pairs out"
     if pack.manifest.behaviour.signed != "converted":
-        return ""
+        wanted = {op for rule in pack.rules if rule.symmetric for op in _ops_of(rule)}
+        if node.op not in wanted or dtype != "int8":
+            return ""
+        return (
+            f": {engine_title(engine)} multiplies int8 with zero point 0 alone here; quantize "
+            "activations to uint8, which may have any"
+        )
     if node.op == "Conv" and is_open:  # ONNX Runtime's QLinearConv writes integers.
         return (
             f": in {engine} a Conv of integers writes integers, so it needs a pair behind it, too"
@@ -75,3 +96,7 @@ def _reason(node: Node, dtype: str, pack: Pack, is_open: bool) -> str:
             "activations to uint8 (QuantType.QUInt8)"
         )
     return ""
+
+
+def _ops_of(rule: Rule) -> Iterator[str]:
+    return (op for step in rule.pattern.values() for op in step.op)

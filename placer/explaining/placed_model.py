@@ -27,6 +27,7 @@ from placer.model import (
 from placer.model.input_shapes import given_shapes, unknown_dimensions
 from placer.model.named_dimensions import with_ones
 from placer.prediction.layers.norms import without_norms
+from placer.qdq.channel_scales import summed_channels
 from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.qdq.integer_ports import with_float_ports
 from placer.qdq.moved_weights import move_weights
@@ -63,7 +64,8 @@ class PlacedModel:
     ``has_float4``: whether NVFP4 is among them. ``open``: a sentence on sizes of inputs that are
     not known and taken as 1. ``shared``: constants of whose pair a node reads what is moved, and
     others what is not. ``unfused``: products between pairs that are none of integers.
-    ``shifted``: edges of weights with zero points that keep their products in float.
+    ``shifted``: edges of weights with zero points that keep their products in float; ``summed``:
+    those of activations with a scale for each channel that do.
     """
 
     graph: Graph
@@ -87,6 +89,7 @@ class PlacedModel:
     shared: frozenset[str] = frozenset()
     unfused: tuple[UnfusedProduct, ...] = ()
     shifted: tuple[Edge, ...] = ()
+    summed: tuple[Edge, ...] = ()
 
     @property
     def idle(self) -> frozenset[Edge]:
@@ -214,6 +217,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         shared=shared,
         unfused=taken.unfused,
         shifted=taken.shifted,
+        summed=taken.summed,
     )
 
 
@@ -230,6 +234,7 @@ class _Taken:
     pairs: OwnPairs
     unfused: tuple[UnfusedProduct, ...] = ()
     shifted: tuple[Edge, ...] = ()
+    summed: tuple[Edge, ...] = ()
 
 
 def _taken(extracted: ExtractedModel, graph: Graph, behaviour: Behaviour) -> _Taken:
@@ -248,7 +253,9 @@ def _taken(extracted: ExtractedModel, graph: Graph, behaviour: Behaviour) -> _Ta
         # OpenVINO 2026.4.1 drops pairs of 16 bits, on which no layer of its plans is left.
         unread = {edge for edge, dtype in extracted.dtypes.items() if dtype in _UNREAD}
         shifted = tuple(sorted(shifted_weights(extracted, graph)))
-        return _Taken(graph, placement.without(unread.union(shifted)), pairs, shifted=shifted)
+        summed = tuple(sorted(summed_channels(extracted, graph)))
+        read = placement.without(unread.union(shifted, summed))
+        return _Taken(graph, read, pairs, shifted=shifted, summed=summed)
     return _Taken(graph, placement, pairs)
 
 

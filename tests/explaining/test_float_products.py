@@ -104,6 +104,44 @@ def test_weights_with_zero_points_are_multiplied_in_float_by_openvino(zero: str,
         assert (layer.input_types[0] == "float") == (zero != "0")
 
 
+BY_CHANNEL = """
+<ir_version: 8, opset_import: ["": 17]> g (float[1,8,8,8] x) => (float[1,8,8,8] y)
+<float[8] s = {0.05, 0.06, 0.07, 0.08, 0.05, 0.06, 0.07, 0.08},
+ uint8[8] z = {128, 128, 128, 128, 128, 128, 128, 128},
+ int8[8,IN,1,1] w = {VALUES}, float ws = {0.01}, int8 wz = {0}> {
+  q = QuantizeLinear<axis = 1>(x, s, z)
+  d = DequantizeLinear<axis = 1>(q, s, z)
+  v = DequantizeLinear(w, ws, wz)
+  [conv] y = Conv<group = GROUP>(d, v)
+}
+"""
+
+
+@pytest.mark.parametrize("group", [1, 2, 8])
+def test_channels_of_several_scales_are_summed_in_float_by_openvino(group: int, tmp_path: Path):
+    """NNCF issue 123; a depthwise Conv sums no channels."""
+    text = BY_CHANNEL.replace("IN", str(8 // group)).replace("GROUP", str(group))
+    path = tmp_path / "model.onnx"
+    proto = parse_model(text.replace("VALUES", ", ".join(["3"] * (64 // group))))
+    onnx.save(proto, path)
+    found = explain(path, pack="openvino")
+    told = "'conv' computes in float, as 'x' has a scale for each channel that is summed"
+    assert (told in " ".join(found.notes)) == (group < 8)
+    for plan in (found.explanation.plan, OpenVinoEngine().compile(proto, tmp_path).plan()):
+        (layer,) = (one for one in plan.of_kind("compute") if "conv" in one.nodes)
+        assert (layer.input_types[0] == "float") == (group < 8)
+
+
+def test_why_openvino_multiplies_int8_with_zero_points_in_float_is_told(tmp_path: Path):
+    text = SHIFTED.replace("ZERO", "0").replace("uint8 z = {128}", "int8 z = {3}")
+    path = tmp_path / "model.onnx"
+    onnx.save(parse_model(text), path)
+    told = "'conv' (Conv) computes in float though its operands have pairs"
+    notes = explain(path, pack="openvino", processor="amx").notes
+    (note,) = (note for note in notes if note.startswith(told))
+    assert note.endswith("quantize activations to uint8, which may have any")
+
+
 LEFT = """
 <ir_version: 8, opset_import: ["": 17]> g (float[1,8,16] x) => (float[1,8,16] y)
 <float s = {0.05}, uint8 z = {128}, int8[1,8,8] w = {VALUES}, float ws = {0.01}, int8 wz = {12}> {

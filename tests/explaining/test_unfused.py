@@ -74,6 +74,59 @@ def test_a_gemm_without_zero_points_computes_in_float(
     assert said.startswith(told) if is_told else not said
 
 
+@pytest.mark.parametrize(
+    ("product", "bias", "told"),
+    [
+        ("Gemm<alpha = 2.0>(d, v, b)", "[16]", "alpha or beta is not 1"),
+        ("Gemm<beta = 0.5>(d, v, b)", "[16]", "alpha or beta is not 1"),
+        ("Gemm(d, v, b)", "[4,1]", "the float bias has several dimensions"),
+        ("Gemm(d, v, b)", "[1,16]", "the float bias has several dimensions"),
+        ("Gemm(d, v, b)", "[1]", ""),
+    ],
+)
+def test_a_gemm_whose_bias_qgemm_does_not_add_computes_in_float(
+    product: str, bias: str, told: str, tmp_path: Path
+):
+    """ONNX Runtime issues 28130 and 24815."""
+    text = GEMM.replace("PRODUCT", f"[fc] m = {product}").replace("WEIGHT", "ws, wz")
+    built, predicted, said = built_and_predicted(text.replace("[16] b", f"{bias} b"), tmp_path)
+    assert layers(predicted) == layers(built)
+    assert said.startswith(f"'fc' computes in float, because {told}") if told else not said
+
+
+def test_a_gemm_with_a_float_bias_and_no_pair_behind_computes_in_float(tmp_path: Path):
+    text = GEMM.replace("PRODUCT", WITH_BIAS).replace("WEIGHT", "ws, wz")
+    pair = text.partition(WITH_BIAS)[2].partition("}")[0]
+    built, predicted, said = built_and_predicted(
+        text.replace(pair, " [act] y = Relu(m) "), tmp_path
+    )
+    assert layers(predicted) == layers(built)
+    assert said.startswith("'fc' computes in float, because no pair is behind and the bias is")
+
+
+LEFT = """
+<ir_version: 8, opset_import: ["": 17]> g (float[1,4,8] x) => (float[1,4,8] y)
+<float s = {0.05}, uint8 z = {128}, float[4,4] w = {1}, float ws = {0.01}, TYPE wz = {ZERO}> {
+  q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+  i = QuantizeLinear(w, ws, wz) v = DequantizeLinear(i, ws, wz) [product] y = MatMul(v, d)
+}
+"""
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [("int8", "0"), ("uint8", "128")])
+def test_a_weight_on_the_left_is_to_be_of_uint8(dtype: str, zero: str, tmp_path: Path):
+    path = tmp_path / "model.onnx"
+    text = LEFT.replace("TYPE", dtype).replace("ZERO", zero)
+    onnx.save(varied(parse_model(text)), path)
+    told = [note for note in explain(path, pack="onnxruntime").notes if "'product'" in note]
+    assert [note.rpartition("; ")[2] for note in told] == [
+        "quantize this weight to uint8 with zero point 128"
+    ] * (dtype == "int8")
+    built = OnnxRuntimeEngine().compile(onnx.load(path), tmp_path).plan()
+    (layer,) = (one for one in built.of_kind("compute") if "product" in one.nodes)
+    assert (layer.input_types[0] == "float") == (dtype == "int8")
+
+
 @pytest.mark.parametrize(("scale", "is_told"), [("0.0005", False), ("0.001", True)])
 def test_a_conv_whose_bias_has_another_scale_computes_in_float(
     scale: str, is_told: bool, tmp_path: Path
