@@ -154,7 +154,7 @@ class ModelExplanation:
         own = self._placed.own
         convs = (
             *(() if own is None else foldable(graph, own.nodes)),
-            run_time_convs(graph),
+            run_time_convs(graph, self.pack),
             "" if own is None else run_time_constants(graph, self.pack),
             grouped_convs(graph, plan, self.pack),
             padded_channels(graph, plan, self.pack),

@@ -123,6 +123,11 @@ def test_convs_that_are_quantized_at_run_time_are_named(tmp_path: Path):
     quantize_dynamic(tmp_path / "float.onnx", path, op_types_to_quantize=["Conv"])
     (told,) = explain(path, pack="onnxruntime").notes
     assert told.startswith("ConvInteger ('conv_quant') has its input quantized in each run")
+    (told,) = explain(path, pack="openvino").notes
+    assert told.startswith("OpenVINO computes 'conv_quant' in float, behind kernels that quantize")
+    plan = OpenVinoEngine().compile(onnx.load(path), tmp_path).plan()
+    layer = next(one for one in plan.of_kind("compute") if "conv_quant" in one.nodes)
+    assert layer.output_types == ("float",)
 
 
 def test_pairs_in_half_precision_are_told_to_be_cast(tmp_path: Path):
