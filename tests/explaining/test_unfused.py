@@ -91,6 +91,8 @@ def test_a_gemm_whose_bias_qgemm_does_not_add_computes_in_float(
     text = GEMM.replace("PRODUCT", f"[fc] m = {product}").replace("WEIGHT", "ws, wz")
     built, predicted, said = built_and_predicted(text.replace("[16] b", f"{bias} b"), tmp_path)
     assert layers(predicted) == layers(built)
+    counts = [len(tuple(plan.of_kind("dequantize"))) for plan in (predicted, built)]
+    assert counts[0] == counts[1]
     assert said.startswith(f"'fc' computes in float, because {told}") if told else not said
 
 

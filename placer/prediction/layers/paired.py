@@ -21,7 +21,7 @@ from placer.prediction.layers.layer_types import CONVS
 from placer.prediction.layers.motion import NormalForm, Scale, Scales
 from placer.prediction.layers.paired_candidate import PairedCandidate
 from placer.prediction.layers.regions import Region
-from placer.prediction.layers.stored_constants import STORED, behind_clamp
+from placer.prediction.layers.stored_constants import STORED, behind_clamp, is_vector
 from placer.rules.condition import Condition
 
 KEPT_CANDIDATES, KEPT_DECISIONS = 1 << 17, 1 << 17
@@ -235,7 +235,12 @@ def _constants(
                 paired.append(edges[1])
             is_quantized = edges[1] in form.scales or edges[1] in paired
             if is_quantized and (requantized or target.stores_biases):
-                paired += [edge for edge in constants if edge.input_index == BIAS_INDEX]
+                paired += [
+                    edge
+                    for edge in constants
+                    if edge.input_index == BIAS_INDEX
+                    and (target.stores_biases or is_vector(edge, candidate.graph))
+                ]
         edges_read += dict.fromkeys(paired)
     return tuple(edges_read)
 

@@ -15,3 +15,8 @@ def behind_clamp(node: Node, graph: Graph) -> tuple[Edge, ...]:
     if reader is None or reader.op not in _CLAMPS:
         return ()
     return tuple(graph.edges_of(reader.outputs[0]))
+
+
+def is_vector(bias: Edge, graph: Graph) -> bool:
+    """Whether ``bias`` has one dimension: no other is quantized (issue 24815)."""
+    return len(graph.type_of(bias.tensor).shape or ()) <= 1
