@@ -196,6 +196,9 @@ def test_an_unknown_name_lists_the_known_ones(tmp_path: Path):
     with pytest.raises(InputError) as caught:
         load_gpu("v100")
     assert str(caught.value).startswith("unknown GPU 'v100'; use one of")
+    assert "or the compute capability of another one, such as sm86, or a YAML file" in str(
+        caught.value
+    )
     assert all(name in str(caught.value) for name in NAMES)
     with pytest.raises(InputError, match="unknown GPU"):
         load_gpu(str(tmp_path))

@@ -161,7 +161,8 @@ def load_gpu(name_or_path: str) -> Gpu:
     if known is not None:
         return known
     if not Path(name_or_path).is_file():
-        raise InputError(unknown("GPU", name_or_path, gpu_names(), "a YAML file"))
+        others = "the compute capability of another one, such as sm86, or a YAML file"
+        raise InputError(unknown("GPU", name_or_path, gpu_names(), others))
     return _read(Path(name_or_path))
 
 
