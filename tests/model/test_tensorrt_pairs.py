@@ -443,6 +443,23 @@ def test_tensorrt_8_wants_scales_of_a_transposed_conv_elsewhere(
     assert ("TensorRT 8" in said and "'up'" in said) == is_said
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_quantized_weight_that_is_an_output_is_named(save: Save, builder: Any, shown: bool):
+    """TensorRT issue 1864; the builder has a layer without inputs that makes the weight."""
+    other = "float[4,4,1,1] v" if shown else "float[1,4,8,8] d"
+    path = save(f"""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,4,8,8] x) => (float[1,4,8,8] y, {other})
+    <float[4,4,1,1] w = {{0.5}}, float s = {{0.05}}, int8 z = {{0}}> {{
+      {PAIR.format("z")}
+      i = QuantizeLinear(w, s, z) v = DequantizeLinear(i, s, z) [conv] y = Conv(d, v)
+    }}""")
+    said = placer.check(path, static=True).older
+    assert said.startswith("the quantized weights of 'conv' are graph outputs") == shown
+    built = check_model(builder, onnx.load(path), "sm89").plan
+    assert any(not layer.inputs for layer in built.of_kind("compute", "quantize")) == shown
+
+
 def test_weights_that_a_plugin_makes_of_nothing_have_scales_along_an_axis_too(save: Save):
     body = "i = aimet.customop.cpu.Stored() v = DequantizeLinear(i, ws, wz)"
     said = placer.check(save(text_of(f"{body} [up] y = ConvTranspose(x, v)")), static=True).older

@@ -8,18 +8,46 @@ from onnx import ModelProto
 
 from placer.common.listed import in_quotes
 from placer.graph.edit import every_node
-from placer.graph.weights import channel_axis, is_depthwise
+from placer.graph.weights import CONV_OPS, channel_axis, is_depthwise
 from placer.model.quantized.operators import DEQUANTIZE, input_at, integer
 
 _OP = "ConvTranspose"
 
 
 def refused_by_tensorrt_8(proto: ModelProto) -> str:
-    """A sentence on the nodes of ``proto`` whose weights TensorRT 8 refuses; empty without any.
+    """A sentence on the nodes of ``proto`` whose weights TensorRT 8 refuses; empty without any."""
+    return "; ".join(filter(None, (_along_outputs(proto), _shown(proto))))
 
-    It wants the scales of a ConvTranspose along axis 0, its input channels (TensorRT issues 1519,
-    1694 and 2380), and later ones along its output channels, as NVIDIA's exporter for ONNX. With
-    one scale for all, neither matters.
+
+def _shown(proto: ModelProto) -> str:
+    """What is said of Convs whose quantized weight is a graph output, too.
+
+    "Could not fuse 2nd input (kernel weights) of CONVOLUTION", says TensorRT 8.2 (issue 1864), and
+    TensorRT-RTX 1.7.1 quantizes such a weight in every run.
+    """
+    nodes = list(every_node(proto.graph.node))
+    producer = {tensor: node for node in nodes for tensor in node.output}
+    outputs, found = {value.name for value in proto.graph.output}, []
+    for node in nodes:
+        pair = producer.get(input_at(node, 1)) if node.op_type in CONV_OPS else None
+        if pair is None or pair.op_type not in DEQUANTIZE:
+            continue
+        if outputs.intersection((pair.output[0], pair.input[0])):
+            found.append(str(node.name))
+    if not found:
+        return ""
+    return (
+        f"the quantized weights of {in_quotes(found)} are graph outputs, so TensorRT 8 cannot fuse "
+        "them, and TensorRT-RTX quantizes them in every run: take them out of the outputs"
+    )
+
+
+def _along_outputs(proto: ModelProto) -> str:
+    """What is said of a ConvTranspose whose scales lie along its output channels.
+
+    TensorRT 8 wants them along axis 0, its input channels (TensorRT issues 1519, 1694 and 2380),
+    and later ones along its output channels, as NVIDIA's exporter for ONNX. With one scale for all,
+    neither matters.
     """
     sizes = {t.name: math.prod(t.dims) for t in proto.graph.initializer}
     dims = {t.name: list(t.dims) for t in proto.graph.initializer}
