@@ -108,11 +108,16 @@ def is_joined_with_sums(unit: Unit) -> bool:
 
     As deviations are with means: the kernel that joins them computes it (25 small graphs).
     """
-    if unit.role != "pointwise" or len(unit.reads) != 1 or not unit.readers:
-        return False
-    return all(
-        any(part is not None and part.role == "reduce" for _, part in reader.reads)
-        if is_concat(reader)
-        else is_joined_with_sums(reader)
-        for _, reader in unit.readers
-    )
+    waiting, seen = [unit], {unit}  # Once each: paths to a unit may be many.
+    while waiting:
+        unit = waiting.pop()
+        if unit.role != "pointwise" or len(unit.reads) != 1 or not unit.readers:
+            return False
+        for _, reader in unit.readers:
+            if is_concat(reader):
+                if not any(part is not None and part.role == "reduce" for _, part in reader.reads):
+                    return False
+            elif reader not in seen:
+                seen.add(reader)
+                waiting.append(reader)
+    return True

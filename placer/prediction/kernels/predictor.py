@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from placer.graph import Edge, Graph
 from placer.plan import Layer
@@ -60,6 +60,8 @@ from placer.rules.target import Target
 
 # Products of one tensor are one kernel, equal or not; pools see ``Units``.
 _APART = frozenset({*PRODUCTS, *POOLS})
+# Descents and remedies try a placement again and again, of few at a time.
+_RECENT = 8
 
 
 class KernelPredictor:
@@ -106,6 +108,7 @@ class KernelPredictor:
         self._apart = kept_apart(self._graph, self._float32)
         self._sources = sources(self._graph, ranges or {})
         self._branches = branches_last_first(given)  # As they are listed, not as they run.
+        self._predicted = lru_cache(maxsize=_RECENT)(self._predict)
 
     def _known(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
         """``passages``, where FP8 does not move past pools, which have it not, and Concats.
@@ -143,6 +146,11 @@ class KernelPredictor:
 
         ``near``: a prediction of this predictor, which the new one's ``changed`` refers to.
         """
+        made = self._predicted(placement)
+        count = max(len(made.steps), len(near.steps) if near else 0)
+        return replace(made, changed=tuple(range(count)))
+
+    def _predict(self, placement: Placement) -> Prediction:
         given = scales_of(placement)
         left = moved_placement(self._left.placed(placement), self._graph)
         form = move_pairs(self._scales(left), self._passages)
@@ -162,9 +170,8 @@ class KernelPredictor:
         kernels = Kernels(units)
         layers = KernelLayers(units, kernels, self._base, self._integer).layers()
         steps = {i: self._step(layer) for i, layer in enumerate(layers)}
-        count = max(len(steps), len(near.steps) if near else 0)
         form_of_model = NormalForm(self._of_model(form.scales), self._of_model(form.second))
-        return Prediction(placement, given, form_of_model, steps, {}, tuple(range(count)))
+        return Prediction(placement, given, form_of_model, steps, {})
 
     def _scales(self, placement: Placement) -> dict[Edge, Scale]:
         """Of each edge with a pair; those of tensors with the same values and range are one."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 from placer.graph import Graph
 from placer.graph.weights import weight_input
@@ -26,6 +27,7 @@ from placer.prediction.layers.motion import NormalForm
 _TURNED_AFTER = ("HardSwish", "LeakyRelu")
 
 Depends = Callable[[Unit, Unit], bool]
+T = TypeVar("T", bound=Hashable)
 
 
 class Sums:
@@ -36,6 +38,12 @@ class Sums:
 
     def __init__(self, graph: Graph, form: NormalForm, rows: Rows) -> None:
         self._graph, self._form, self._rows = graph, form, rows
+        # ``end`` is asked of each unit behind a sum, while none is linked to others. So what it
+        # asks of all that is computed of a unit is found once: rows of nodes may be long.
+        self._shapes = _Behind(lambda unit: map(self._shape, unit.outputs[:1]))
+        self._lengths = _Behind(self._sums_of)
+        self._products = _Behind(self._reads_for_products)
+        self._moved: dict[Unit, bool] = {}
 
     def end(self, sums: Sequence[Unit], unit: Unit, depends: Depends) -> bool:
         """Whether ``unit`` is in another kernel than ``sums``, of which it reads, since that sums.
@@ -84,27 +92,30 @@ class Sums:
         beside = [reader for _, reader in mean.readers]
         for reader in beside:
             beside += [r for _, r in reader.readers] if reader.role == "move" else ()
-        behind = [reader for u in pointwise_behind(unit) for _, reader in u.readers]
-        return any(reader.role == "cast" for reader in beside) or any(
-            (reader.role == "product" and not reader.integers) or self.multiplies_row(reader)
-            for reader in (*beside, *behind)
+        return any(r.role == "cast" or self._is_product(r) for r in beside) or bool(
+            self._products.all(unit)
         )
+
+    def _is_product(self, reader: Unit) -> bool:
+        return (reader.role == "product" and not reader.integers) or self.multiplies_row(reader)
+
+    def _reads_for_products(self, unit: Unit) -> Iterator[bool]:
+        if any(self._is_product(reader) for _, reader in unit.readers):
+            yield True
 
     def _is_outgrown(self, summed: Unit, unit: Unit) -> bool:
         """Whether a mean of all that is left of a map is spread over the map with what reads it."""
         if unit.role != "pointwise" or summed.node.op != "ReduceMean":
             return False
         size = math.prod(self._shape(summed.node.inputs[0]))
-        made = (u.outputs[0] for u in pointwise_behind(unit) if u.outputs)
-        return any(math.prod(self._shape(tensor)) > size for tensor in made)
+        return any(math.prod(shape) > size for shape in self._shapes.all(unit))
 
     def _is_spread_over_map(self, unit: Unit) -> bool:
         """Whether the sum of an INT8 Conv of few channels is spread over a map in the end.
 
         The map's kernel adds the bias then, and does all else that is computed of the sum.
         """
-        made = (u.outputs[0] for u in pointwise_behind(unit) if u.outputs)
-        return any(math.prod(self._shape(tensor)[2:]) > 1 for tensor in made)
+        return any(math.prod(shape[2:]) > 1 for shape in self._shapes.all(unit))
 
     def is_of_large_map(self, unit: Unit) -> bool:
         """Whether it sums over the places of a large map, which is turned before."""
@@ -173,8 +184,17 @@ class Sums:
         """Whether all that reads it in the end moves or sums elements across rows.
 
         What it makes with moved elements, as rotated queries, and what is computed of that is
-        behind that (12 small graphs).
+        behind that (12 small graphs). Units in a row have all but themselves behind them.
         """
+        row = [unit]
+        while row[-1] not in self._moved and (alone := _alone_behind(row[-1])) is not None:
+            row.append(alone)
+        last = row[-1]
+        moved = self._moved[last] if last in self._moved else self._all_move(last)
+        self._moved.update(dict.fromkeys(row, moved))
+        return moved
+
+    def _all_move(self, unit: Unit) -> bool:
         behind = sorted(pointwise_behind(unit), key=lambda u: u.index)
         within, before = {*behind}, dict[Unit, None]()
         for u in behind:
@@ -190,14 +210,17 @@ class Sums:
 
     def _spreads(self, unit: Unit, shape: tuple[int, ...]) -> bool:
         """Whether it, or what is computed of it, has the shape of what was summed again."""
-        if unit.role != "pointwise":
-            return False
-        return any(u.outputs and self._shape(u.outputs[0]) == shape for u in pointwise_behind(unit))
+        return unit.role == "pointwise" and shape in self._shapes.all(unit)
 
     def _leads_to_sum(self, unit: Unit, length: int = 0) -> bool:
         """Whether a sum, of ``length`` elements if that is given, is taken of what it makes."""
-        sums = [r for u in pointwise_behind(unit) for _, r in u.readers if r.role == "reduce"]
-        return any(not length or reduction(self._graph, r.node).length == length for r in sums)
+        lengths = self._lengths.all(unit)
+        return length in lengths if length else bool(lengths)
+
+    def _sums_of(self, unit: Unit) -> Iterator[int]:
+        """How many elements each sum takes that reads it."""
+        summed = (reader for _, reader in unit.readers if reader.role == "reduce")
+        return (reduction(self._graph, reader.node).length for reader in summed)
 
     def _shape(self, tensor: str) -> tuple[int, ...]:
         return self._graph.type_of(tensor).shape or ()
@@ -264,10 +287,43 @@ class Sums:
 
 def _is_squared(unit: Unit) -> bool:
     """Whether a sum of squares reads it, or what alone is computed of it."""
-    readers = [reader for _, reader in unit.readers]
-    if any(reader.role == "reduce" and reader.node.op in SQUARES for reader in readers):
-        return True
-    return len(readers) == 1 and readers[0].role == "pointwise" and _is_squared(readers[0])
+    while True:
+        readers = [reader for _, reader in unit.readers]
+        if any(reader.role == "reduce" and reader.node.op in SQUARES for reader in readers):
+            return True
+        if len(readers) != 1 or readers[0].role != "pointwise":
+            return False
+        unit = readers[0]
+
+
+class _Behind(Generic[T]):
+    """What holds of a unit or of any pointwise one that is computed of it, found once for each."""
+
+    def __init__(self, of: Callable[[Unit], Iterable[T]]) -> None:
+        self._of, self._known = of, dict[Unit, frozenset[T]]()
+
+    def all(self, unit: Unit) -> frozenset[T]:
+        """What holds of any of them."""
+        known, waiting = self._known, [unit]
+        while waiting:
+            last = waiting[-1]
+            readers = [reader for _, reader in last.readers if reader.role == "pointwise"]
+            missing = [reader for reader in readers if reader not in known]
+            if missing and last not in known:
+                waiting += missing
+                continue
+            waiting.pop()
+            if last not in known:
+                known[last] = frozenset(self._of(last)).union(*(known[r] for r in readers))
+        return known[unit]
+
+
+def _alone_behind(unit: Unit) -> Unit | None:
+    """The pointwise unit that alone reads it and reads nothing else."""
+    if len(unit.readers) != 1:
+        return None
+    reader = unit.readers[0][1]
+    return reader if reader.role == "pointwise" and len(reader.reads) == 1 else None
 
 
 def pointwise_behind(unit: Unit, ends: Callable[[Unit], bool] = lambda _: False) -> Iterator[Unit]:

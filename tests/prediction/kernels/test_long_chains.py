@@ -32,3 +32,14 @@ def test_what_a_row_is_computed_to_is_found_at_once(save: Callable[..., Path]):
     layers = placer.explain(path, pack="tensorrt-rtx").explanation.plan.layers
     products = {"product0", "product1"}
     assert products <= {node for layer in layers for node in layer.nodes}
+
+
+def test_more_nodes_than_python_nests_calls_are_computed_of_rows(save: Callable[..., Path]):
+    chain = "".join(f"t{i + 1} = Tanh(t{i}) " for i in range(1200))
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,32] x) => (float[1,16,32] t1200) <float[32] s = {{1}}> {{
+      t0 = LayerNormalization(x, s) {chain}
+    }}""")
+    (layer,) = placer.explain(path, pack="tensorrt-rtx").explanation.plan.layers
+    assert len(layer.nodes) == 1201
