@@ -143,6 +143,12 @@ FAULTS = {
         Edge("v", "fc", 0),
         Edge("w", "fc", 1),
     ),
+    "one row of a map": Fault(
+        "[conv] c = Conv(x, all) [turn] s = Neg(c) [row] r = Gather<axis = 2>(s, final)"
+        "[view] y = Unsqueeze(r, last)",
+        Edge("x", "conv", 0),
+        Edge("all", "conv", 1),
+    ),
     "columns that become axes": Fault(
         "[row] r = Squeeze(x, first) [fc] m = MatMul(r, w) [view] y = Unsqueeze(m, last)",
         Edge("r", "fc", 0),
