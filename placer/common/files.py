@@ -59,6 +59,10 @@ def read_bytes(path: Path, what: str, field: str) -> bytes:
     except FileNotFoundError as error:
         if _URL.match(str(path)):
             raise InputError(f"{path} is a URL; download it and give {what}") from error
+        if path.is_symlink():
+            raise InputError(
+                f"{path} is a link to {path.readlink()}, which does not exist; give {what}"
+            ) from error
         raise InputError(f"{path} does not exist; give {what}") from error
     except (OSError, ValueError) as error:  # A NUL in the path is a ValueError.
         reason = getattr(error, "strerror", None) or error

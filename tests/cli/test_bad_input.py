@@ -43,6 +43,8 @@ def test_not_an_onnx_file(placer: Placer):
     Path("notes.onnx").write_text("these are not the bytes you are looking for")
     refused(placer("optimize", "notes.onnx"), "notes.onnx is not an ONNX")
     refused(placer("optimize", "nowhere.onnx"), "nowhere.onnx does not exist")
+    Path("link.onnx").symlink_to("nowhere.onnx")
+    refused(placer("optimize", "link.onnx"), "link.onnx is a link to nowhere.onnx, which does not")
     refused(placer("explain", "https://host/a.onnx"), "a.onnx is a URL; download it and give")
 
 
