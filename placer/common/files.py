@@ -87,19 +87,19 @@ def read_text(path: Path, what: str, field: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` under a temporary name beside ``path`` and rename it.
-
-    Raises InputError if the folder cannot be written, RunError if the disk is full.
-    """
+    """Write ``text`` as ``write_bytes`` writes bytes."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write ``data`` under a temporary name beside ``path`` and rename it.
 
-    Raises InputError if the folder cannot be written, RunError if the disk is full.
+    Makes the folder if there is none. Raises InputError if it cannot be made or written, RunError
+    if the disk is full.
     """
     temporary = temporary_beside(path)
+    if not path.parent.is_dir():
+        make_output_folder(path.parent)
     try:
         temporary.write_bytes(data)
         temporary.replace(path)

@@ -12,6 +12,7 @@ import pytest
 
 from placer.common.files import (
     cannot_write,
+    check_writable,
     read_text,
     temporary_beside,
     temporary_folder,
@@ -85,6 +86,15 @@ def test_a_full_disk_is_no_wrong_input(number: int, error: type[PlacerError], ad
     told = cannot_write(Path("out/y"), OSError(number, os.strerror(number)))
     assert type(told) is error
     assert str(told) == f"cannot write out/y: {os.strerror(number)}; {advice}"
+
+
+def test_a_file_is_written_into_a_new_folder(tmp_path: Path):
+    path = tmp_path / "new" / "folder" / "file.txt"
+    check_writable(path)  # As commands do before they take long.
+    write_text(path, "text")
+    assert path.read_text() == "text"
+    with pytest.raises(InputError, match=r"file\.txt is not a folder; choose another"):
+        write_text(path / "below.txt", "text")
 
 
 def test_what_is_no_text_is_told_with_what_to_give(tmp_path: Path):
