@@ -119,13 +119,18 @@ def export_qat(
     that ``transfer_placement`` gives with the ranges of the file: where training begins.
 
     Raises InputError for wrong input, for FP8, which fake quantization in PyTorch does not have,
-    where no edge is found, and where the file lacks a range.
+    where the placement quantizes nothing, where no edge is found, and where the file lacks a range.
     """
     file = read_placement(Path(placement))
     if file.scheme.has_float8:
         raise InputError(
             f"{file.path} is for FP8, which cannot be trained with fake quantization; "
             "give a placement for INT8"
+        )
+    if not file.groups:
+        raise InputError(
+            f"{file.path} quantizes nothing, since its run kept the float model; give a placement "
+            "with pairs, as one that a run with looser gates finds"
         )
     path = Path(model)
     bodies = enters_bodies(file.pack.split()[0])

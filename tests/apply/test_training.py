@@ -123,6 +123,12 @@ def test_a_new_export_has_other_names(network: Path, tmp_path: Path, placer: Run
     assert readers == {("/block/Add", 0, "block"), ("node_conv", 0, None)}
 
 
+def test_a_placement_of_the_float_model_is_refused(network: Path, tmp_path: Path, placer: Run):
+    refused = placer("export-qat", written(tmp_path, network, Placement.of([]), {}), network)
+    assert refused.code == 2
+    assert "placement.yaml quantizes nothing, since its run kept the float model" in refused.err
+
+
 def test_fp8_and_quantized_models_are_refused(network: Path, tmp_path: Path, placer: Run):
     fp8 = Scheme(activation="float8e4m3fn", weight="float8e4m3fn", symmetric=True, bias="float")
     file = written(tmp_path, network, PLACEMENT, RANGES, fp8)
@@ -137,7 +143,7 @@ def test_fp8_and_quantized_models_are_refused(network: Path, tmp_path: Path, pla
     assert "is quantized already; give the float model" in refused.err
 
 
-# --- the helper in examples/qat -------------------------------------------------------------
+# --- examples/qat/fake_quantize.py -------------------------------------------------------------
 
 
 def torch_network(torch: Any) -> Any:
