@@ -16,6 +16,7 @@ from placer.prediction.kernels.norm_epilogues import epilogue_of_norm
 from placer.prediction.kernels.parts import PRODUCTS, Unit
 from placer.prediction.kernels.quantizers import Quantizers
 from placer.prediction.kernels.reductions import has_heads, sums_places
+from placer.prediction.kernels.repeated import RepeatedUnits
 from placer.prediction.kernels.rows_of_maps import RowsOfMaps
 from placer.prediction.kernels.shared_pairs import SharedPairs
 from placer.prediction.kernels.sums import Sums
@@ -45,8 +46,9 @@ class Kernels:
         RowsOfMaps(self._groups).add()
         self._quantizers.add(self.is_float)
         self._quantizers.dequantize_integers()
-        self._quantizers.repeat_pools()
-        self._quantizers.move_again()
+        repeated = RepeatedUnits(self._groups)
+        repeated.add_pools()
+        repeated.add_moves()
         self._groups.find_dependences()
         self._generated.fuse()
         self._quantizers.add(self.quantizes_apart)
