@@ -46,7 +46,7 @@ from placer.search.proposals.surrogate import SurrogateProposer, seed_proposals
 from placer.search.records import Judgement, Measurement, TrialRecord
 from tests.conftest import DIGITS, two_convs
 from tests.optimizer.test_optimize import MODEL
-from tests.search.test_landscape import landscape
+from tests.search.landscapes import landscape
 from tests.search.test_study import cost, open_study, probe
 
 Save = Callable[..., Path]

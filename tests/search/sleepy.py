@@ -8,8 +8,8 @@ from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import ExhaustiveProposer
 from placer.search.study.storage import open_storage
 from placer.search.study.study import Study
+from tests.search.landscapes import space
 from tests.search.outcomes import outcome
-from tests.search.test_space import space
 
 NAME = "shared"
 

@@ -18,8 +18,8 @@ from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import Outcome, TrialRecord
 from placer.search.samplers import Proposal
 from placer.search.space import Choices
-from tests.search.test_landscape import BRANCHES, landscape
-from tests.search.test_surrogate import Engine
+from tests.search.landscapes import BRANCHES, landscape
+from tests.search.simulated_engines import Engine
 
 NET = (BRANCHES, "tensorrt", "float16")
 # How long searches are, by the limit of their noise. Short ones reach proposals that are planned.

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from placer.search.landscape.landscape import Landscape
-from tests.search.test_landscape import check_changes, landscape
+from tests.search.landscapes import landscape
+from tests.search.test_landscape import check_changes
 
 POOL = "MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>"
 

@@ -7,7 +7,7 @@ import pytest
 from placer.plan import Plan
 from placer.search.models.attribution import attribute
 from placer.search.models.latency_model import assumed_cost
-from tests.search.test_landscape import BRANCHES, landscape
+from tests.search.landscapes import BRANCHES, landscape
 
 
 def test_layers_that_an_engine_built_as_one_share_its_time_by_what_they_have_to_do():

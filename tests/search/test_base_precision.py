@@ -21,9 +21,9 @@ from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord, by_latency
 from placer.search.samplers import ExhaustiveProposer, Proposal, RandomProposer, TpeProposer
 from placer.search.space import BASE, Space, build_space
+from tests.search.landscapes import NET
 from tests.search.outcomes import judgement, measurement
-from tests.search.test_space import NET
-from tests.search.test_surrogate import cost
+from tests.search.simulated_engines import cost
 
 BASES = ("bfloat16", "float")
 PACK = load_pack("openvino")

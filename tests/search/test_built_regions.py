@@ -15,7 +15,8 @@ from placer.search.landscape.landscape import Landscape, apply
 from placer.search.landscape.layer_signatures import LayerModel
 from placer.search.landscape.moves import Move, State
 from placer.search.space import build_space
-from tests.search.test_landscape import BRANCHES, CHAIN, MOVED, POOLED, READERS
+from tests.search.landscapes import BRANCHES
+from tests.search.test_landscape import CHAIN, MOVED, POOLED, READERS
 
 # Pairs before an addition of 0 and a product with 1 are before what reads these, which some engines
 # take out.

@@ -9,8 +9,8 @@ import pytest
 from placer.search.landscape.landscape import Landscape, Objective, State
 from placer.search.models.noise_model import NoiseModel, NoiseObservation
 from placer.search.proposals.exact import GAP, solve
-from tests.search.test_landscape import BRANCHES, landscape
-from tests.search.test_surrogate import cost
+from tests.search.landscapes import BRANCHES, landscape
+from tests.search.simulated_engines import cost
 
 LAND = landscape(BRANCHES, "tensorrt", "float16")
 FLOATS = LAND.state(LAND.space.floats)

@@ -23,8 +23,8 @@ from placer.search.samplers import (
     TpeProposer,
 )
 from placer.search.space import build_space
-from tests.search.test_space import NET
-from tests.search.test_surrogate import EdgeEngine, Engine, best, noisy_conv1, search
+from tests.search.landscapes import NET
+from tests.search.simulated_engines import EdgeEngine, Engine, best, noisy_conv1, search
 
 WEIGHT = "w1 -> conv1[1]"
 

@@ -7,8 +7,8 @@ import pytest
 from placer.search.importance import by_rule, importances
 from placer.search.records import TrialRecord
 from placer.search.space import PER_SITE, Choices
+from tests.search.landscapes import space
 from tests.search.outcomes import measurement
-from tests.search.test_space import space
 
 SPACE = space()
 CONVS, CONV2, ADD, SOFTMAX = (group.name for group in SPACE.groups)

@@ -11,7 +11,7 @@ from placer.search.landscape.landscape import Landscape, State, apply
 from placer.search.landscape.layer_signatures import Signature
 from placer.search.landscape.moves import sites_of
 from placer.search.models.latency_model import LatencyModel, Observation
-from tests.search.test_landscape import BRANCHES, landscape
+from tests.search.landscapes import BRANCHES, landscape
 
 LAND = landscape(BRANCHES, "tensorrt", "float16")
 

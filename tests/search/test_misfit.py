@@ -15,8 +15,8 @@ from placer.search.models.misfit import NEIGHBOURS, Likeness, Misfit, learn_misf
 from placer.search.proposals.further import on_descents
 from placer.search.proposals.near_best import expected_gain, near_best
 from placer.search.proposals.round import NEAR
-from tests.search.test_landscape import BRANCHES, landscape
-from tests.search.test_surrogate import Engine, best, search
+from tests.search.landscapes import BRANCHES, landscape
+from tests.search.simulated_engines import Engine, best, search
 
 LAND = landscape(BRANCHES, "tensorrt", "float16")
 FLOATS = LAND.state(LAND.space.floats)

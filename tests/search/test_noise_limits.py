@@ -6,7 +6,7 @@ import pytest
 
 from placer.search.landscape.landscape import State
 from placer.search.models.noise_limits import Probes
-from tests.search.test_landscape import BRANCHES, landscape
+from tests.search.landscapes import BRANCHES, landscape
 
 LAND = landscape(BRANCHES, "tensorrt", "float16")
 FLOATS = LAND.state(LAND.space.floats)

@@ -7,7 +7,7 @@ import pytest
 
 from placer.search.landscape.landscape import State, apply
 from placer.search.models.noise_model import NoiseModel, NoiseObservation, learn_limit
-from tests.search.test_landscape import BRANCHES, landscape
+from tests.search.landscapes import BRANCHES, landscape
 
 LAND = landscape(BRANCHES, "onnxruntime")
 FLOATS = LAND.state(LAND.space.floats)

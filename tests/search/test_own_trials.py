@@ -14,8 +14,8 @@ from placer.search.samplers import Proposal, RandomProposer
 from placer.search.study.background_writes import BackgroundWrites
 from placer.search.study.storage import open_storage
 from placer.search.study.study import STUDY_NAME, Study
+from tests.search.landscapes import space
 from tests.search.outcomes import outcome
-from tests.search.test_space import space
 
 
 def study_in(folder: Path) -> Study:

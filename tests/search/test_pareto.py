@@ -26,9 +26,9 @@ from placer.search.pareto import (
 from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord
 from placer.search.space import Choices
+from tests.search.landscapes import BRANCHES, landscape
 from tests.search.outcomes import judgement, measurement
-from tests.search.test_landscape import BRANCHES, landscape
-from tests.search.test_surrogate import Engine
+from tests.search.simulated_engines import Engine
 
 # Few different values, so that points often are equal in one.
 POINTS = st.builds(

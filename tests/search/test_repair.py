@@ -9,8 +9,8 @@ from placer.search.landscape.landscape import Objective, State
 from placer.search.proposals.repair import MEASUREMENTS, pruned, repaired
 from placer.search.proposals.round import REPAIRED
 from placer.search.space import Choices
-from tests.search.test_landscape import BRANCHES, landscape
-from tests.search.test_surrogate import Engine, search
+from tests.search.landscapes import BRANCHES, landscape
+from tests.search.simulated_engines import Engine, search
 
 LAND = landscape(BRANCHES, "tensorrt", "float16")
 FLOATS, DEFAULTS = LAND.state(LAND.space.floats), LAND.state(LAND.space.defaults)

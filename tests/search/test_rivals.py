@@ -21,8 +21,8 @@ from benchmarks.search.rivals import (
 from placer.search.records import Outcome, TrialRecord, by_latency
 from placer.search.samplers import Proposer
 from placer.search.space import Choices
+from tests.search.landscapes import space
 from tests.search.outcomes import outcome
-from tests.search.test_space import space
 
 SPACE = space()
 NOISY = ("conv-act:conv2", "softmax:softmax1")

@@ -1,28 +1,9 @@
 """Groups of equal sites, split groups and fixed choices."""
 
 from placer.graph import Edge
-from placer.graph.text import graph_of_text
 from placer.quantization import EMPTY
-from placer.rules.packaging.load import load_pack
-from placer.rules.sites import find_sites
-from placer.search.space import PER_SITE, Space, build_space
-
-NET = """
-<ir_version: 9, opset_import: ["": 17]>
-g (float[1,4,8,8] x) => (float[1,4,8,8] out)
-<float[4,4,1,1] w0 = {1}, float[4,4,1,1] w1 = {2}, float[4,4,3,3] w2 = {1}> {
-  [conv0] a = Conv(x, w0)
-  [conv1] b = Conv(a, w1)
-  [conv2] c = Conv<pads = [1, 1, 1, 1]>(b, w2)
-  [add1] s = Add(c, a)
-  [softmax1] out = Softmax<axis = 1>(s)
-}
-"""
-
-
-def space() -> Space:
-    graph = graph_of_text(NET)
-    return build_space(graph, find_sites(graph, load_pack("onnxruntime").rules))
+from placer.search.space import PER_SITE
+from tests.search.landscapes import space
 
 
 def test_sites_of_equal_structure_are_one_decision():

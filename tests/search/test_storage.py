@@ -34,8 +34,8 @@ from placer.search.study.study import Study
 from placer.search.study.trial_store import Claim, TrialStore
 from tests import postgresql
 from tests.conftest import Finished
+from tests.search.landscapes import space
 from tests.search.outcomes import outcome
-from tests.search.test_space import space
 
 Placer = Callable[..., Finished]
 

@@ -19,9 +19,8 @@ from placer.search.samplers import Proposal, RandomProposer
 from placer.search.space import Choices
 from placer.search.study.storage import open_storage
 from placer.search.study.study import STUDY_NAME, Study
+from tests.search.landscapes import landscape, space
 from tests.search.outcomes import outcome
-from tests.search.test_landscape import landscape
-from tests.search.test_space import space
 
 
 def cost(placement: Placement) -> Outcome:

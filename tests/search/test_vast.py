@@ -10,8 +10,8 @@ import pytest
 from placer.search.landscape.descent import Near, descend
 from placer.search.landscape.landscape import Landscape, Objective, State, apply
 from placer.search.proposals.pool_search import FEWEST_FINALISTS, PoolSearch
+from tests.search.landscapes import landscape
 from tests.search.test_alike import chain
-from tests.search.test_landscape import landscape
 
 
 @pytest.fixture

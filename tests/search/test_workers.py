@@ -28,9 +28,9 @@ from placer.search.study.study import Study
 from placer.search.study.trial_attributes import distributions
 from tests import postgresql
 from tests.conftest import DIGITS, Finished
+from tests.search.landscapes import space
 from tests.search.outcomes import outcome
 from tests.search.sleepy import NAME, open_shared, run, worker
-from tests.search.test_space import space
 
 SPAWN = multiprocessing.get_context("spawn")
 Placer = Callable[..., Finished]
