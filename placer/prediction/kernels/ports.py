@@ -91,6 +91,21 @@ class KernelPorts:
 
     def edge_type(self, edge: Edge, writer: Unit, reader: Unit) -> str:
         """The type in which a tensor passes from one kernel to another."""
+        known = self._written_type(edge, writer, reader)
+        if known is None:
+            known = self._given_type(edge.tensor, writer, reader)
+        if known is None:
+            known = self._type_of_pair(edge, writer, reader)
+        if known is not None:
+            return known
+        if self._passes_float32(edge, writer, reader):
+            return FLOAT
+        if self._passes_floats(edge, writer, reader):
+            return self._base
+        return self._rounded_type(edge, writer, reader)
+
+    def _written_type(self, edge: Edge, writer: Unit, reader: Unit) -> str | None:
+        """The type of what is dequantized, cast, cut or summed up for itself, whoever reads it."""
         kept = writer.pools_integers or (writer.in_place and reader.role == "cast")
         if kept or self._dequantizes(writer):
             return self.integer_at(edge) if kept else self._base
@@ -102,31 +117,37 @@ class KernelPorts:
             return self.integer_at(edge) if passed else self._base
         if writer.leaves_sums and edge.input_index < 0:
             return FLOAT if writer.node.op in CONVS else self._base
-        given = self._given_type(edge.tensor, writer, reader)
-        if given is not None:
-            return given
+        return None
+
+    def _type_of_pair(self, edge: Edge, writer: Unit, reader: Unit) -> str | None:
+        """The type that a kernel which only quantizes writes, or a pool of integers reads."""
         if writer.role in ("quantize", "pair"):
             padded = reader.generated and any(r.pads_integers for _, r in writer.readers)
             shared = writer.role == "pair" and (padded or is_concat(reader))
             written = shared or writer.writes_integers(reader)
             return self.integer_at(edge) if written else self._base
-        if reader.pools_integers:
-            return self.integer_at(edge)
-        wide = edge not in self._form.scales and self._stays_float32(edge.tensor, writer)
-        deviates = is_joined_with_sums(reader) and self._averages_squares(writer)
-        if (
-            wide
-            or deviates
-            or (self._is_cast(edge.tensor, writer, reader) and not self._kernels.is_float(writer))
-        ):
-            return FLOAT
+        return self.integer_at(edge) if reader.pools_integers else None
+
+    def _passes_float32(self, edge: Edge, writer: Unit, reader: Unit) -> bool:
+        """Whether what passes is neither rounded nor in the type of floats."""
+        if edge not in self._form.scales and self._stays_float32(edge.tensor, writer):
+            return True
+        if is_joined_with_sums(reader) and self._averages_squares(writer):
+            return True
+        is_cast = self._is_cast(edge.tensor, writer, reader)
+        return is_cast and not self._kernels.is_float(writer)
+
+    def _passes_floats(self, edge: Edge, writer: Unit, reader: Unit) -> bool:
+        """Whether floats pass although there may be a pair, as ``reader`` rounds them itself."""
         if self._is_resized(edge, writer, reader):
-            return self._base
+            return True
         norms = any(unit.alone and unit.node.op in NORMS for unit in (writer, reader))
         computes_floats = self._kernels.sums.multiplies_row(reader) or sums_channels(reader)
-        joins_sums = writer.role == "reduce" and is_concat(reader)  # Which quantizes them itself.
-        if norms or computes_floats or joins_sums or self._kernels.quantizes_apart(writer):
-            return self._base
+        joins_sums = writer.role == "reduce" and is_concat(reader)
+        return norms or computes_floats or joins_sums or self._kernels.quantizes_apart(writer)
+
+    def _rounded_type(self, edge: Edge, writer: Unit, reader: Unit) -> str:
+        """The type of integers where a pair is there and ``writer`` may write them."""
         scale = self._form.scales.get(edge)
         if scale is not None and self._units.is_mha(writer) and self._is_quantized(writer):
             return self.integer_at(edge)
