@@ -67,3 +67,22 @@ def test_of_one_change_of_the_best_or_two_that_with_most_expected_gain_is_chosen
     assert found is not None
     assert found[0] == expected(found[1])
     assert expected(found[1]) == pytest.approx(max(map(expected, states)), rel=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.99, 1.01])
+def test_exchanges_are_all_single_changes_and_pairs_that_promise_less_than_a_value(share: float):
+    objective = Objective(Costs(LAND, 0), np.zeros(NOISE.extras.shape))
+    search = PoolSearch(LAND, NOISE, NOISE.predict(DEFAULTS), explores=False, turn=0)
+    start = LAND.value(DEFAULTS, objective)
+    changing = MOVES.changing(DEFAULTS)
+    moves = [move for move, does in zip(MOVES.moves, changing, strict=True) if does]
+    gains = {m: LAND.value(apply(DEFAULTS, [m]), objective) - start for m in moves}
+    room = share * start - start
+    expected = {apply(DEFAULTS, [move]) for move, gain in gains.items() if gain < room}
+    for one, other in combinations(moves, 2):
+        apart = not {site for site, _ in one} & {site for site, _ in other}
+        if apart and gains[one] + gains[other] < room:
+            expected.add(apply(DEFAULTS, [one, other]))
+    found = search.exchanges(DEFAULTS, objective, MOVES, share * start)
+    assert 0 < len(found) < len(moves) * (len(moves) + 1) // 2
+    assert found == {state: LAND.value(state, objective) for state in expected}
