@@ -14,36 +14,39 @@ DEFAULTS = LAND.state(LAND.space.defaults)
 LAST = len(LAND.sites) - 1
 
 
-def only_the_last_is_noisy(state: State) -> float:
-    return 1.0 if state[LAST] != FLOATS[LAST] else 0.0
+def measured(budget: int, noisy: int = LAST) -> list[State]:
+    """What is measured where all noise is that of one site."""
 
+    def noise(state: State) -> float:
+        return 1.0 if state[noisy] != FLOATS[noisy] else 0.0
 
-def measured(budget: int) -> list[State]:
-    probes = Probes(LAND, only_the_last_is_noisy, 0.5, per_site=True, budget=budget)
+    probes = Probes(LAND, noise, 0.5, per_site=True, budget=budget)
     return [observation.state for observation in probes.observations()]
 
 
-def blocks(budget: int) -> list[set[int]]:
-    """The sites of each block that is measured."""
-    return [{i for i, own in enumerate(s) if own != FLOATS[i]} for s in measured(budget)]
+def block(state: State) -> set[int]:
+    """The sites that are measured together."""
+    return {i for i, own in enumerate(state) if own != FLOATS[i]}
 
 
 def is_default(state: State) -> bool:
     return all(own in (FLOATS[i], DEFAULTS[i]) for i, own in enumerate(state))
 
 
-def test_halves_with_the_noise_are_halved_until_one_site_is_left():
-    states = measured(budget=100)
-    found = [own for own, s in zip(blocks(budget=100), states, strict=True) if is_default(s)]
-    noisy = [block for block in found if LAST in block]
+@pytest.mark.parametrize("site", sorted(block(DEFAULTS)))
+def test_halves_with_the_noise_are_halved_until_one_site_is_left(site: int):
+    """Also within groups of several sites."""
+    assert {len(members) for members in LAND.members} > {1}
+    found = [block(state) for state in measured(100, site) if is_default(state)]
+    noisy = [sites for sites in found if site in sites]
     assert all(after < before for before, after in pairwise(noisy))
-    assert noisy[-1] == {LAST}
+    assert noisy[-1] == {site}
     assert len(found) == 2 * len(noisy)  # Quiet halves are left as they are.
 
 
 @pytest.mark.parametrize("budget", [0, 1, 2, 3, 4])
 def test_no_more_blocks_are_measured_than_the_budget_has_and_the_same_ones_first(budget: int):
-    assert blocks(budget) == blocks(100)[: budget - budget % 2]
+    assert measured(budget) == measured(100)[: budget - budget % 2]
 
 
 def test_other_layouts_of_a_noisy_group_are_measured_by_themselves():
