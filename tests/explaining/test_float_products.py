@@ -43,6 +43,24 @@ def test_a_transposed_conv_in_float_is_told(engine, first, zero, is_float, tmp_p
     assert (layer.input_types[0] == "float") == is_float
 
 
+@pytest.mark.parametrize("other", ["Sigmoid(r)", "Sigmoid(d)", "MaxPool<kernel_shape = [2, 2]>(d)"])
+def test_a_transposed_conv_reads_integers_whatever_else_reads_the_tensor(
+    other: str, tmp_path: Path
+):
+    text = TRANSPOSED.replace("ZERO", "0").replace("FIRST", "Relu")
+    text = text.replace("=> (", "=> (float[N,C,H,W] o, ").replace("q =", f"o = {other} q =", 1)
+    if "(d)" in other:
+        text = text.replace(f"o = {other} ", "").replace("[up]", f"o = {other} [up]")
+    path, proto = tmp_path / "model.onnx", parse_model(text)
+    onnx.save(proto, path)
+    for plan in (
+        explain(path, pack="openvino").explanation.plan,
+        OpenVinoEngine().compile(proto, tmp_path).plan(),
+    ):
+        (layer,) = (one for one in plan.of_kind("compute") if "up" in one.nodes)
+        assert layer.input_types[0] == "uint8"
+
+
 BETWEEN = """
 <ir_version: 8, opset_import: ["": 17]> g (float[1,8,8,8] x) => (float[1,8,4,4] y)
 <float s = {0.05}, int8 z = {0}, int8[8,8,1,1] w = {VALUES}, float ws = {0.01}> {
