@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from placer.graph.weights import weight_input
+from placer.prediction.kernels.added_lines import leaves_to_lines, turned_with
 from placer.prediction.kernels.cut_maps import adds_padded, is_of_padded
 from placer.prediction.kernels.cut_parts import is_cut_in_float, is_quantized_in_parts
 from placer.prediction.kernels.flat_rows import FlatRows
@@ -94,9 +95,12 @@ class Epilogues:
             )
             or is_shuffled(self._graph, product, chain[-1])
             or (line and is_shared(chain[-1]))
+            or leaves_to_lines(self._graph, product, chain, _CASTS_FIRST)
         )
         if len(prepared) == len(chain) or pulled or product.integers:
             return prepared
+        if turned := turned_with(self._graph, product, chain):
+            return [*turned, *chain]
         beside = [] if adds or line else self._beside(product, chain)
         return prepared if beside is None else [*chain, *beside]
 

@@ -19,6 +19,7 @@ from placer.prediction.kernels.gelus import gelus
 from placer.prediction.kernels.reductions import product_shape
 from placer.prediction.kernels.views import only_reader, readers_of
 
+_PARTED = ("MatMul", "Slice", "Split")
 _VIEWS = ("Squeeze", "Reshape", "Transpose", "Unsqueeze")
 _RANK = 4  # Of heads of samples; those of windows besides are cut out in one kernel.
 
@@ -104,19 +105,36 @@ def is_gated(graph: Graph, fan: FanOut) -> bool:
     """Whether parts of columns are computed with as they are, element by element."""
     if any(node.op in _VIEWS for node in fan.chain):
         return False
-    readers = [n for tail in fan.tails for t in tail.outputs for n in readers_of(graph, t)]
-    return not any(n.op in (*_VIEWS, "MatMul", "Slice", "Split") for n in readers)
+    return not any(node.op in (*_VIEWS, *_PARTED) for node in _readers(graph, fan))
+
+
+def _readers(graph: Graph, fan: FanOut) -> list[Node]:
+    return [n for tail in fan.tails for t in tail.outputs for n in readers_of(graph, t)]
+
+
+def _is_computed(graph: Graph, fan: FanOut) -> bool:
+    """Whether a part of columns is computed with as it is, or turned to a line for a Conv."""
+    if any(node.op in _VIEWS for node in fan.chain):
+        return False
+    return any(
+        node.op not in (*_VIEWS, *_PARTED)
+        or (
+            node.op == "Transpose"
+            and {"Conv"} == {r.op for r in readers_of(graph, node.outputs[0])}
+        )
+        for node in _readers(graph, fan)
+    )
 
 
 @kept
 def is_sorted(graph: Graph, fan: FanOut) -> bool:
     """Whether a kernel sorts the columns of an INT8 weight by the parts.
 
-    Not for parts that are computed with as they are, nor if some are wider, as queries of more
-    heads than keys are (Phi-3): one kernel then scales the sums and takes them apart.
+    Not if any is computed with as it is (six small graphs), nor if some are wider, as queries of
+    more heads than keys are (Phi-3): one kernel then scales the sums and takes them apart.
     """
     parts = {graph.type_of(tensor).shape for tail in fan.tails for tensor in tail.outputs}
-    return len(parts) == 1 and not is_gated(graph, fan)
+    return len(parts) == 1 and not _is_computed(graph, fan)
 
 
 def are_quantized_alike(graph: Graph, fan: FanOut, quantized: Container[Edge]) -> bool:

@@ -253,7 +253,9 @@ class Units(UnitGraph):
         writer = self.writer.get(given)
         if writer is not None:
             self.writer[made] = writer
-            if self.scales_integers(writer):  # It writes tokens itself.
+            cuts = writer.role == "move" and writer.node.op in ("Split", "Slice")
+            sources = [w for _, w in writer.reads if w is not None] if cuts else [writer]
+            if any(map(self.scales_integers, sources)):  # It writes tokens itself.
                 writer.views += named
                 named = ()
         self.views[made] = (*self.views.get(given, ()), *named)

@@ -44,6 +44,9 @@ def free_nodes(graph: Graph, quantized: Mapping[Edge, Scale]) -> frozenset[str]:
         free.update(_rows_of_map(graph, node, quantized, norms))
         if node.op != "Transpose" or list(node.attributes.get("perm", ())) != SWAPPED:
             continue
+        if _turns_to_line(graph, node, quantized):
+            free.add(node.name)
+            continue
         before = graph.producer.get(node.inputs[0])
         flattened = before is not None and _flattens(graph, before)
         tokens = (graph.type_of(node.outputs[0]).shape or (0,))[1:]
@@ -75,6 +78,16 @@ def _reads_rows(graph: Graph, turn: Node, scales: Mapping[Edge, Scale]) -> bool:
     others = [r for r in readers_of(graph, turn.inputs[0]) if r is not turn]
     multiplied = bool(others) and not any(r.op in _MOVES_ROWS for r in others)
     return multiplied and _are_convs(graph, turn) and _reads_alike(graph, turn, turn, scales)
+
+
+def _turns_to_line(graph: Graph, turn: Node, scales: Mapping[Edge, Scale]) -> bool:
+    """Whether Convs alone read the line that ``turn`` makes of rows, which others read, too.
+
+    Their kernels read the rows as they are and are called after the Transpose (18 small graphs of
+    three kinds of Convs). What nothing else reads is turned as it is written.
+    """
+    others = [reader for reader in readers_of(graph, turn.inputs[0]) if reader is not turn]
+    return bool(others) and _are_convs(graph, turn) and _reads_alike(graph, turn, turn, scales)
 
 
 def _reads_alike(graph: Graph, turn: Node, last: Node, scales: Mapping[Edge, Scale]) -> bool:
