@@ -64,7 +64,8 @@ class Gain(Time):
         default=0, description="Of nodes that read tensors of so many dimensions or more."
     )
     products: float = Field(
-        default=0.0, description="For each million products that a Conv, MatMul or Gemm sums up."
+        default=0.0,
+        description="For each million products that a Conv, ConvTranspose, MatMul or Gemm sums up.",
     )
     weights: float = Field(
         default=0.0, description="For each million weights of theirs, which are loaded."
@@ -78,7 +79,7 @@ class Gain(Time):
     def saves_us(self, node: Node, graph: Graph) -> float:
         """Microseconds."""
         read, written = (_elements(t, graph) for t in (node.inputs[0], node.outputs[0]))
-        products = written * _depth(node, graph) / _MILLION
+        products = _products(node, graph) / _MILLION
         weighted = node.op in _WEIGHTED and node.inputs[1] in graph.initializers
         weights = _elements(node.inputs[1], graph) / _MILLION if weighted else 0.0
         return (
@@ -182,6 +183,14 @@ def _is_depthwise(node: Node, graph: Graph) -> bool:
     """Whether each channel that a Conv reads has a single one of its own that it writes."""
     shape = graph.type_of(node.inputs[1]).shape
     return _groups(node) > 1 and shape is not None and shape[:2] == (_groups(node), 1)
+
+
+def _products(node: Node, graph: Graph) -> int:
+    """Those that a node sums up."""
+    if node.op == "ConvTranspose":  # Each element that it reads, with a kernel for each channel.
+        shape = graph.type_of(node.inputs[1]).shape or (0,)
+        return _elements(node.inputs[0], graph) * math.prod(shape[1:])
+    return _elements(node.outputs[0], graph) * _depth(node, graph)
 
 
 def _depth(node: Node, graph: Graph) -> int:
