@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import numpy_helper
 
 from placer.graph import Edge
@@ -185,6 +186,33 @@ def test_rows_of_a_quantized_table_are_rows_of_a_float_one(save: Save):
     ids = np.array([0, 3, 2])
     (expected,), (found,) = outputs(onnx.load(path), ids=ids), outputs(model.proto, ids=ids)
     assert np.array_equal(expected, found)
+
+
+@pytest.mark.parametrize("order", [("d", "e"), ("e", "d")])
+def test_rows_that_are_dequantized_before_and_behind_a_transpose(
+    save: Save, order: tuple[str, str]
+):
+    """As ONNX Runtime's quantizer writes an embedding whose shape is read besides its values."""
+    written = {
+        "d": "[dq] d = DequantizeLinear(q, s, z)",
+        "e": "[turn] t = Transpose<perm = [1, 0]>(q) [dq2] e = DequantizeLinear(t, s, z)",
+    }
+    path = save(
+        f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (int64[3] ids) => (float[2,3] y, int64[2] n)
+        <int8[4,2] table = {{-128, 1, 2, 3, 4, 5, 6, 127}}, float s = {{0.5}}, int8 z = {{1}}> {{
+          [pick] q = Gather(table, ids)
+          {written[order[0]]} {written[order[1]]}
+          [shape] n = Shape(d)
+          [act] y = Relu(e)
+        }}"""
+    )
+    model = load_model(path)
+    assert sorted(node.op for node in model.graph.nodes) == ["Gather", "Relu", "Shape", "Transpose"]
+    ids = np.array([0, 3, 2])
+    pairs = zip(outputs(onnx.load(path), ids=ids), outputs(model.proto, ids=ids), strict=True)
+    assert all(np.array_equal(expected, found) for expected, found in pairs)
 
 
 def test_integers_of_a_table_stay_for_readers_other_than_dq(save: Save):

@@ -57,7 +57,7 @@ def decompose(node: NodeProto, opset: int) -> Decomposed | None:
         return None
     if integer(node, "channels_last"):
         raise InputError(
-            f"node '{node.name}' ({node.op_type}) has channels last, which no float operator has; "
+            "its channels are last, which no float operator has; "
             "give the model that was not optimized for one processor"
         )
     return make(node, opset)
@@ -109,7 +109,7 @@ def _unary(node: NodeProto, _: int) -> Decomposed:
 def _reduce_mean(node: NodeProto, opset: int) -> Decomposed:
     if opset >= 18 and any(a.name == "axes" for a in node.attribute):
         raise InputError(
-            f"node '{node.name}' (QLinearReduceMean) has axes as attribute, which opset {opset} "
+            f"it has axes as attribute, which opset {opset} "
             "does not know; quantize a model of opset 17 or earlier"
         )
     return _unary(node, opset)

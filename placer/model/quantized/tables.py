@@ -35,10 +35,7 @@ def rows_of_table(
     """
     if scale.size != 1 or state.draft.array_or_zero(zero_point).size != 1:
         return None
-    known = _key(state, rows, scale, zero_point)
-    if known not in state.rows:
-        state.rows[known] = _float_rows(state, reader, rows, scale, zero_point)
-    return state.rows[known]
+    return _float_rows(state, reader, rows, scale, zero_point)
 
 
 def _key(state: ImportState, tensor: str, scale: np.ndarray, zero_point: str) -> tuple[str, ...]:
@@ -49,22 +46,40 @@ def _key(state: ImportState, tensor: str, scale: np.ndarray, zero_point: str) ->
 def _float_rows(
     state: ImportState, reader: NodeProto, rows: str, scale: np.ndarray, zero_point: str
 ) -> Quantized:
-    draft, moves, table = state.draft, list[NodeProto](), rows
-    while table in draft.writer:
-        moves.append(draft.writer[table])
-        table = moves[-1].input[0]
+    """Made once for each tensor on the way from the table to ``rows``: others may end there."""
+    known = _key(state, rows, scale, zero_point)
+    if known not in state.rows:
+        made = _float_values(state, reader, rows, scale, zero_point)
+        dtype = state.draft.constants[table_behind(state, rows) or rows].data_type
+        point = state.draft.array_or_zero(zero_point)
+        state.rows[known] = Quantized(made, scale, point, 0, *limits_of(dtype), dtype)
+        state.records.add_activation(state.rows[known])
+    return state.rows[known]
+
+
+def _float_values(
+    state: ImportState, reader: NodeProto, rows: str, scale: np.ndarray, zero_point: str
+) -> str:
+    """Name of the float tensor: the table's, or what the node that writes ``rows`` takes of one."""
+    if rows not in state.draft.writer:
+        return _float_table(state, reader, rows, scale, zero_point)
+    move = state.draft.writer[rows]
+    source, copy = move.input[0], NodeProto.FromString(move.SerializeToString())
+    if source in state.draft.writer:
+        behind = _float_rows(state, reader, source, scale, zero_point).tensor
+    else:
+        behind = _float_table(state, reader, source, scale, zero_point)
+    copy.name = state.draft.node_names.unused(f"{move.name}/float")
+    copy.input[0], copy.output[0] = behind, state.name_of_float(rows)
+    state.draft.append(copy)
+    return copy.output[0]
+
+
+def _float_table(
+    state: ImportState, reader: NodeProto, table: str, scale: np.ndarray, zero_point: str
+) -> str:
     known = _key(state, table, scale, zero_point)
     if known not in state.dequantized:
         operand = Operand(table, "", zero_point, 0)
         state.dequantized[known] = dequantize_constant(state, reader, operand, scale.reshape(()))
-    made = state.dequantized[known]
-    for move in reversed(moves):
-        copy = NodeProto.FromString(move.SerializeToString())
-        copy.name = draft.node_names.unused(f"{move.name}/float")
-        copy.input[0], made = made, state.name_of_float(move.output[0])
-        copy.output[0] = made
-        draft.append(copy)
-    dtype = draft.constants[table].data_type
-    info = Quantized(made, scale, draft.array_or_zero(zero_point), 0, *limits_of(dtype), dtype)
-    state.records.add_activation(info)
-    return info
+    return state.dequantized[known]
