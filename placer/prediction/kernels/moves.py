@@ -1,0 +1,135 @@
+"""Kernels that only move, turn or cast what others write, of which some are no layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.prediction.kernels.attention import NARROW, share_heads
+from placer.prediction.kernels.fusion import Kernels
+from placer.prediction.kernels.names import KernelNames
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, VIEWS, Unit
+from placer.prediction.kernels.units import Units
+from placer.prediction.kernels.views import SWAPPED, keeps_all, leaves_turned, shapes_map
+
+
+class Moves:
+    """Tells what the units of one kernel do together, where they compute nothing."""
+
+    def __init__(self, units: Units, kernels: Kernels, names: KernelNames) -> None:
+        self._units, self._kernels, self._names = units, kernels, names
+        self._graph, self._form = units.graph, units.form
+
+    def only_cast(self, units: Sequence[Unit]) -> bool:
+        """Whether it only makes other types; what leaves the graph in its shape at that."""
+        casts = [unit for unit in units if unit.role == "cast"]
+        if not casts or not all(u in casts or u.node.op in VIEWS for u in units):
+            return False
+        if len(casts) < len(units) and any(unit.node.op == "TopK" for unit in casts):
+            return False
+        shapes = {self._graph.type_of(edge.tensor).shape for u in casts for edge, _ in u.reads}
+        return len(shapes) == 1
+
+    def only_turn(self, units: Sequence[Unit]) -> bool:
+        """Whether heads that a product of activations wrote become rows again: of no node.
+
+        So do maps that a Conv's kernel wrote, which are stored otherwise. Of heads that are no
+        multiple of eight wide, of what is read twice and of what a Conv reads, or a product that
+        writes a map, the kernel has the Transpose's name.
+        """
+        if all(self.is_view(unit) for unit in units):
+            return False
+        if not all(u.node.op in VIEWS or u.node.op == "Transpose" for u in units):
+            return False
+        writers = [w for u in units for _, w in u.reads if w not in units]
+        edges = (e for u in units for e, _ in (*u.reads, *u.readers))
+        quantized = any(e in self._form.scales and not self._units.is_float8(e) for e in edges)
+        if quantized and not all(w is not None and w.scales for w in writers):
+            return False
+        readers = [r for u in units for _, r in u.readers if r not in units]
+        products = bool(readers) and all(reader.role == "product" for reader in readers)
+        if products and all(self._turns_map(unit) for unit in units):
+            return True
+        wide = all(self._width(unit) % NARROW == 0 for unit in units)
+        once = len(readers) == 1 and not leaves_turned(self._graph, readers[0].node)
+        once = once and readers[0].node.op not in CONVS
+        return products and wide and once and all(w is not None and self._mixes(w) for w in writers)
+
+    def quantize_turned(self, units: Sequence[Unit]) -> bool:
+        """Whether it quantizes a Conv's map as it makes tokens of it: of no node either.
+
+        So are channels of a graph input of one sample (ten small graphs).
+        """
+        if not all(u.node.op in VIEWS or u.node.op == "Transpose" for u in units):
+            return False
+        turned = [unit for unit in units if unit.node.op == "Transpose"]
+        read = [edge for unit in units for edge, r in unit.readers if r not in units]
+        quantized = bool(read) and all(edge in self._form.scales for edge in read)
+        casts = [unit for unit in units if unit.role == "cast"]
+        if not (turned and quantized and all(u in casts or self._turns_map(u) for u in units)):
+            return False
+        return not casts or (self._graph.type_of(turned[0].node.inputs[0]).shape or ())[:1] == (1,)
+
+    def are_gone(self, units: Sequence[Unit]) -> bool:
+        """Whether nothing runs: views, and a Concat that products write into."""
+        if any(unit.role == "cast" or unit.names is not None for unit in units):
+            return False
+        readers = (reader for unit in units for _, reader in unit.readers)
+        if any(r.alone and r.node.name not in self._units.of_groups for r in readers):
+            return False
+        if all(self.is_view(unit) for unit in units):
+            return not self._makes_map(units)
+        moves = all(unit.node.op in VIEWS or unit.node.op == "Transpose" for unit in units)
+        writers = [w for unit in units for _, w in unit.reads if w not in units]
+        read = [edge for unit in units for edge, _ in unit.reads]
+        quantized = any(edge in self._form.scales for edge in read)
+        float8 = all(map(self._units.is_float8, read))
+        if (
+            moves
+            and (not quantized or all(w is not None and (w.integers or float8) for w in writers))
+            and all(w is not None and self._units.is_mha(w) for w in writers)
+            and not any(
+                reader.node.op in CONVS or leaves_turned(self._graph, reader.node)
+                for unit in units
+                for _, reader in unit.readers
+            )
+        ):
+            return True
+        return self._kernels.is_in_place(units[0])
+
+    def is_view(self, unit: Unit) -> bool:
+        """Whether all elements stay where they are, as those of a single head that is turned do."""
+        node = unit.node
+        return node.op in VIEWS or (node.op == "Transpose" and keeps_all(self._graph, node))
+
+    def _turns_map(self, unit: Unit) -> bool:
+        """Whether it makes tokens of the channels of a map that a Conv's kernel wrote."""
+        if unit.node.op == "Transpose":
+            return list(unit.node.attributes.get("perm", ())) == SWAPPED
+        return unit.node.op == "Reshape" and all(
+            writer is not None
+            and (writer.role == "cast" or self._kernels.writes_map(edge.tensor, writer))
+            for edge, writer in unit.reads
+        )
+
+    def _width(self, unit: Unit) -> int:
+        """Of a head that a Transpose moves; 0 for others."""
+        moved = unit.node.outputs[0] if unit.node.op == "Transpose" else ""
+        return (self._graph.type_of(moved).shape or (0,))[-1] if moved else 0
+
+    def _mixes(self, unit: Unit) -> bool:
+        """Whether it is a float product of activations that is no whole attention."""
+        product = unit.role == "product" and self._names.multiplies_activations(unit)
+        product = product and not unit.leaves_sums and not share_heads(self._graph, unit.node)
+        return product and not self._units.is_mha(unit)
+
+    def _makes_map(self, views: Sequence[Unit]) -> bool:
+        """Whether a kernel moves what a product wrote to a map of channels, see ``shapes_map``."""
+        writer = views[0].reads[0][1]
+        if writer is None or not shapes_map(self._graph, views[-1].node):
+            return False
+        product = min(self._kernels.groups[writer.group], key=lambda unit: unit.index)
+        given, made = (
+            self._graph.type_of(tensor).shape or ()
+            for tensor in (product.node.outputs[0], views[-1].node.outputs[0])
+        )
+        return product.node.op in PRODUCTS or (product.node.op in CONVS and given[1:2] != made[1:2])
