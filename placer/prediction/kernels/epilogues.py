@@ -92,6 +92,7 @@ class Epilogues:
                 bool(count) or adds or self._flat.are_of(product),
                 stays=count > 0,
                 spreads=is_matrix_conv(self._graph, product.node),
+                line=line,
             )
             or is_shuffled(self._graph, product, chain[-1])
             or (line and is_shared(chain[-1]))
@@ -261,7 +262,12 @@ class Epilogues:
         return all(self._graph.type_of(t).shape == made for t in unit.node.inputs)
 
     def _is_pulled(
-        self, unit: Unit, casts_apart: bool, stays: bool = False, spreads: bool = False
+        self,
+        unit: Unit,
+        casts_apart: bool,
+        stays: bool = False,
+        spreads: bool = False,
+        line: bool = False,
     ) -> bool:
         """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q.
 
@@ -270,6 +276,7 @@ class Epilogues:
 
         But what is written into a joined tensor is there before (necks of YOLO, 12 small graphs),
         and so is what ``spreads`` over a map: of a Conv that is a matrix product (12, of gates).
+        Sums of a Conv's ``line`` leave what they read to its kernel (19).
         """
         if unit.casts or self._joined_by([reader for _, reader in unit.readers]):
             return False
@@ -298,8 +305,8 @@ class Epilogues:
             if casts and len(unit.readers) == 1:
                 return True
             sums = reader.role == "reduce" and not (casts or reader.node.op in SQUARES)
-            line = len(shape or ()) == LINE_RANK  # What resizes one reads a view of it.
-            if sums or _squares(reader) or (resizes(reader) and not line):
+            views = len(shape or ()) == LINE_RANK  # What resizes a line reads a view of it.
+            if (sums and not line) or _squares(reader) or (resizes(reader) and not views):
                 return True
             quantizes = edge in self._form.scales and not is_cut_in_float(unit, self._form)
             quantizes = quantizes and not leaves  # Another kernel does then (16 small graphs).

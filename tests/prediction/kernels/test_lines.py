@@ -46,7 +46,16 @@ GROUPS = """
     }}"""
 SILU = "[gate] s = Sigmoid(d) [silu] e = Mul(d, s) [conv3] out = Conv<kernel_shape = [1]>(e, w3)"
 HEADS = "[apart] h = Reshape(d, heads) [turn] t = Transpose<perm = [0, 1, 3, 2]>(h)"
+SUMMED = """
+    (float[1,32,40] x) => (float[1,64] out)
+    <float[64,32,1] w1 = {1}, float[64] b = {1}, float[64,64] w2 = {1}> {
+      [conv1] c = Conv(x, w1, b)
+      [leaky] a = LeakyRelu(c)
+      [largest] m = ReduceMax<axes = [2], keepdims = 0>(a)
+      [product] out = MatMul(m, w2)
+    }"""
 GRAPHS = {
+    "a Conv's kernel computes what is summed of its line": SUMMED,
     "another kernel than that of a Conv of groups computes a SiLU": GROUPS.format(behind=SILU),
     "a Conv of groups adds the bias of heads": GROUPS.format(
         behind=f"{HEADS} [shares] out = Softmax<axis = -1>(t)"
