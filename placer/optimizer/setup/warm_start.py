@@ -90,6 +90,8 @@ def _names(layout: str, given: Scheme, wanted: Scheme) -> tuple[str, ...]:
 
 def _common(placement: Placement, model: Model, path: Path) -> Placement:
     """The part of ``placement`` on edges that the model has."""
+    if not placement.edges:
+        raise InputError(f"warm start {path} has no Q/DQ pairs; give a quantized model")
     graph = model.graph
     known = {edge for tensor in graph.consumers for edge in graph.edges_of(tensor)}
     edges = placement.edges & known
