@@ -129,8 +129,8 @@ def export_qat(
         )
     if not file.groups:
         raise InputError(
-            f"{file.path} quantizes nothing, since its run kept the float model; give a placement "
-            "with pairs, as one that a run with looser gates finds"
+            f"{file.path} quantizes nothing, as that of a run that kept the float model; give one "
+            "with pairs, which a run with looser gates may find"
         )
     path = Path(model)
     bodies = enters_bodies(file.pack.split()[0])
