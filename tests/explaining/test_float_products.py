@@ -29,6 +29,7 @@ TOLD = "'up' (ConvTranspose) computes in float though its operands have pairs"
         ("onnxruntime", "Relu", "0", True),
         ("openvino", "Sin", "128", True),
         ("openvino", "Relu", "0", False),
+        ("openvino", "Sin", "0", False),
     ],
 )
 def test_a_transposed_conv_in_float_is_told(engine, first, zero, is_float, tmp_path: Path):
