@@ -86,10 +86,10 @@ _DRAWN_FIRST = {"CogView 4": "Lumina 2", "gpt-oss": "Llama 4"}
 
 
 def _drawn() -> tuple[Mapping[str, Network], Mapping[str, Network]]:
-    lot, read, aside = Random(20263012), dict[str, Network](), dict[str, Network]()
+    draw, read, aside = Random(20263012), dict[str, Network](), dict[str, Network]()
     named = sorted(_ALL, key=lambda name: _DRAWN_FIRST.get(name, name))
-    for number, name in enumerate(lot.sample(named, len(named))):
-        dynamo = lot.random() < 0.5 or name in _NEWER_ONLY
+    for number, name in enumerate(draw.sample(named, len(named))):
+        dynamo = draw.random() < 0.5 or name in _NEWER_ONLY
         (read if number % 2 else aside)[name] = _ALL[name](dynamo)
     return read, aside
 
