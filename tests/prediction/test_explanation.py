@@ -53,8 +53,8 @@ CONVS = [
 RESIDUAL_EDGE = Edge("r", "add", 1)
 
 
-def explain(graph: Graph, placement: Placement) -> Explanation:
-    target = Target(compute_capability="8.0", typing="strong")
+def explain(graph: Graph, placement: Placement, version: str = "10.3") -> Explanation:
+    target = Target(version, "8.0", typing="strong")
     predictor = Predictor(graph, PACK.rules, target, "float16", "int8")
     roofline = Roofline(graph, load_gpu("a100"), load_layer_classes())
     return Explainer(Matches(graph), PACK.rules, target, predictor, roofline).explain(placement)
@@ -113,14 +113,14 @@ def test_the_layout_at_each_site_is_read_from_the_placement(save: Callable[..., 
     assert chosen_layout(site, Placement.of([Edge("w2", "conv2", 1)])) == OTHER
 
 
-def test_pairs_inside_a_fused_kernel_are_named_with_what_the_default_saves(
+def test_pairs_that_split_a_kernel_are_named_with_what_the_default_saves(
     save: Callable[..., Path],
 ):
     graph = load_model(save(RESIDUAL)).graph
     inside = Edge("c", "relu1", 0)
     both = [RESIDUAL_EDGE, Edge("d", "add", 0)]
-    found = explain(graph, Placement.of([*CONVS, *both, inside]))
-    default = explain(graph, place(find_sites(graph, PACK.rules), {}))
+    found = explain(graph, Placement.of([*CONVS, *both, inside]), "8.6")
+    default = explain(graph, place(find_sites(graph, PACK.rules), {}), "8.6")
     branches = {branch.rule.id: branch.layouts for branch in decision_tree(found)}
     (conv,), (add,) = branches["conv-mixed"], branches["conv-add-relu"]
     assert conv.shown == "int8-all-readers, with pairs inside (default: int8-all-readers)"
@@ -129,11 +129,21 @@ def test_pairs_inside_a_fused_kernel_are_named_with_what_the_default_saves(
     assert min(conv.saves_us, add.saves_us) > 0
     told = f"the default here saves est. {add.saves_us:.1f} us: leave d -> add[0] in float"
     assert add.notes == (told,)
-    without = explain(graph, Placement.of([*CONVS, *both]))
+    without = explain(graph, Placement.of([*CONVS, *both]), "8.6")
     assert found.total_us - without.total_us == pytest.approx(conv.saves_us)
     assert found.default_us == default.total_us < found.improved_us + 0.1
     assert not {inside, Edge("d", "add", 0)} & found.improved.edges
     assert not any(layout.notes for branch in decision_tree(default) for layout in branch.layouts)
+
+
+def test_pairs_before_an_activation_only_round_from_tensorrt_10_on(save: Callable[..., Path]):
+    graph = load_model(save(RESIDUAL)).graph
+    found = explain(graph, Placement.of([*CONVS, RESIDUAL_EDGE, Edge("c", "relu1", 0)]), "10.3")
+    assert ("conv1", "relu1") in [layer.nodes for layer in found.plan.layers]
+    branches = {branch.rule.id: branch.layouts for branch in decision_tree(found)}
+    (conv,) = branches["conv-mixed"]
+    assert conv.notes == ("pairs that only round: leave c -> relu1[0] in float",)
+    assert conv.saves_us == 0
 
 
 def test_overlaps_say_why_a_match_gave_way(save: Callable[..., Path]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
+from placer.graph import Edge
 from placer.graph.weights import WEIGHTED_OPS
 from placer.plan import Plan
 from placer.plan.dtypes import is_quantized
@@ -28,13 +29,15 @@ class LayoutBranch:
 
     ``gain``: the pack's default there, where it saves time by an estimate.
     ``pairs``: the nodes of the file's own pairs. ``in_float``: the layout quantizes what the site's
-    layers, as predicted, compute in float all the same.
+    layers, as predicted, compute in float all the same. ``splits``: pairs inside the layout that
+    part its layers; the others inside it only round.
     """
 
     costs: tuple[DecisionCost, ...]
     gain: Remedy | None
     pairs: Pairs
-    in_float: bool = False
+    in_float: bool
+    splits: Sequence[Edge]
 
     @property
     def shown(self) -> str:
@@ -55,7 +58,9 @@ class LayoutBranch:
         the default saves.
         """
         inside = [edge for cost in self.costs for edge in cost.decision.inside]
-        split = f"split by pairs: {' and '.join(removed_text(inside, self.pairs))}"
+        rounds = [edge for edge in inside if edge not in self.splits]
+        split = f"split by pairs: {' and '.join(removed_text(self.splits, self.pairs))}"
+        rounded = f"pairs that only round: {' and '.join(removed_text(rounds, self.pairs))}"
         missing = [edge for cost in self.costs for edge in cost.decision.missing]
         nearest = sorted({cost.decision.nearest for cost in self.costs} - {""})
         lacking = f"for {' or '.join(nearest)} it lacks pairs on {edges_text(missing)}"
@@ -67,7 +72,8 @@ class LayoutBranch:
         by_times = site.default != site.match.rule.default_layout
         notes = (
             (f"{site.default} {_BY_TIMES}", by_times),
-            (split, inside),
+            (split, self.splits),
+            (rounded, rounds),
             (lacking, missing),
             (saves, saves),
         )
@@ -116,7 +122,8 @@ def _branch(
         gain = explanation.gains.get(costs[0].decision.kind)
         dearest = tuple(sorted(costs, key=lambda cost: -cost.us))
         in_float = _is_in_float(costs[0].decision, floats)
-        branches.append(LayoutBranch(dearest, gain, explanation.pairs, in_float))
+        splits = [edge for cost in dearest for edge in explanation.split_by(cost.decision)]
+        branches.append(LayoutBranch(dearest, gain, explanation.pairs, in_float, splits))
     branches.sort(key=lambda branch: _order(branch.costs))
     return RuleBranch(branches[0].costs[0].decision.site.match.rule, tuple(branches))
 

@@ -20,9 +20,10 @@ class Decision:
     """A site and the layout that the placement has there, ``other`` if it is none of the rule's.
 
     ``default``: the layout that the pack's default placement has there. ``inside``: edges that
-    carry a pair though the layout keeps them float, so that what it fuses is split. ``nearest``:
-    where the layout is ``other``, the one that lacks the fewest pairs beside those that are there,
-    and ``missing`` the edges of these; empty where there are none, or some of no layout.
+    carry a pair though the layout keeps them float, so that what it fuses is split or rounds more
+    often. ``nearest``: where the layout is ``other``, the one that lacks the fewest pairs beside
+    those that are there, and ``missing`` the edges of these; empty where there are none, or some of
+    no layout.
     """
 
     site: Site

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import WEIGHTED_OPS
@@ -78,6 +79,25 @@ class Explanation:
     latency_error: float
     ratio_error: float
     pairs: Mapping[Edge, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def _layer_of(self) -> Mapping[str, int]:
+        """Where the layer of each node is in the plan."""
+        return {node: index for index, one in enumerate(self.plan.layers) for node in one.nodes}
+
+    def split_by(self, decision: Decision) -> tuple[Edge, ...]:
+        """Pairs inside the layout of ``decision`` that part what it fuses into several layers.
+
+        Other pairs inside it stand within one layer, which only rounds to their scales.
+        """
+        layers, nodes = self._layer_of, decision.site.match.nodes.values()
+        writers = {tensor: node.name for node in nodes for tensor in node.outputs}
+
+        def is_within(edge: Edge) -> bool:
+            writer = layers.get(writers.get(edge.tensor, ""))
+            return writer is not None and writer == layers.get(edge.node)
+
+        return tuple(edge for edge in decision.inside if not is_within(edge))
 
     @property
     def interval_us(self) -> tuple[float, float]:

@@ -59,7 +59,7 @@ def _decision(decision: Decision, explanation: Explanation) -> dict[str, object]
         "nodes": {name: node.name for name, node in decision.site.match.nodes.items()},
         "layout": decision.layout,
         "default": decision.default,
-        "split_by": [_edge(edge) for edge in decision.inside],
+        "split_by": [_edge(edge) for edge in explanation.split_by(decision)],
         "nearest": decision.nearest or None,
         "missing": [_edge(edge) for edge in decision.missing],
         "default_of_its_kind_saves_us": 0.0 if gain is None else gain.saves_us,
