@@ -32,23 +32,29 @@ TOLD = "'up' (ConvTranspose) computes in float though its operands have pairs"
         ("openvino", "Sin", "0", False),
     ],
 )
-def test_a_transposed_conv_in_float_is_told(engine, first, zero, is_float, tmp_path: Path):
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_a_transposed_conv_in_float_is_told(engine, first, zero, dtype, is_float, tmp_path: Path):
     path = tmp_path / "model.onnx"
-    proto = parse_model(TRANSPOSED.replace("ZERO", zero).replace("FIRST", first))
+    zero = "3" if (dtype, zero) == ("int8", "128") else zero
+    text = TRANSPOSED.replace("uint8 z", f"{dtype} z").replace("ZERO", zero)
+    proto = parse_model(text.replace("FIRST", first))
     onnx.save(proto, path)
-    notes = " ".join(explain(path, pack=engine).notes)
-    assert (TOLD in notes) == is_float
+    found = explain(path, pack=engine)
+    assert (TOLD in " ".join(found.notes)) == is_float
+    (layer,) = (one for one in found.explanation.plan.of_kind("compute") if "up" in one.nodes)
+    assert (layer.input_types[0] == "float") == is_float
     runner = OpenVinoEngine() if engine == "openvino" else OnnxRuntimeEngine()
     built = runner.compile(proto, tmp_path).plan()
     (layer,) = (one for one in built.of_kind("compute") if "up" in one.nodes)
     assert (layer.input_types[0] == "float") == is_float
 
 
+@pytest.mark.parametrize("first", ["Relu", "Sin"])
 @pytest.mark.parametrize("other", ["Sigmoid(r)", "Sigmoid(d)", "MaxPool<kernel_shape = [2, 2]>(d)"])
 def test_a_transposed_conv_reads_integers_whatever_else_reads_the_tensor(
-    other: str, tmp_path: Path
+    first: str, other: str, tmp_path: Path
 ):
-    text = TRANSPOSED.replace("ZERO", "0").replace("FIRST", "Relu")
+    text = TRANSPOSED.replace("ZERO", "0").replace("FIRST", first)
     text = text.replace("=> (", "=> (float[N,C,H,W] o, ").replace("q =", f"o = {other} q =", 1)
     if "(d)" in other:
         text = text.replace(f"o = {other} ", "").replace("[up]", f"o = {other} [up]")
