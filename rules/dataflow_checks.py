@@ -63,9 +63,16 @@ def read_by(condition: ReadBy) -> Check:
         reader = graph.by_name.get(edge.node)
         if reader is None or reader.qualified_op not in condition.op:
             return False
+        if condition.changes_rank and _keeps_rank(reader, edge.tensor, graph):
+            return False
         return condition.input in (None, edge.input_index)
 
     return check
+
+
+def _keeps_rank(node: Node, tensor: str, graph: Graph) -> bool:
+    read, written = (graph.type_of(t).shape for t in (tensor, node.outputs[0]))
+    return read is not None and written is not None and len(read) == len(written)
 
 
 def repeats(name: str) -> Check:

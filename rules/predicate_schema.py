@@ -136,6 +136,10 @@ class ReadBy(Strict):
     among_others: bool = Field(
         default=False, description="One such reader is enough, whatever else reads the tensor."
     )
+    changes_rank: bool = Field(
+        default=False,
+        description="They write another number of dimensions, or it is not known how many.",
+    )
 
 
 class ReadBefore(Strict):

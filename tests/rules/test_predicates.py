@@ -74,6 +74,7 @@ pattern:{pattern}
         ("read_by: {tensor: c, op: [Conv]}", False),
         ("read_by: {tensor: r, op: [Relu]}", False),  # a graph output, too
         ("read_by: {tensor: r, op: [Relu], among_others: true}", True),
+        ("read_by: {tensor: c, op: [Clip], changes_rank: true}", False),
         ("read_by: {tensor: b, op: [Relu]}", False),  # absent
         ("varies: c", True),
         ("varies: w", False),
@@ -580,3 +581,16 @@ def test_one_of_a_variadic_name_may_be_enough(enough: str, holds: bool):
     condition = f"written_by: {{tensor: xs, op: [Relu], among_others: {enough}}}"
     joined = rule('\n  join: {op: Concat, inputs: ["xs*"], output: y}\n', condition)
     assert bool(find_matches(graph, joined)) is holds
+
+
+@pytest.mark.parametrize(("places", "holds"), [("", True), ("[1]", False), ("[1,1]", True)])
+def test_readers_may_have_to_change_the_number_of_dimensions(places: str, holds: bool):
+    graph = graph_of_text(f"""{HEAD} g (float[2,4] x) => (float out)
+    <int64{places} i = {{0}}> {{
+      [relu1] r = Relu(x)
+      [gather1] g = Gather<axis = 1>(r, i)
+      [sum1] out = ReduceSum<keepdims = 0>(g)
+    }}""")
+    condition = "read_by: {tensor: y, op: [Gather], changes_rank: true}"
+    matched = rule("\n  relu: {op: Relu, inputs: [x], output: y}\n", condition)
+    assert bool(find_matches(graph, matched)) is holds
