@@ -507,6 +507,37 @@ def test_a_weight_of_another_type_than_the_input_is_refused(
     assert not check_model(builder, proto, "sm89").accepted
 
 
+def test_a_bias_of_another_type_than_the_input_is_refused(save: Save, builder: Any):
+    body = f"{PAIR.format('z')} v = DequantizeLinear(w, s, z) [product] y = Conv(d, v, b)"
+    ones = ", ".join(["1"] * 64)
+    path = save(f"""
+    <ir_version: 8, opset_import: ["": 21]>
+    g (float[1,8,8,8] x) => (float[1,8,8,8] y)
+    <int8[8,8,1,1] w = {{{ones}}}, float[8] b = {{1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {body}
+    }}""")
+    proto = onnx.load(path)
+    (bias,) = (t for t in proto.graph.initializer if t.name == "b")
+    bias.CopyFrom(numpy_helper.from_array(np.ones(8, np.float16), "b"))
+    onnx.save(proto, path)
+    (finding,) = findings_of(path)
+    assert finding.reason == (
+        "it writes float32, as its scale is, and Conv 'product' adds that to float16"
+    )
+    assert finding.fix == "give the bias 'b' the type float32"
+    assert not check_model(builder, proto, "sm89").accepted
+
+
+@pytest.mark.parametrize("size", [-1, 0])
+def test_exporters_write_open_dimensions_as_numbers_too(save: Save, size: int):
+    body = "q = QuantizeLinear<axis = 1>(x, ws, wz) d = DequantizeLinear<axis = 1>(q, ws, wz)"
+    path = save(text_of(body + CONV))
+    proto = onnx.load(path)
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = size
+    onnx.save(proto, path)
+    assert {finding.verdict for finding in findings_of(path)} == {"undocumented"}
+
+
 def test_a_scale_without_end_makes_no_numbers(save: Save):
     path = save(text_of(PAIR.format("z") + CONV))
     proto = onnx.load(path)

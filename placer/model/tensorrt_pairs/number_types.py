@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from placer.graph.weights import CONV_OPS, WEIGHTED_OPS
+from placer.graph.weights import BIAS_INDEX, CONV_OPS, WEIGHTED_OPS
 from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, input_at, integer
 from placer.model.quantized.scales import type_name
 from placer.model.tensorrt_pairs.finding import Finding, finding
@@ -94,16 +94,20 @@ def _check_readers(graph: PairGraph, node: NodeProto, made: int) -> Iterator[Fin
     for reader in graph.readers(tensor):
         if not made or reader.op_type not in WEIGHTED_OPS:
             continue
-        first = reader.input[0]
+        first, bias = reader.input[0], input_at(reader, BIAS_INDEX)
         others = [first] if first != tensor else list(filter(None, reader.input[1:]))
         plain = [t for t in others if t == first or not _is_dequantized(graph, t)]
-        other = next((d for t in plain if (d := graph.types.get(t, 0)) not in {0, made}), 0)
+        other = next((t for t in plain if graph.types.get(t, 0) not in {0, made}), "")
         if other:
+            dtype = type_name(graph.types[other])
+            does = "adds that to" if bias in (tensor, other) else "multiplies that by"
             reason = (
                 f"it writes {type_name(made)}, as its scale is, and {reader.op_type} "
-                f"'{reader.name}' multiplies that by {type_name(other)}"
+                f"'{reader.name}' {does} {dtype}"
             )
-            fix = f"give its scale the type {type_name(other)}"
+            fix = f"give its scale the type {dtype}"
+            if other == bias:
+                fix = f"give the bias '{bias}' the type {type_name(made)}"
             yield finding(node, "refused", reason, fix)
             return
 

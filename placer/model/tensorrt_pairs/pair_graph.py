@@ -41,7 +41,7 @@ class PairGraph:
         inferred = {name: value.type.tensor_type for name, value in (values or {}).items()}
         types = {name: one.elem_type for name, one in inferred.items()}
         self.dims: Mapping[str, Sequence[int | None]] = {
-            name: [d.dim_value if d.HasField("dim_value") else None for d in one.shape.dim]
+            name: [d.dim_value if d.dim_value > 0 else None for d in one.shape.dim]
             for name, one in inferred.items()
             if one.HasField("shape")
         }
