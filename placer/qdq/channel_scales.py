@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.external_data import is_external
-from placer.graph.weights import CONV_OPS, WEIGHTED_OPS, is_depthwise
+from placer.graph.weights import BIAS_INDEX, CONV_OPS, WEIGHTED_OPS, is_depthwise
 from placer.qdq.extract import ExtractedModel
 
 
@@ -29,11 +29,19 @@ def summed_channels(model: ExtractedModel, graph: Graph) -> Iterator[Edge]:
 
 def _sums(node: Node, edge: Edge, axis: int, graph: Graph) -> bool:
     rank = len(graph.type_of(edge.tensor).shape or ())
+    if edge.input_index >= BIAS_INDEX:
+        return False
     if node.op in CONV_OPS:
         weight = graph.type_of(node.inputs[1]).shape or ()
         dims = [int(size or 0) for size in weight]
         return not is_depthwise(dims, int(node.attributes.get("group", 1)))
-    return rank > 1 and axis % rank == rank - 1 - edge.input_index
+    return rank > 0 and axis % rank == _summed_axis(node, edge.input_index, rank)
+
+
+def _summed_axis(node: Node, index: int, rank: int) -> int:
+    """Of operand ``index`` of a MatMul or Gemm."""
+    is_turned = bool(node.attributes.get(("transA", "transB")[index], 0))
+    return rank - 1 if is_turned == bool(index) else max(rank - 2, 0)
 
 
 def _differ(model: ExtractedModel, scales: str) -> bool:

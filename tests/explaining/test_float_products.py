@@ -157,6 +157,35 @@ def test_channels_of_several_scales_are_summed_in_float_by_openvino(group: int, 
         assert (layer.input_types[0] == "float") == (group < 8)
 
 
+BY_ROW = """
+<ir_version: 8, opset_import: ["": 17]> g (float[DIMS] x) => (float[OUT] y)
+<float[8] s = {0.05, 0.06, 0.07, 0.08, 0.05, 0.06, 0.07, 0.08},
+ uint8[8] z = {128, 128, 128, 128, 128, 128, 128, 128},
+ int8[8,8] w = {VALUES}, float ws = {0.01}, int8 wz = {0}> {
+  q = QuantizeLinear<axis = 0>(x, s, z)
+  d = DequantizeLinear<axis = 0>(q, s, z)
+  v = DequantizeLinear(w, ws, wz)
+  [fc] y = PRODUCT(d, v)
+}
+""".replace("VALUES", ", ".join(["3"] * 64))
+
+
+@pytest.mark.parametrize(
+    ("product", "dims", "out"), [("MatMul", "8", "M"), ("Gemm<transA = 1>", "8,2", "M,N")]
+)
+def test_several_scales_along_what_a_product_sums_make_it_one_of_floats_in_openvino(
+    product: str, dims: str, out: str, tmp_path: Path
+):
+    text = BY_ROW.replace("DIMS", dims).replace("OUT", out).replace("PRODUCT", product)
+    path, proto = tmp_path / "model.onnx", parse_model(text)
+    onnx.save(proto, path)
+    found = explain(path, pack="openvino")
+    assert "'fc' computes in float, as 'x' has" in " ".join(found.notes)
+    for plan in (found.explanation.plan, OpenVinoEngine().compile(proto, tmp_path).plan()):
+        (layer,) = (one for one in plan.of_kind("compute") if "fc" in one.nodes)
+        assert layer.input_types[0] == "float"
+
+
 def test_why_openvino_multiplies_int8_with_zero_points_in_float_is_told(tmp_path: Path):
     text = SHIFTED.replace("ZERO", "0").replace("uint8 z = {128}", "int8 z = {3}")
     path = tmp_path / "model.onnx"
