@@ -13,8 +13,8 @@ _WHY: Mapping[Reason, str] = {
     "zero point": "a pair before has no zero point: ONNX Runtime multiplies integers in a Gemm "
     "only if both pairs have one; add zero points of 0",
     "factors": "alpha or beta is not 1: multiply the weight by alpha and the bias by beta instead",
-    "dimensions": "the float bias has several dimensions: give it one, or quantize it to int32 "
-    "with the input's scale times the weight's",
+    "dimensions": "the float bias does not have exactly one dimension: give it one, or quantize it "
+    "to int32 with the input's scale times the weight's",
     "output": "no pair is behind and the bias is float: quantize what it writes, or the bias to "
     "int32 with the input's scale times the weight's",
     "scale": "the scale of the bias is not the input's times the weight's: leave the bias in "

@@ -73,7 +73,7 @@ def _with_bias(
         yield UnfusedProduct(node.name, read[0], "factors")
     elif bias in model.pairs:
         return
-    elif len(graph.type_of(bias.tensor).shape or ()) > 1:
+    elif len(graph.type_of(bias.tensor).shape or ()) != 1:
         yield UnfusedProduct(node.name, read[0], "dimensions")
     elif not _is_paired(node.outputs[0], model, graph):
         yield UnfusedProduct(node.name, read[0], "output")

@@ -79,9 +79,11 @@ def test_a_gemm_without_zero_points_computes_in_float(
     [
         ("Gemm<alpha = 2.0>(d, v, b)", "[16]", "alpha or beta is not 1"),
         ("Gemm<beta = 0.5>(d, v, b)", "[16]", "alpha or beta is not 1"),
-        ("Gemm(d, v, b)", "[4,1]", "the float bias has several dimensions"),
-        ("Gemm(d, v, b)", "[1,16]", "the float bias has several dimensions"),
+        ("Gemm(d, v, b)", "[4,1]", "the float bias does not have exactly one dimension"),
+        ("Gemm(d, v, b)", "[1,16]", "the float bias does not have exactly one dimension"),
         ("Gemm(d, v, b)", "[1]", ""),
+        ("Gemm(d, v, b)", "", "the float bias does not have exactly one dimension"),
+        ("Gemm<alpha = 2.0, beta = 0.5>(d, v)", "[16]", ""),
     ],
 )
 def test_a_gemm_whose_bias_qgemm_does_not_add_computes_in_float(

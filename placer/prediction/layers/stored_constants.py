@@ -19,4 +19,4 @@ def behind_clamp(node: Node, graph: Graph) -> tuple[Edge, ...]:
 
 def is_vector(bias: Edge, graph: Graph) -> bool:
     """Whether ``bias`` has one dimension: no other is quantized (issue 24815)."""
-    return len(graph.type_of(bias.tensor).shape or ()) <= 1
+    return len(graph.type_of(bias.tensor).shape or ()) == 1
