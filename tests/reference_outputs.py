@@ -18,7 +18,12 @@ def outputs(proto: onnx.ModelProto, **inputs: np.ndarray) -> list[np.ndarray]:
 
 
 def sqnr(expected: np.ndarray, found: np.ndarray) -> float:
-    """Signal to quantization noise ratio in dB; infinite where nothing differs."""
+    """Signal to quantization noise ratio in dB; infinite where nothing differs.
+
+    An expected output of zeros has no signal.
+    """
     signal = np.square(expected.astype(np.float64)).sum()
     noise = np.square(expected.astype(np.float64) - found).sum()
-    return float(10 * np.log10(signal / noise)) if noise else np.inf
+    if not noise:
+        return np.inf
+    return float(10 * np.log10(signal / noise)) if signal else -np.inf
