@@ -90,6 +90,12 @@ def test_what_is_around_a_custom_operator_is_quantized(
     assert [gate.passed for gate in tried.gates] == [True]
     assert result.sites == 3
     assert f"--custom-ops {library}" in result.command
-    placement = tmp_path / "out" / "placement.yaml"
     program: Callable[..., Finished] = request.getfixturevalue("placer")
-    assert program("export-qat", placement, path, "--custom-ops", library).code == 0
+    given = ("--custom-ops", library, "--data", tmp_path / "data.npz")
+    improved, applied = tmp_path / "improved.yaml", tmp_path / "applied"
+    told = program("explain", path, "--gpu", "l4", "--improved", improved, *given[:2])
+    assert told.code == 0, told.err
+    made = program("apply", improved, path, "--base", "float", "-o", applied, *given)
+    assert made.code == 0, made.err
+    trained = program("export-qat", applied / "placement.yaml", path, *given[:2])
+    assert trained.code == 0, trained.err

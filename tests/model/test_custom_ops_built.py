@@ -71,7 +71,6 @@ def test_every_command_runs_a_model_with_the_operator(
     assert default.state == "complete"
     assert [gate.passed for gate in default.gates] == [True]
 
-    placement = "out/placement.yaml"
     done("explain", model, "--pack", "onnxruntime")
     done("explain", model, "--gpu", "l4", "--improved", "all.yaml")
     done("apply", "all.yaml", model, *data, "--base", "float", "-o", "applied")
@@ -84,6 +83,6 @@ def test_every_command_runs_a_model_with_the_operator(
     done("sensitivity", model, *data, *engine, "--by", "rule", "--samples", 2, "--no-cache")
     done("import", quantized, "-o", "float.onnx")
     assert "SoftClip" in [node.op_type for node in onnx.load("float.onnx").graph.node]
-    done("export-qat", placement, model)
+    done("export-qat", "applied/placement.yaml", model)
     done("extract", model, "--around", "custom", "-o", "region.onnx", *data)
     assert "SoftClip" in [node.op_type for node in onnx.load("region.onnx").graph.node]
