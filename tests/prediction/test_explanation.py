@@ -18,6 +18,7 @@ from placer.prediction.explanation.conversion_text import conversion_text, remov
 from placer.prediction.explanation.decision_tree import decision_tree
 from placer.prediction.explanation.default_gains import OTHER, chosen_layout
 from placer.prediction.explanation.explain import Explainer, Explanation, decision_costs
+from placer.prediction.explanation.explanation_json import explanation_json
 from placer.prediction.explanation.remedies import Remedy
 from placer.prediction.layers.predictor import Predictor
 from placer.prediction.times.gpus import load_gpu
@@ -144,6 +145,10 @@ def test_pairs_before_an_activation_only_round_from_tensorrt_10_on(save: Callabl
     (conv,) = branches["conv-mixed"]
     assert conv.notes == ("pairs that only round: leave c -> relu1[0] in float",)
     assert conv.saves_us == 0
+    decisions = json.loads(json.dumps(explanation_json(found, timed=True)))["decisions"]
+    (decision,) = (one for one in decisions if one["rule"] == "conv-mixed")
+    assert [edge["tensor"] for edge in decision["rounded_by"]] == ["c"]
+    assert decision["split_by"] == []
 
 
 def test_overlaps_say_why_a_match_gave_way(save: Callable[..., Path]):

@@ -54,12 +54,14 @@ def explanation_json(explanation: Explanation, timed: bool) -> Mapping[str, obje
 
 def _decision(decision: Decision, explanation: Explanation) -> dict[str, object]:
     rule, gain = decision.site.match.rule, explanation.gains.get(decision.kind)
+    splits = explanation.split_by(decision)
     return {
         "rule": rule.id,
         "nodes": {name: node.name for name, node in decision.site.match.nodes.items()},
         "layout": decision.layout,
         "default": decision.default,
-        "split_by": [_edge(edge) for edge in explanation.split_by(decision)],
+        "split_by": [_edge(edge) for edge in splits],
+        "rounded_by": [_edge(edge) for edge in decision.inside if edge not in splits],
         "nearest": decision.nearest or None,
         "missing": [_edge(edge) for edge in decision.missing],
         "default_of_its_kind_saves_us": 0.0 if gain is None else gain.saves_us,
