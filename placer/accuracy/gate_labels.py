@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -29,6 +30,18 @@ def read_labels(samples: Samples, gates: Sequence[Gate]) -> list[np.ndarray | No
             if gates:
                 raise InputError(f"gate {gates[0].text()}: labels {error}") from error
     return labels
+
+
+def note_on_few_labels(gates: Sequence[Gate], samples: Samples) -> str | None:
+    """A sentence on the first gate whose ``top1_drop`` is less than what one label stands for."""
+    count = sum(0 if sample.labels is None else np.size(sample.labels) for sample in samples)
+    for gate in gates:
+        if gate.metric == "top1_drop" and count and 0 < gate.threshold < 1 / count:
+            return (
+                f"{count} labels cannot tell a top1_drop of {gate.threshold:g}: one wrong answer "
+                f"more is a drop of {1 / count:.2g}; give {math.ceil(1 / gate.threshold)} or more"
+            )
+    return None
 
 
 def label_output(gate: Gate, classes: Mapping[str, ClassCounts], floats: Collection[str]) -> str:

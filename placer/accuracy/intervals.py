@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import binomtest, norm
 
 from placer.accuracy.channel_groups import ChannelGroup
 from placer.accuracy.metrics import ClassCounts, Comparison, GroupSums
@@ -20,8 +21,8 @@ class Measure:
     """One metric, of an output or a part of one, over all samples.
 
     ``interval``: 95% by bootstrap over samples (B. Efron, "Bootstrap Methods", 1979, percentile
-    method); None with fewer than two samples, and for an extreme, of which a bootstrap says
-    nothing. Values may be infinite or NaN.
+    method), but for shares of which a bootstrap says nothing or too little: see ``_share`` and
+    ``_drop``. None with fewer than two samples, and for an extreme. Values may be infinite or NaN.
     """
 
     metric: str
@@ -68,17 +69,66 @@ def _of_group(group: ChannelGroup, sums: Sequence[GroupSums], chosen: np.ndarray
 def _of_classes(output: str, counts: Sequence[ClassCounts], chosen: np.ndarray) -> list[Measure]:
     fields = ("positions", "agreeing", "labelled", "correct", "reference_correct")
     rows = np.array([[getattr(count, name) for name in fields] for count in counts], np.float64)
+    columns = dict(zip(fields, rows.T, strict=True))
     measured = []
     if rows[:, 0].any():
-        measured.append(_measure("argmax_agreement", output, rows, chosen, _share(1, 0)))
+        agreeing = columns["agreeing"], columns["positions"]
+        measured.append(_share("argmax_agreement", output, *agreeing, chosen))
     if rows[:, 2].any():
-        measured.append(_measure("top1", output, rows, chosen, _share(3, 2)))
-        measured.append(
-            _measure(
-                "top1_drop", output, rows, chosen, lambda s: (s[..., 4] - s[..., 3]) / s[..., 2]
-            )
-        )
+        correct = columns["correct"], columns["labelled"]
+        measured.append(_share("top1", output, *correct, chosen))
+        measured.append(_drop(output, columns["reference_correct"], *correct, chosen))
     return measured
+
+
+def _share(
+    metric: str, where: str, parts: np.ndarray, wholes: np.ndarray, chosen: np.ndarray
+) -> Measure:
+    """``parts`` of ``wholes``, both counts by sample, shape (samples,).
+
+    Where each sample has one position the interval is the exact binomial one (C. Clopper and E.
+    Pearson, 1934), as a bootstrap's has no width where all are right. Where samples have many
+    positions, which depend on each other, that interval is taken only if the bootstrap's has no
+    width, and one sample counts as one observation.
+    """
+    rows = np.stack([parts, wholes], axis=1)
+    measure = _measure(metric, where, rows, chosen, lambda s: s[..., 0] / s[..., 1])
+    if measure.interval is None or not _is_poor(measure.interval, wholes):
+        return measure
+    count = int((wholes > 0).sum())
+    exact = binomtest(round(measure.value * count), count).proportion_ci(_LEVEL / 100, "exact")
+    return replace(measure, interval=(float(exact.low), float(exact.high)))
+
+
+def _drop(
+    where: str,
+    before: np.ndarray,
+    after: np.ndarray,
+    wholes: np.ndarray,
+    chosen: np.ndarray,
+) -> Measure:
+    """The share of ``before`` less that of ``after``, counts by sample of shape (samples,).
+
+    Where ``_share`` would not take the bootstrap's interval, this is the adjusted Wald interval of
+    a difference of matched proportions (A. Agresti and Y. Min, Statistics in Medicine 24, 2005):
+    half an observation is added to each of the four combinations of right and wrong.
+    """
+    rows = np.stack([before - after, wholes], axis=1)
+    measure = _measure("top1_drop", where, rows, chosen, lambda s: s[..., 0] / s[..., 1])
+    if measure.interval is None or not _is_poor(measure.interval, wholes):
+        return measure
+    change = np.divide(before - after, wholes, out=np.zeros(len(wholes)), where=wholes > 0)
+    count = (wholes > 0).sum() + 2
+    lost, gained = np.maximum(change, 0).sum() + 0.5, np.maximum(-change, 0).sum() + 0.5
+    centre = (lost - gained) / count
+    spread = np.sqrt(lost + gained - (lost - gained) ** 2 / count) / count
+    reach = norm.ppf(0.5 + _LEVEL / 200) * spread
+    return replace(measure, interval=(max(-1.0, centre - reach), min(1.0, centre + reach)))
+
+
+def _is_poor(bootstrap: tuple[float, float], wholes: np.ndarray) -> bool:
+    """Whether a bootstrap says too little of a share: see ``_share``."""
+    return bool(wholes.max() == 1) or bootstrap[0] == bootstrap[1]
 
 
 def _measure(
@@ -112,6 +162,3 @@ def _cosine(sums: np.ndarray) -> np.ndarray:
     cosine = np.where(norm > 0, sums[..., 2] / norm, 0.0)
     return np.asarray(np.where(sums[..., 3] == 0, 1.0, cosine))
 
-
-def _share(part: int, whole: int) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda sums: np.asarray(sums[..., part] / sums[..., whole])

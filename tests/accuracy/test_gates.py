@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from placer.accuracy.evaluation import Evaluation
 from placer.accuracy.evaluator import Evaluator
+from placer.accuracy.gate_labels import note_on_few_labels
 from placer.accuracy.gates import METRICS, Gate, GateValue, default_gates
 from placer.accuracy.metrics import GroupSums
 from placer.errors import InputError
@@ -240,6 +241,17 @@ g (float[2,3] x) => (float[2,3] logits, float[2,3] features) {
   features = Sigmoid(x)
 }
 """
+
+
+def test_a_gate_finer_than_one_label_is_told_of():
+    """Half a percent of 100 labels is less than one; a hundredth of them is just one."""
+    samples = [Batch({}, np.zeros(4, np.int64))] * 25
+    fine, coarse = Gate.parse("top1_drop<=0.005"), Gate.parse("top1_drop<=0.01")
+    assert note_on_few_labels((coarse,), samples) is None
+    assert note_on_few_labels((coarse, fine), samples) == (
+        "100 labels cannot tell a top1_drop of 0.005: one wrong answer more is a drop of 0.01; "
+        "give 200 or more"
+    )
 
 
 def test_labels_belong_to_one_output():

@@ -172,6 +172,45 @@ def test_intervals_cover_what_other_samples_give():
     assert 90 <= held <= 99
 
 
+def scored(before: int, after: int, count: int) -> list[Comparison]:
+    """Samples of two classes, of which the float model gets ``before`` right, the other ``after``."""
+    samples = [Comparison.of((ChannelGroup("y"),)) for _ in range(count)]
+    right, wrong = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    for place, sample in enumerate(samples):
+        outputs = (right if place < n else wrong for n in (before, after))
+        sample.add(*({"y": output} for output in outputs), np.array([0]))
+    return samples
+
+
+@pytest.mark.parametrize(
+    ("metric", "before", "after", "interval"),
+    [
+        # The "rule of three": none of 400 wrong leaves 0.9% possible.
+        ("top1", 400, 400, (0.9908, 1.0)),
+        ("top1", 360, 360, (0.8663, 0.9276)),
+        ("argmax_agreement", 400, 390, (0.9545, 0.9879)),
+        # By hand: (0.5 - 0.5) / 402 with a standard error of sqrt(1) / 402.
+        ("top1_drop", 400, 400, (-0.0049, 0.0049)),
+        # By hand: 10 / 402 with a standard error of sqrt(11 - 100 / 402) / 402.
+        ("top1_drop", 400, 390, (0.0089, 0.0409)),
+    ],
+)
+def test_the_interval_of_a_share_is_not_empty_where_all_samples_agree(
+    metric: str, before: int, after: int, interval: tuple[float, float]
+):
+    (found,) = (m for m in measures(scored(before, after, 400)) if m.metric == metric)
+    assert found.interval == pytest.approx(interval, abs=1e-4)
+
+
+def test_the_positions_of_one_sample_are_one_observation_where_all_agree():
+    """Four images of 100 pixels each tell less than 400 images: one of four may yet be wrong."""
+    sample = Comparison.of((ChannelGroup("y"),))
+    scores = np.tile([1.0, 0.0], (100, 1))
+    sample.add({"y": scores}, {"y": scores}, None)
+    (found,) = (m for m in measures([sample] * 4) if m.metric == "argmax_agreement")
+    assert found.interval == pytest.approx((0.3976, 1.0), abs=1e-4)
+
+
 def test_one_sample_has_no_interval():
     sample = Comparison.of((ChannelGroup("y"),))
     sample.add({"y": np.ones(3)}, {"y": np.ones(3) * 1.1}, None)

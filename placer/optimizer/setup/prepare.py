@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from onnx import TensorProto
 
 from placer.accuracy.evaluator import check_gates
+from placer.accuracy.gate_labels import note_on_few_labels
 from placer.accuracy.gates import FLOAT_METRICS, METRICS, Gate, default_gates
 from placer.accuracy.latency_gates import parse_beats
 from placer.calibration.data_shapes import shapes_of_data
@@ -178,6 +179,8 @@ def _source(
     model = _model_for(request, engine, pack, warn)
     calibration_data, evaluation_data = _datasets(request, model, preset, warn)
     gates = _gates(request, model, evaluation_data, observer)
+    if few := note_on_few_labels(gates, evaluation_data):
+        warn(few)
     notes = (note_on_training(model.graph), note_on_layouts(model.graph))
     for text in (*notes, judged_by(model).note(), _unjudged(model, gates)):
         if text is not None:
