@@ -161,4 +161,3 @@ def _cosine(sums: np.ndarray) -> np.ndarray:
     norm = np.sqrt(sums[..., 0]) * np.sqrt(sums[..., 1])
     cosine = np.where(norm > 0, sums[..., 2] / norm, 0.0)
     return np.asarray(np.where(sums[..., 3] == 0, 1.0, cosine))
-

@@ -40,9 +40,7 @@ def open_images(folder: Path, specs: Specs) -> Read:
     that are no images.
     """
     if find_spec("PIL") is None:
-        raise InputError(
-            f"folder {folder} holds images, which takes Pillow: pip install 'placer[images]'"
-        )
+        raise InputError(f"folder {folder} holds images, which takes Pillow: pip install pillow")
     how = read_preprocessing(folder)
     target = target_of(how, specs, folder / PREPROCESSING)
     fixed = fixed_inputs(how, specs, target, folder / PREPROCESSING)

@@ -90,7 +90,7 @@ class ConsoleObserver(Observer):
     ) -> None:
         """Begin the search's bar, and print what the columns of its trials hold."""
         self._objective, self._count, self._best = objective, done, best
-        most = "" if budget is None else f", {budget} trials at most"
+        most = "" if budget is None else f", {budget} trial{'s' if budget != 1 else ''} at most"
         resumed = f", resumed after {done}" if done else ""
         self.stage(f"searching{most}{resumed}")
         text = header(objective, estimated=estimated)
@@ -140,8 +140,9 @@ class ConsoleObserver(Observer):
 
 def print_result(console: Console, result: Result, folder: str) -> None:
     """Print the final table and where the outputs are."""
-    title = f"{Path(result.model.path).name} on {result.engine.name}: {result.verdict}"
-    table = Table(title=title + (" within the error of estimates" if result.within_error else ""))
+    doubt = ", but within the error of estimates" if result.within_error else ""
+    title = f"{Path(result.model.path).name} on {result.engine.name}: {result.verdict}{doubt}"
+    table = Table(title=title)
     for column in ("", "float", "best"):
         table.add_column(column, overflow="fold")
     if result.baseline is not None and result.best is not None:
@@ -165,16 +166,15 @@ def print_result(console: Console, result: Result, folder: str) -> None:
         note = f"what is not quantized is computed in {result.best.base}"
         console.print(note, highlight=False)
     if result.best is not None and result.best.quantized_edges:
-        note = (
-            f"placed for {engine_title(result.engine.name)}; another engine may run it slower than "
-            "float"
-        )
+        # Estimates run on no engine: their rule pack tells what the result is for.
+        engine = result.pack.name if result.engine.estimated else result.engine.name
+        note = f"placed for {engine_title(engine)}; another engine may run it slower than float"
         console.print(note, highlight=False)
     console.print(f"outputs are in {escape(folder)}", highlight=False)
 
 
 def _probes(done: int) -> str:
-    return f"noise measured {done} times" if done != 1 else "noise measured once"
+    return f"{done} measurement{'s' if done != 1 else ''} of noise"
 
 
 def _ended(result: Result) -> str:
@@ -183,7 +183,7 @@ def _ended(result: Result) -> str:
     of = "" if budget.trials is None else f" of {budget.trials}"
     done = f"after {len(result.trials)}{of} trials"
     if result.probes:
-        done += f" ({_probes(result.probes)} beside them)"
+        done += f" and {_probes(result.probes)}"
     reasons: dict[StopReason, str] = {
         "budget": "the budget is used",
         "timeout": "no other trial would end within the time limit",
@@ -243,7 +243,8 @@ def _print_metrics(
     metrics |= parts
     for name, value in metrics.items():
         was = f"{shown(before[name])} -> " if name in before else ""
-        console.print(f"{escape(name)}: {was}{shown(value)}", highlight=False)
+        unit = " dB" if name.startswith("sqnr") and value is not None else ""
+        console.print(f"{escape(name)}: {was}{shown(value)}{unit}", highlight=False)
     if len(metrics) < len(after):
         console.print(f"{len(after) - len(metrics)} more, of parts of outputs, in the report")
     outputs = [escape(output) for output in equal if "[" not in output]

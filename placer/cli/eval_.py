@@ -25,6 +25,7 @@ from placer.cli.options import (
     json_option,
     option,
     shapes_of,
+    with_flags,
 )
 from placer.errors import GateError
 
@@ -129,10 +130,11 @@ def _refuse_missed(models: Sequence[Evaluated]) -> None:
 def _print(evaluation: placer.EvalResult, *, layers: bool) -> None:
     console = Console()
     console.print(
-        f"{evaluation.samples} samples on {evaluation.engine} {evaluation.version}", highlight=False
+        f"{evaluation.samples} sample{'s' if evaluation.samples != 1 else ''} on {evaluation.engine} {evaluation.version}",
+        highlight=False,
     )
     if evaluation.note:
-        console.print(escape(evaluation.note), highlight=False, soft_wrap=True)
+        console.print(escape(with_flags(evaluation.note)), highlight=False, soft_wrap=True)
     console.print(_metrics(evaluation.models))
     for one in evaluation.models:
         if layers:
@@ -143,7 +145,7 @@ def _print(evaluation: placer.EvalResult, *, layers: bool) -> None:
 
 def _metrics(models: Sequence[Evaluated]) -> Table:
     """A row for each metric of each part, a column for each model."""
-    table = Table(caption="in brackets 95% by bootstrap over samples")
+    table = Table(caption="in parentheses: 95% intervals")
     for column in ("metric", "of", *(one.model for one in models)):
         table.add_column(escape(column), overflow="fold")
     by_model = [{(m.metric, m.where): m for m in one.measures} for one in models]

@@ -71,6 +71,12 @@ def _print(diff: PlanDiff) -> None:
         shares = (f"{share:.3f}" for share in (score.precision, score.recall, score.f1))
         table.add_row(name, *counts, *shares)
     console.print(table)
+    console.print(
+        "A layer counts as matched: exact, with the same nodes and output types; by class, with the "
+        "same nodes and outputs of the same kind, quantized or float; by nodes, with the same nodes.",
+        highlight=False,
+        soft_wrap=True,
+    )
     console.print(_conversion_table(diff))
     for sentence in diff.sentences:
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
-MAX_SENTENCE = 300
+MAX_SENTENCE = 600
 MAX_NAME = 70
 # Marks that turn the direction of writing (Unicode Standard Annex #9): with them a name can look
 # like another one. Invisible spaces and the byte order mark do the same.
@@ -33,7 +33,7 @@ def _is_hidden(character: str) -> bool:
 
 
 def sentence(text: str) -> str:
-    """``text`` on one line of at most 300 characters, hidden characters shown as codes.
+    """``text`` on one line of at most 600 characters, hidden characters shown as codes.
 
     What is too long is cut in the middle: the end of a message says what to do.
     """

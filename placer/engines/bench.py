@@ -15,12 +15,13 @@ from placer.calibration.data_shapes import shapes_of_data
 from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.common.counts import MOST_ROUNDS, MOST_THREADS, check_count
 from placer.common.files import paths_of
-from placer.common.names import engine_title, unknown
+from placer.common.names import unknown
 from placer.common.shapes import GivenShape, ShapeRange, given_ranges, optima
 from placer.common.statistics import paired_ratio
 from placer.engines.abilities import LoadsEngines, abilities_of, converts_inputs, range_note
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.estimated.error import EstimateError
+from placer.engines.placed_for import placed_for_others
 from placer.engines.select import base_of_files, check_base, select_engine
 from placer.engines.tensorrt.saved import SUFFIXES
 from placer.engines.times import measured_seconds
@@ -30,8 +31,6 @@ from placer.graph.shapes import InputType, check_ranges
 from placer.model import Model, load_as_is
 from placer.model.named_dimensions import with_named_dimensions
 from placer.model.same_inputs import cast_inputs, check_same_inputs
-from placer.qdq.origin import named_pack
-from placer.rules.packaging.load import is_builtin, load_pack
 
 LEAST_ROUNDS = 3
 
@@ -121,7 +120,7 @@ def bench(
     check_base(chosen, base)
     notes = [note for note in (range_note(chosen, ranges),) if note]
     notes += _given_the_same(networks, chosen)
-    notes += _placed_for_others(networks, chosen) if engine == "auto" else []
+    notes += placed_for_others(networks, chosen, "measured") if engine == "auto" else []
     compiled = [_compile(chosen, model, ranges) for model in loaded]
     inputs = _inputs(compiled[0][1], source)
     seconds = measured_seconds(chosen, [model for model, _ in compiled], inputs, rounds)
@@ -174,19 +173,6 @@ def _given_the_same(models: Sequence[Model], engine: Engine) -> list[str]:
         check_same_inputs(models[0], model, converted=True)
         if not converts_inputs(engine):
             notes += cast_inputs(models[0], model)
-    return notes
-
-
-def _placed_for_others(models: Sequence[Model], engine: Engine) -> list[str]:
-    """A sentence for each file that was placed by a built-in pack of another engine."""
-    notes = []
-    for model in models:
-        pack = (named_pack(model.proto) or "").partition(" ")[0]
-        if is_builtin(pack) and (placed_for := load_pack(pack).manifest.engine) != engine.rules:
-            notes.append(
-                f"{model.path} was placed for {engine_title(placed_for)} and is measured on "
-                f"{engine_title(engine.name)}; name the engine with `engine`"
-            )
     return notes
 
 

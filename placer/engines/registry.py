@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from typing_extensions import get_protocol_members
 
-from placer.common.names import near, unknown
+from placer.common.names import engine_title, near, unknown
 from placer.common.user_code import UserCode
 from placer.engines.base import Engine
 from placer.errors import InputError, RunError
@@ -26,6 +26,10 @@ GROUP = "placer.engines"
 AUTO = "auto"
 # Those that measure on hardware, the fastest hardware first.
 AUTO_ORDER = ("tensorrt", "tensorrt-rtx", "onnxruntime")
+
+
+# The engines that take an option which one that measures does not.
+_OF_ESTIMATES = {"gpu": "fusion-model or tensorrt-rtx-build", "build_for": "fusion-model"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,15 @@ class EngineOptions:
         for key in self.extra:
             if key not in known:
                 raise InputError(f"engine {engine}: {unknown('engine option', key, known)}")
+
+    def check_measured(self, engine: str) -> None:
+        """Raise InputError for options of engines that estimate, as ``engine`` measures here."""
+        for option, engines in _OF_ESTIMATES.items():
+            if getattr(self, option) is not None:
+                raise InputError(
+                    f"`{option}` goes with engine {engines}, which estimates latencies; "
+                    f"{engine_title(engine)} measures them on this machine"
+                )
 
     def whole(self, key: str) -> int | None:
         """The engine option ``key``, a whole number above 0; None if it is not given.

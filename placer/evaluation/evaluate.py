@@ -24,6 +24,7 @@ from placer.engines.abilities import converts_inputs
 from placer.engines.base import Engine, Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.placed_for import placed_for_others
 from placer.engines.select import base_of_files, check_base, select_engine
 from placer.errors import InputError, RunError
 from placer.evaluation.given_labels import with_given_labels
@@ -84,6 +85,7 @@ def evaluate(
     check_gates(asked, outputs, samples[0].labels is not None)
     models = [load_as_is(path, fixed) for path in paths_of(quantized)]
     runner = _engine_for(models, fixed, engine, threads, device, base, engine_options or {})
+    others = placed_for_others(models, runner, "judged")
     for model in models:
         casts = converts_inputs(runner) or not has_bfloat16_inputs(model)
         check_same_inputs(source, model, converted=casts)
@@ -100,7 +102,7 @@ def evaluate(
             _evaluated(model, _run_of(runner, model, threads), judge, source, few)
             for model in models
         ),
-        note=judged.note() if has_judged else None,
+        note="; ".join(filter(None, [judged.note() if has_judged else None, *others])) or None,
     )
 
 

@@ -34,7 +34,8 @@ class Evaluated:
 class EvalResult:
     """What each model scored, on how many samples, and on what engine it ran.
 
-    ``note``: what was compared instead of outputs that cannot be (``placer.model.judged``).
+    ``note``: what was compared instead of outputs that cannot be (``placer.model.judged``), and
+    which files were placed for another engine.
     """
 
     float_model: str

@@ -89,7 +89,7 @@ def read_ir(path: Path) -> Quantized:
     positive.
     """
     if importlib.util.find_spec("openvino") is None:
-        raise InputError(f"reading {path} needs OpenVINO; pip install 'placer[openvino]'")
+        raise InputError(f"reading {path} needs OpenVINO; pip install openvino")
     if not path.is_file():
         raise InputError(f"{path} does not exist; give the .xml file of an OpenVINO IR")
     try:

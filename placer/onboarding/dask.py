@@ -48,7 +48,7 @@ class OnDask:
         try:
             from distributed import Client  # noqa: PLC0415 - an extra
         except ImportError as error:
-            raise RunError("Dask is not installed; pip install 'placer[dask]'") from error
+            raise RunError("Dask is not installed; pip install distributed") from error
         try:
             self._client: Client = Client(
                 f"tcp://{address.removeprefix(SCHEME)}", timeout=_CONNECT_S, set_as_default=False

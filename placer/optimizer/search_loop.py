@@ -88,7 +88,8 @@ def search(
         with telling:
             records.append(record)
             spent.add(record)
-            log.info("trial %d %s %s", record.number, record.kind, record.ratio or record.error)
+            outcome = record.error or f"{record.ratio} of the float model's latency"
+            log.info("trial %d (%s): %s", record.number, record.kind, outcome)
             observer.trial(record)
             if on_trial is not None:
                 on_trial(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -156,7 +157,12 @@ def load_placement(path: Path, graph: Graph) -> Placement:
 
 
 def _read(path: Path) -> _Document:
-    return parse_text(read_text(path, "a placement.yaml", "yaml_bytes"), str(path), _Document)
+    text = read_text(path, "a placement.yaml", "yaml_bytes")
+    if re.match(r'\s*\{\s*"format": "placer-result/', text):
+        raise InputError(
+            f"{path} is the result of a run; give the placement.yaml of the same folder"
+        )
+    return parse_text(text, str(path), _Document)
 
 
 def _find(entry: _EdgeEntry, graph: Graph, path: Path) -> Edge:

@@ -375,3 +375,10 @@ def test_new_sites_are_those_of_the_scheme(placer: Run, save: Save, scheme: str,
     finished = placer("apply", "placement.yaml", grown, "-o", "out", "--json")
     assert finished.code == 0, finished.err
     assert json.loads(finished.out)["new_sites"] == [site]
+
+
+def test_a_result_is_told_from_a_placement(placer: Run):
+    Path("result.json").write_text('{\n  "format": "placer-result/1"\n}\n')
+    finished = placer("apply", "result.json", SEED1)
+    assert finished.code == 2
+    assert "result.json is the result of a run; give the placement.yaml of" in finished.err

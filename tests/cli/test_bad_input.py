@@ -350,3 +350,8 @@ def test_a_region_ends_where_the_model_does(placer: Placer):
     done = placer("extract", "net.onnx", "--around", "act", "--depth", str(10**12), "-o", "r.onnx")
     assert done.code == 0
     assert [node.name for node in onnx.load("r.onnx").graph.node] == ["act"]
+
+
+def test_a_budget_that_leaves_no_trial_for_a_candidate(placer: Placer):
+    said = "--budget is 1, which is the float model's trial and leaves none for a candidate; give 2"
+    refused(placer("optimize", str(MODEL), "--budget", "1"), said)

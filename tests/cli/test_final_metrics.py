@@ -18,20 +18,20 @@ def told(parts: int) -> list[str]:
 
 def test_a_few_parts_are_listed():
     assert told(2) == [
-        "sqnr y: 30",
+        "sqnr y: 30 dB",
         "cosine y: 1",
-        "sqnr y[0]: 40",
+        "sqnr y[0]: 40 dB",
         "cosine y[0]: 0.5",
-        "sqnr y[1]: 39",
+        "sqnr y[1]: 39 dB",
         "cosine y[1]: 0.5",
     ]
 
 
 def test_of_many_the_worst_is():
     assert told(12) == [
-        "sqnr y: 30",
+        "sqnr y: 30 dB",
         "cosine y: 1",
-        "sqnr y[11]: 29",
+        "sqnr y[11]: 29 dB",
         "23 more, of parts of outputs, in the report",
     ]
 
@@ -45,7 +45,7 @@ def test_outputs_that_are_equal_have_a_line_together_instead_of_figures():
     _print_metrics(console, {"top1 y": 0.95}, after)
     lines = console.file.getvalue().splitlines()
     assert lines == [
-        "sqnr y: 30",
+        "sqnr y: 30 dB",
         "max_abs y: 0.5",
         "top1 y: 0.95 -> 0.9",
         "argmax_agreement y: 1",

@@ -16,10 +16,10 @@ def test_hidden_characters_are_shown_as_codes():
     assert printable("línea\n\tß 字") == "línea\n\tß 字"
 
 
-def test_a_sentence_is_one_line_of_300_characters_and_keeps_its_end():
+def test_a_sentence_is_one_line_of_600_characters_and_keeps_its_end():
     assert sentence("a\nb\x1b[31m") == "a b[U+001B][31m"
     long = sentence("x" * 5000 + "; export it again")
-    assert len(long) == 300
+    assert len(long) == 600
     assert long.endswith("; export it again")
 
 

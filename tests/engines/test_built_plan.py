@@ -120,7 +120,7 @@ def test_a_build_of_which_no_layer_can_be_read_is_refused_and_not_taken_for_the_
 def test_without_the_builder_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
     for name in ("tensorrt_rtx", "tensorrt_rtx_bindings"):
         monkeypatch.setitem(sys.modules, name, None)
-    install = "TensorRT-RTX is not installed; install it with: pip install 'placer\\[rtx\\]'"
+    install = "TensorRT-RTX is not installed; install it with: pip install tensorrt-rtx-cu13-libs"
     with pytest.raises(RunError, match=f"tensorrt-rtx-build cannot run here: {install}"):
         Registry.installed(BUILT_IN).resolve("tensorrt-rtx-build")
 

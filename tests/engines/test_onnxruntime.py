@@ -473,7 +473,9 @@ def test_engines_are_chosen_by_name():
     assert why == "every latency is an estimate"
     with pytest.raises(InputError, match="unknown engine 'tensort'; use one of: auto"):
         select("tensort")
-    with pytest.raises(InputError, match="`gpu` and `build_for` go with engine fusion-model"):
+    with pytest.raises(
+        InputError, match="`gpu` goes with engine fusion-model or tensorrt-rtx-build"
+    ):
         select("onnxruntime", "a100")
     with pytest.raises(InputError, match="needs a GPU to predict for"):
         select("fusion-model")

@@ -476,7 +476,7 @@ def test_a_refused_model_is_a_run_error(tmp_path: Path):
     ("options", "sentence"),
     [
         ({"base": "float16"}, "OpenVINO computes in float or bfloat16, not in base float16"),
-        ({"gpu": "a100"}, "`gpu` and `build_for` go with engine fusion-model"),
+        ({"gpu": "a100"}, "`gpu` goes with engine fusion-model or tensorrt-rtx-build"),
         ({"device": "0"}, "`device` chooses a GPU"),
         ({"extra": {"streams": "2"}}, "engine openvino: unknown engine option 'streams'"),
         ({"extra": {"memory-gb": "some"}}, "memory-gb=some: give a whole number above 0"),

@@ -291,5 +291,5 @@ def test_an_engine_whose_version_is_no_version_is_outside_of_the_packs_range(
 ):
     renamed = ECHO.replace("engine.options = options", "engine.version = 'nightly'")
     install("placer-echo", renamed)
-    ended = placer("optimize", save(CONV), "--engine", "echo", "--budget", 1, "--preset", "quick")
+    ended = placer("optimize", save(CONV), "--engine", "echo", "--budget", 2, "--preset", "quick")
     assert "this is echo nightly" in ended.out + ended.err

@@ -203,7 +203,7 @@ def test_a_study_of_another_scheme_is_refused_by_its_name(
     now: str,
     told: str,
 ):
-    request = replace(request_of(save(CHAIN), tmp_path / "out"), budget=1, calibration="minmax")
+    request = replace(request_of(save(CHAIN), tmp_path / "out"), budget=2, calibration="minmax")
     found = ("symmetric", None) if begun == "auto" else ()
     task = prepare(replace(request, scheme=begun), QuietObserver(), schemes=found)
     (tmp_path / "out").mkdir()

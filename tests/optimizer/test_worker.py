@@ -23,7 +23,7 @@ HOSTILE = "open('it-ran', 'w').close()\ndef run(*_): return 1.0\n"
         (Request(model=MODEL, data="hostile_data:run"), ()),
         (Request(model=MODEL, evaluation_data="hostile_data:run"), ("--data", MODEL)),
         (
-            Request(model=MODEL, gates=("hostile_data:run>=1",), preset="quick", budget=1),
+            Request(model=MODEL, gates=("hostile_data:run>=1",), preset="quick", budget=2),
             ("--function", "other:run"),
         ),
     ],

@@ -53,11 +53,7 @@ class OnnxRuntimeFactory:
 
     def create(self, options: EngineOptions) -> Engine:
         """Raises InputError for options that the provider does not take, RunError without it."""
-        if options.gpu is not None or options.build_for is not None:
-            raise InputError(
-                "`gpu` and `build_for` go with engine fusion-model; ONNX Runtime measures on "
-                "this machine"
-            )
+        options.check_measured("onnxruntime")
         options.check_extra("onnxruntime", OPTIONS)
         provider = parse_provider(options.extra.get("provider", "CPU"))
         if provider is None:

@@ -26,7 +26,7 @@ def save_as_openvino(source: Path, path: Path) -> None:
     try:
         openvino = load_openvino()
     except ImportError as error:
-        raise RunError("OpenVINO is not installed; pip install 'placer[openvino]'") from error
+        raise RunError("OpenVINO is not installed; pip install openvino") from error
     try:
         with draft_folder(path) as folder:
             written = folder / path.name

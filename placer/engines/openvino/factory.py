@@ -34,16 +34,12 @@ class OpenVinoFactory:
     def unavailable(self) -> str | None:
         """Whether OpenVINO is missing."""
         if importlib.util.find_spec("openvino") is None:
-            return "OpenVINO is not installed; pip install 'placer[openvino]'"
+            return "OpenVINO is not installed; pip install openvino"
         return None
 
     def create(self, options: EngineOptions) -> IsolatedEngine:
         """Raises InputError for wrong options and RunError if the engine cannot start."""
-        if options.gpu is not None or options.build_for is not None:
-            raise InputError(
-                "`gpu` and `build_for` go with engine fusion-model; OpenVINO measures on this "
-                "machine's CPU"
-            )
+        options.check_measured("openvino")
         if options.device is not None:
             raise InputError("`device` chooses a GPU; OpenVINO measures on this machine's CPU")
         options.check_extra("openvino", OPTIONS)

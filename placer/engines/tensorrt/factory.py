@@ -52,8 +52,7 @@ class TensorRtFactory:
 
     def create(self, options: EngineOptions) -> Engine:
         """Raises InputError for wrong options and RunError if the engine cannot start."""
-        if options.gpu is not None or options.build_for is not None:
-            raise InputError("`gpu` and `build_for` go with engine fusion-model; use `device`")
+        options.check_measured(self._kind)
         options.check_extra(self._kind, OPTIONS)
         extra = options.extra
         workspace = options.whole("workspace-mb")

@@ -18,8 +18,10 @@ NO_IMPLICIT = (
     "11; use `beats` float"
 )
 _INSTALL: dict[Kind, str] = {
-    "tensorrt": "pip install 'placer[tensorrt]'",
-    "tensorrt-rtx": "pip install 'placer[rtx]'",
+    "tensorrt": "pip install tensorrt cuda-python nvidia-ml-py",
+    "tensorrt-rtx": (
+        "pip install tensorrt-rtx-cu13-libs tensorrt-rtx-cu13-bindings cuda-python nvidia-ml-py"
+    ),
 }
 
 

@@ -91,6 +91,11 @@ def prepare(
     if "implicit" in beats:
         implicit_engine(engine)
     source = _source(request, engine, pack, preset, observer, warn)
+    if request.budget == 1 and not (source.from_quantized or request.warm_starts):
+        raise InputError(
+            "`budget` is 1, which is the float model's trial and leaves none for a candidate; give "
+            "2 or more"
+        )
     request = _without_recovery(request, source.model, warn)
     found = _decisions(request, engine, pack, source, observer, warn)
     space = replace(found.space, bases=tuple(bases))

@@ -1,0 +1,27 @@
+"""Files that were placed for another engine than they are run on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.common.names import engine_title
+from placer.engines.base import Engine
+from placer.model import Model
+from placer.qdq.origin import named_pack
+from placer.rules.packaging.load import is_builtin, load_pack
+
+
+def placed_for_others(models: Sequence[Model], engine: Engine, done: str) -> list[str]:
+    """A sentence for each file that was placed by a built-in pack of another engine.
+
+    ``done``: what happens on ``engine``, e.g. "measured".
+    """
+    notes = []
+    for model in models:
+        pack = (named_pack(model.proto) or "").partition(" ")[0]
+        if is_builtin(pack) and (placed_for := load_pack(pack).manifest.engine) != engine.rules:
+            notes.append(
+                f"{model.path} was placed for {engine_title(placed_for)} and is {done} on "
+                f"{engine_title(engine.name)}; name the engine with `engine`"
+            )
+    return notes
