@@ -6,7 +6,7 @@ compared by position. What the rows are chosen from can be: it has the same shap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from placer.graph.dependence import data_tensors
@@ -51,38 +51,46 @@ def chosen_rows(graph: Graph) -> ChosenRows | None:
     if not outputs:
         return None
     leading = _leading(graph, outputs)
-    operators = dict.fromkeys(op for name, op in choosing.items() if name in leading)
-    behind = _behind(graph, nodes)
+    operators = tuple(dict.fromkeys(op for name, op in choosing.items() if name in leading))
     layers = [
         node
-        for node in graph.nodes
-        if node.name in leading
-        and node.name not in choosing
-        and not behind.isdisjoint(node.outputs)
-        and _has_layer(node, data)
+        for node in _made_behind(graph, nodes, leading)
+        if node.name not in choosing and _has_layer(node, data)
     ]
     before = _leading(graph, (name for node in layers for name in node.inputs))
     followed = [node for node in nodes if node.name in before]
     last = [node for node in nodes if node.name not in before]
-    placed, behind_layers = _chosen_outputs(graph, last, data), _behind(graph, layers)
-    chosen_last = _behind(graph, last)
-    readers = [
-        node
-        for node in graph.nodes
-        if node in followed or (node.name in leading and not chosen_last.isdisjoint(node.outputs))
-    ]
-    read = (edge.tensor for node in readers for edge in graph.reads[node.name])
-    sources = floats_before(graph, (name for name in read if name not in chosen_last))
     in_bodies = layers_in_bodies(graph) & leading
     if in_bodies or not all(_can_follow_reference(graph, node) for node in followed):
-        return ChosenRows(outputs, tuple(operators), ())
+        return ChosenRows(outputs, operators, ())
+    behind_layers, placed = _behind(graph, layers), _chosen_outputs(graph, last, data)
     return ChosenRows(
         outputs,
-        tuple(operators),
-        tuple(dict.fromkeys(sources)),
+        operators,
+        _sources(graph, followed, last, leading),
         tuple(node.name for node in followed),
         tuple(name for name in outputs if name in behind_layers and name not in placed),
     )
+
+
+def _made_behind(graph: Graph, nodes: Sequence[Node], leading: Collection[str]) -> list[Node]:
+    """The nodes called ``leading`` that write what depends on outputs of ``nodes``."""
+    behind = _behind(graph, nodes)
+    return [
+        node for node in graph.nodes if node.name in leading and not behind.isdisjoint(node.outputs)
+    ]
+
+
+def _sources(
+    graph: Graph, followed: Sequence[Node], last: Sequence[Node], leading: Collection[str]
+) -> tuple[str, ...]:
+    """The float tensors that the nodes ``followed`` and ``last`` choose from, in graph order."""
+    chosen_last, reading = _behind(graph, last), {*followed, *_made_behind(graph, last, leading)}
+    read = (
+        edge.tensor for node in graph.nodes if node in reading for edge in graph.reads[node.name]
+    )
+    sources = floats_before(graph, (name for name in read if name not in chosen_last))
+    return tuple(dict.fromkeys(sources))
 
 
 def layers_in_bodies(graph: Graph) -> frozenset[str]:
