@@ -119,28 +119,9 @@ def _fusions(layer: Layer, case: Case, built: Plan) -> Iterator[Guess]:
     """The nodes of a built layer are one layer, if no other built layer has one of them."""
     graph = case.model.graph
     nodes = [node for node in graph.nodes if node.name in layer.nodes]
-    others = (x.nodes for x in built.of_kind("compute") if x is not layer)
-    if not nodes or {n.name for n in nodes} & {name for names in others for name in names}:
+    others = {n for x in built.of_kind("compute") if x is not layer for n in x.nodes}
+    if not nodes or not others.isdisjoint(node.name for node in nodes):
         return
-    names = {node.name for node in nodes}
-    made = {t for node in nodes for t in node.outputs}
-    edges = [e for e in sorted(case.placement.edges) if e.node in names]
-    quantize = [_reference(e, graph) for e in edges if e.tensor not in made]
-    absorbs = [_reference(e, graph) for e in edges if e.tensor in made]
-    fusion: dict[str, Any] = {
-        "nodes": [node.name for node in nodes],
-        "op": nodes[0].op,
-        "inputs": next((t for t in layer.input_types if is_quantized(t)), "float"),
-        "outputs": next((t for t in layer.output_types if is_quantized(t)), "float"),
-    }
-    floats = [t for t in layer.output_types if is_float(t)]
-    if fusion["outputs"] == "float" and floats and floats[0] != BASE:
-        fusion["float_type"] = floats[0]
-    layout: dict[str, Any] = {"default": True}
-    if quantize:
-        layout["quantize"] = quantize
-    if absorbs:
-        fusion["absorbs"] = absorbs
     yield Guess(
         "fusion",
         f"Nodes of these operators are one layer here: {', '.join(node.op for node in nodes)}",
@@ -149,9 +130,36 @@ def _fusions(layer: Layer, case: Case, built: Plan) -> Iterator[Guess]:
         {
             "priority": _PRIORITY,
             **_pattern(nodes, graph),
-            "layouts": {"built": {**layout, "fuses": [fusion]}},
+            "layouts": {"built": _fusing_layout(nodes, layer, case)},
         },
     )
+
+
+def _fusing_layout(nodes: Sequence[Node], layer: Layer, case: Case) -> dict[str, Any]:
+    """The layout with the pairs that ``nodes`` have in this case, which fuses them as built."""
+    graph, names = case.model.graph, {node.name for node in nodes}
+    made = {t for node in nodes for t in node.outputs}
+    edges = [e for e in sorted(case.placement.edges) if e.node in names]
+    fusion: dict[str, Any] = {"nodes": [node.name for node in nodes], "op": nodes[0].op}
+    fusion |= _types(layer)
+    layout: dict[str, Any] = {"default": True}
+    if quantize := [_reference(e, graph) for e in edges if e.tensor not in made]:
+        layout["quantize"] = quantize
+    if absorbs := [_reference(e, graph) for e in edges if e.tensor in made]:
+        fusion["absorbs"] = absorbs
+    return {**layout, "fuses": [fusion]}
+
+
+def _types(layer: Layer) -> dict[str, str]:
+    """What a layer reads and writes in the words of a rule; a float type that is not the base."""
+    types = {
+        "inputs": next(filter(is_quantized, layer.input_types), "float"),
+        "outputs": next(filter(is_quantized, layer.output_types), "float"),
+    }
+    written = next(filter(is_float, layer.output_types), BASE)
+    if types["outputs"] == "float" and written != BASE:
+        types["float_type"] = written
+    return types
 
 
 def _pattern(nodes: Sequence[Node], graph: Graph) -> dict[str, Any]:
