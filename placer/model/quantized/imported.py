@@ -132,41 +132,47 @@ class Imported:
         Ranges also spread over operators that hand on their input's values.
         """
         tensors = {*graph.producer, *graph.inputs, *graph.initializers}
-        lost = [name for name in self.activations if name not in tensors]
         kept = {n: s for n, s in self.activations.items() if n in tensors}
         _spread(kept, graph)
         weights = {n: s for n, s in self.weights.items() if _is_same(graph, n, s)}
-        changed = [n for n in self.weights if n not in weights and n in graph.initializers]
         moved = (
             ScaleGroup(frozenset(_found(group.edges, graph)), group.format)
             for group in self.placement.groups
         )
         placement = Placement(frozenset(group for group in moved if group.edges))
-        inside = _not_entered(graph)
-        made = {tensor for node in inside.values() for tensor in node.output}
-        read = {tensor for node in inside.values() for tensor in node.input}
-        left = sum(edge.node in inside for edge in self.placement.edges)
-        gone = len(self.placement.edges) - len(placement.edges) - left
-        lost = [name for name in lost if name not in made]
-        notes = [
-            *(f"scale of '{name}' dropped: normalising removed the tensor" for name in lost),
-            *(f"scales of weight '{name}' dropped: another node was folded in" for name in changed),
-            *([_REMOVED.format(_pairs(gone))] if gone else []),
-            *([_INSIDE.format(_pairs(left))] if left else []),
-            *_other_constants(graph, {n: s for n, s in weights.items() if n not in read}),
-        ]
-        return replace(
+        restricted = replace(
             self,
             activations=kept,
             weights=weights,
             placement=placement,
-            notes=(*self.notes, *notes),
             non_negative=frozenset(
                 name
                 for name, scale in kept.items()
                 if scale.type == "int8" and scale.is_symmetric and is_non_negative(name, graph)
             ),
         )
+        return replace(restricted, notes=(*self.notes, *_losses(self, restricted, graph)))
+
+
+def _losses(source: Imported, kept: Imported, graph: Graph) -> Iterator[str]:
+    """Sentences on what of ``source`` does not hold in ``graph``, where ``kept`` does."""
+    inside = _not_entered(graph)
+    made = {tensor for node in inside.values() for tensor in node.output}
+    read = {tensor for node in inside.values() for tensor in node.input}
+    for name in source.activations:
+        if name not in kept.activations and name not in made:
+            yield f"scale of '{name}' dropped: normalising removed the tensor"
+    for name in source.weights:
+        if name not in kept.weights and name in graph.initializers:
+            yield f"scales of weight '{name}' dropped: another node was folded in"
+    left = sum(edge.node in inside for edge in source.placement.edges)
+    gone = len(source.placement.edges) - len(kept.placement.edges) - left
+    if gone:
+        yield _REMOVED.format(_pairs(gone))
+    if left:
+        yield _INSIDE.format(_pairs(left))
+    weights = {name: scale for name, scale in kept.weights.items() if name not in read}
+    yield from _other_constants(graph, weights)
 
 
 def digest(tensor: TensorProto) -> str:
