@@ -35,14 +35,25 @@ def _logged_kind(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) 
     """The kind by types and, of generated kernels, by name: Q/DQ nodes are not told."""
     if layer.op.casefold() in NO_OPS:
         return "no-op"
-    if COPY.match(layer.name) or (not layer.nodes and STORED_OTHERWISE.match(layer.name)):
+    if COPY.match(layer.name):
         return "reformat"
-    if not layer.nodes and _PLACES.match(layer.name):
+    named = None if layer.nodes else _kind_by_name(layer.name, inputs)
+    return named or _kind_by_types(layer, inputs, outputs)
+
+
+def _kind_by_name(name: str, inputs: Sequence[Port]) -> Kind | None:
+    """The kind that the name of a layer of no node tells, None if it tells none."""
+    if STORED_OTHERWISE.match(name) or _PLACES.match(name):
         return "reformat"
-    if not layer.nodes and not inputs and _CONSTANT.match(layer.name):
+    if not inputs and _CONSTANT.match(name):
         return "dequantize"
-    if not layer.nodes and _ROUNDS.match(layer.name):
+    if _ROUNDS.match(name):
         return "requantize" if any(is_quantized(port.dtype) for port in inputs) else "quantize"
+    return None
+
+
+def _kind_by_types(layer: Layer, inputs: Sequence[Port], outputs: Sequence[Port]) -> Kind:
+    """The kind of conversion that only casts do, or kernels that only scale; else "compute"."""
     casts = [node for node in layer.nodes if _CAST.search(node)]
     if len(casts) < len(layer.nodes) or not inputs or not outputs:
         return "compute"
