@@ -14,7 +14,7 @@ tensor and w that of the weights that read it, here relative to each output chan
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -102,21 +102,36 @@ def _affine_of(graph: Graph, node: Node) -> list[str]:
     names: list[str] = []
     if node.op == "LayerNormalization":
         names = [name for name in node.inputs[1:3] if name]
-    elif node.op in ("Add", "Mul"):
-        constants = [name for name in node.inputs if name in graph.initializers]
-        others = [name for name in node.inputs if name not in graph.initializers]
-        before = graph.producer.get(others[0]) if len(others) == 1 else None
-        if node.op == "Mul" and constants:
-            follows = [edge.node for edge in graph.edges_of(node.outputs[0])]
-            last = len(follows) != 1 or not _affine_of_add(graph, follows[0])
-            names = constants if last else []
-        elif before is not None and before.op == "Mul" and constants:
-            inner = [name for name in before.inputs if name in graph.initializers]
-            single = len(graph.edges_of(before.outputs[0])) == 1
-            names = [*inner, *constants] if inner and single else []
-    sizes = {tuple(graph.initializers[name].dims) for name in names if name in graph.initializers}
-    fits = len(sizes) == 1 and all(len(size) == 1 for size in sizes)
-    return names if fits and all(name in graph.initializers for name in names) else []
+    elif node.op == "Mul":
+        names = _affine_of_mul(graph, node)
+    elif node.op == "Add":
+        names = _affine_of_mul_and_add(graph, node)
+    if not graph.initializers.keys() >= set(names):
+        return []
+    sizes = {tuple(graph.initializers[name].dims) for name in names}
+    return names if len(sizes) == 1 and len(sizes.pop()) == 1 else []
+
+
+def _affine_of_mul(graph: Graph, mul: Node) -> list[str]:
+    """The constants of a Mul that no Add of constants follows, which would end the norm."""
+    follows = [edge.node for edge in graph.edges_of(mul.outputs[0])]
+    last = len(follows) != 1 or not _affine_of_add(graph, follows[0])
+    return _constants_of(graph, mul) if last else []
+
+
+def _affine_of_mul_and_add(graph: Graph, add: Node) -> list[str]:
+    """The constants of an Add and of the Mul that it alone reads."""
+    outer = _constants_of(graph, add)
+    data = [name for name in add.inputs if name not in graph.initializers]
+    mul = graph.producer.get(data[0]) if len(data) == 1 else None
+    if not outer or mul is None or mul.op != "Mul" or len(graph.edges_of(mul.outputs[0])) != 1:
+        return []
+    inner = _constants_of(graph, mul)
+    return [*inner, *outer] if inner else []
+
+
+def _constants_of(graph: Graph, node: Node) -> list[str]:
+    return [name for name in node.inputs if name in graph.initializers]
 
 
 def _affine_of_add(graph: Graph, name: str) -> bool:
@@ -136,31 +151,38 @@ def _seam(
 
     ``inner``: tensors in front of its output that get other values, too.
     """
-    graph, tensors = model.graph, [*inner, node.outputs[0]]
-    along = _ELEMENTWISE | _POOLS if node.op in _CONVS else _ELEMENTWISE
+    graph, is_conv = model.graph, node.op in _CONVS
+    followed = _followed(graph, node.outputs[0], _ELEMENTWISE | _POOLS if is_conv else _ELEMENTWISE)
+    if followed is None:
+        return
+    tensors, edges = [*inner, *followed], graph.edges_of(followed[-1])
+    readers = [graph.by_name[edge.node] for edge in edges if edge.node in graph.by_name]
+    if len(readers) < len(edges) or work.placement.edges.isdisjoint(edges):
+        return
+    if not all(
+        _takes_factors(graph, reader, edge, channels) and (reader.op in _CONVS) == is_conv
+        for reader, edge in zip(readers, edges, strict=True)
+    ):
+        return
+    constants = [*(name for name, _ in divided), *(reader.inputs[1] for reader in readers)]
+    if _are_own(model, constants) and _are_free(work, tensors, constants):
+        yield Seam(tuple(tensors), tuple(divided), tuple(readers), 1 if is_conv else -1, channels)
+
+
+def _followed(graph: Graph, tensor: str, along: Container[str]) -> list[str] | None:
+    """``tensor``, and what operators ``along`` make of it one after another.
+
+    None where one of them has several outputs.
+    """
+    tensors = [tensor]
     while True:
         edges = graph.edges_of(tensors[-1])
         follower = graph.by_name.get(edges[0].node) if len(edges) == 1 else None
         if follower is None or follower.op not in along or edges[0].input_index != 0:
-            break
+            return tensors
         if sum(bool(output) for output in follower.outputs) != 1:
-            return
+            return None
         tensors.append(follower.outputs[0])
-    readers = [graph.by_name.get(edge.node) for edge in edges]
-    if not edges or not all(
-        reader is not None and _takes_factors(graph, reader, edge, channels)
-        for reader, edge in zip(readers, edges, strict=True)
-    ):
-        return
-    known_readers = [reader for reader in readers if reader is not None]
-    constants = [*(name for name, _ in divided), *(reader.inputs[1] for reader in known_readers)]
-    if any((reader.op in _CONVS) != (node.op in _CONVS) for reader in known_readers):
-        return
-    quantized = set(edges) & work.placement.edges
-    if not quantized or not _are_own(model, constants) or not _are_free(work, tensors, constants):
-        return
-    axis = 1 if node.op in _CONVS else -1
-    yield Seam(tuple(tensors), tuple(divided), tuple(known_readers), axis, channels)
 
 
 def _takes_factors(graph: Graph, reader: Node, edge: Edge, channels: int) -> bool:
