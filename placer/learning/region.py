@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from placer.errors import PlacerError
-from placer.graph import Graph, TensorType
+from placer.graph import Graph, Node, TensorType
 from placer.graph.external_data import is_external, read_tensor
 from placer.learning.case import Case, Judgement
+from placer.model import Model
 from placer.plan.dtypes import reads_quantized
 
 Operators = tuple[str, ...]
@@ -93,26 +94,33 @@ def cut(case: Case, nodes: frozenset[str]) -> ModelProto:
     graph, proto = case.model.graph, case.model.proto
     inside = [node for node in graph.nodes if node.name in nodes]
     made = {t for node in inside for t in node.outputs if t}
-    read = list(dict.fromkeys(t for node in inside for t in node.inputs if t))
-    outside = {t for t in made for e in graph.edges_of(t) if e.node not in nodes}
-    unread = {t for node in inside for t in node.outputs[:1] if not graph.edges_of(t)}
-    outputs = [t for node in inside for t in node.outputs if t in outside | unread]
-    inputs = [t for t in read if t not in made and t not in graph.initializers]
-    weights = []
-    for tensor in (graph.initializers[t] for t in read if t in graph.initializers):
-        if is_external(tensor):
-            values = read_tensor(tensor, case.model.base_dir)
-            weights.append(numpy_helper.from_array(values, tensor.name))
-        else:
-            weights.append(tensor)
+    read = dict.fromkeys(t for node in inside for t in node.inputs if t and t not in made)
     part = helper.make_graph(
         [node.proto for node in inside],
         "part",
-        [_value(t, graph.type_of(t)) for t in inputs],
-        [_value(t, graph.type_of(t)) for t in outputs],
-        weights,
+        [_value(t, graph.type_of(t)) for t in read if t not in graph.initializers],
+        [_value(t, graph.type_of(t)) for t in _outputs(inside, graph)],
+        [_inline(graph.initializers[t], case.model) for t in read if t in graph.initializers],
     )
     return helper.make_model(part, opset_imports=proto.opset_import, ir_version=proto.ir_version)
+
+
+def _outputs(inside: Sequence[Node], graph: Graph) -> Iterator[str]:
+    """What nodes outside or the caller read, and first outputs of nodes that nobody reads."""
+    names = {node.name for node in inside}
+    for node in inside:
+        for index, tensor in enumerate(node.outputs):
+            edges = graph.edges_of(tensor)
+            left = any(edge.node not in names for edge in edges) or (index == 0 and not edges)
+            if tensor and left:
+                yield tensor
+
+
+def _inline(tensor: TensorProto, model: Model) -> TensorProto:
+    """``tensor`` with its values in it, where they are in a file."""
+    if not is_external(tensor):
+        return tensor
+    return numpy_helper.from_array(read_tensor(tensor, model.base_dir), tensor.name)
 
 
 def _value(tensor: str, tensor_type: TensorType) -> ValueInfoProto:
