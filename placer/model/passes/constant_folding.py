@@ -62,29 +62,7 @@ def fold_constants(
     """
     graph = proto.graph
     constants = {t.name: t for t in graph.initializer if base_dir is not None or not is_external(t)}
-    results: dict[str, TensorProto] = {}
-    outputs = {value.name for value in graph.output}
-    pending: list[NodeProto] = []
-    expected = {name: tensor_bytes(t) for name, t in constants.items()}
-    room = _MAX_INLINE_BYTES - sum(
-        size for name, size in expected.items() if not is_external(constants[name])
-    )
-    for node in graph.node:
-        if node.domain or node.op_type in keep or outputs.intersection(node.output):
-            continue
-        shape = _known_shape(node, values)
-        if shape is not None:
-            name = node.output[0]
-            results[name] = nph.from_array(shape, name)
-            expected[name] = shape.nbytes
-        elif _is_foldable(node, expected):
-            sizes = _output_bytes(node, values)
-            limit = max(_MAX_GROWN_BYTES, *(expected[t] for t in node.input if t))
-            made = 0 if sizes is None else sum(sizes.values())
-            if sizes is not None and made <= min(limit, max(room, _MAX_GROWN_BYTES)):
-                pending.append(node)
-                expected.update(sizes)
-                room -= made
+    pending, results = _found(proto, constants, values, keep)
     folder = base_dir or Path()
     results.update(_evaluate(pending, {**constants, **results}, values, proto, folder))
     kept = [node for node in graph.node if not _is_replaced(node, results)]
@@ -94,6 +72,38 @@ def fold_constants(
         replace_nodes(graph, kept)
     graph.initializer.extend(results[name] for name in results if name in read)
     return count
+
+
+def _found(
+    proto: ModelProto, constants: Mapping[str, TensorProto], values: Values, keep: Collection[str]
+) -> tuple[list[NodeProto], dict[str, TensorProto]]:
+    """Nodes to be evaluated, in their order, and the results of nodes that only tell shapes.
+
+    ``keep``: as in ``fold_constants``.
+    """
+    pending, shapes = list[NodeProto](), dict[str, TensorProto]()
+    outputs = {value.name for value in proto.graph.output}
+    expected = {name: tensor_bytes(t) for name, t in constants.items()}
+    room = _MAX_INLINE_BYTES - sum(
+        size for name, size in expected.items() if not is_external(constants[name])
+    )
+    for node in proto.graph.node:
+        if node.domain or node.op_type in keep or outputs.intersection(node.output):
+            continue
+        shape = _known_shape(node, values)
+        if shape is not None:
+            name = node.output[0]
+            shapes[name] = nph.from_array(shape, name)
+            expected[name] = shape.nbytes
+        elif _is_foldable(node, expected):
+            sizes = _output_bytes(node, values)
+            limit = max(_MAX_GROWN_BYTES, *(expected[t] for t in node.input if t))
+            made = 0 if sizes is None else sum(sizes.values())
+            if sizes is not None and made <= min(limit, max(room, _MAX_GROWN_BYTES)):
+                pending.append(node)
+                expected.update(sizes)
+                room -= made
+    return pending, shapes
 
 
 def may_fold(proto: ModelProto) -> bool:
