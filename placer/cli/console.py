@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,22 +155,25 @@ def print_result(console: Console, result: Result, folder: str) -> None:
         _print_front(console, result)
     if not result.calibrated:
         console.print("[yellow]not calibrated:[/] ranges and gates rest on random inputs")
-    console.print(_ended(result), highlight=False)
-    if result.budget.timeout_s is not None:
-        console.print(_spent(result.budget), highlight=False)
-    clock = f"{result.objective} is {result.engine.clock} on {result.engine.device}"
-    console.print(clock, highlight=False)
-    if result.source is not None:
-        console.print(escape(result.beside_source()), highlight=False)
-    if result.best is not None and result.best.base is not None:
-        note = f"what is not quantized is computed in {result.best.base}"
+    for note in _notes(result):
         console.print(note, highlight=False)
+    console.print(f"outputs are in {escape(folder)}", highlight=False)
+
+
+def _notes(result: Result) -> Iterator[str]:
+    """What the tables do not say: how the search ended, and what the figures are about."""
+    yield _ended(result)
+    if result.budget.timeout_s is not None:
+        yield _spent(result.budget)
+    yield f"{result.objective} is {result.engine.clock} on {result.engine.device}"
+    if result.source is not None:
+        yield escape(result.beside_source())
+    if result.best is not None and result.best.base is not None:
+        yield f"what is not quantized is computed in {result.best.base}"
     if result.best is not None and result.best.quantized_edges:
         # Estimates run on no engine: their rule pack tells what the result is for.
         engine = result.pack.name if result.engine.estimated else result.engine.name
-        note = f"placed for {engine_title(engine)}; another engine may run it slower than float"
-        console.print(note, highlight=False)
-    console.print(f"outputs are in {escape(folder)}", highlight=False)
+        yield f"placed for {engine_title(engine)}; another engine may run it slower than float"
 
 
 def _probes(done: int) -> str:
@@ -234,13 +237,7 @@ def _print_metrics(
     equal = [name.removeprefix(_ERROR) for name in after if name.startswith(_ERROR)]
     equal = [output for output in equal if after[f"{_ERROR}{output}"] == 0]
     after = {name: value for name, value in after.items() if not _is_of(name, equal)}
-    metrics = {name: value for name, value in after.items() if "[" not in name}
-    parts = {name: value for name, value in after.items() if name not in metrics}
-    if len(parts) > _MOST_PARTS:  # Of an output of many parts the worst alone.
-        noisy = [(value, name) for name, value in parts.items() if name.startswith("sqnr ")]
-        worst = min(((v, name) for v, name in noisy if v is not None), default=None)
-        parts = {} if worst is None else {worst[1]: worst[0]}
-    metrics |= parts
+    metrics = _without_most_parts(after)
     for name, value in metrics.items():
         was = f"{shown(before[name])} -> " if name in before else ""
         unit = " dB" if name.startswith("sqnr") and value is not None else ""
@@ -251,6 +248,21 @@ def _print_metrics(
     if outputs and not is_float:
         text = f"outputs equal to the float model's: {listed(outputs)}"
         console.print(text, highlight=False)
+
+
+def _without_most_parts(metrics: dict[str, float | None]) -> dict[str, float | None]:
+    """``metrics`` with those of parts of outputs last; of many parts the worst SQNR alone."""
+    whole = {name: value for name, value in metrics.items() if "[" not in name}
+    parts = {name: value for name, value in metrics.items() if name not in whole}
+    if len(parts) <= _MOST_PARTS:
+        return whole | parts
+    noisy = (
+        (value, name)
+        for name, value in parts.items()
+        if value is not None and name.startswith("sqnr ")
+    )
+    worst = min(noisy, default=None)
+    return whole if worst is None else whole | {worst[1]: worst[0]}
 
 
 def _is_of(name: str, outputs: Collection[str]) -> bool:
