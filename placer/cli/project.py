@@ -59,11 +59,7 @@ def with_project(
     """
     path = file or (Path() if model is None else model.parent) / FILE
     if file is None and not path.is_file():
-        if model is None:
-            raise InputError(f"no model is given, and there is no {FILE} here; name a model")
-        if profiles:
-            raise InputError(f"`profile` {profiles[0]}: there is no {path}; give `project`")
-        return ModelAndOptions(model, typed)
+        return _without_project(path, model, typed, profiles)
     # Imported only now, for the same reason.
     from placer.optimizer.options.project import keywords_of, read_project  # noqa: PLC0415
 
@@ -84,6 +80,17 @@ def with_project(
     _drop_other_device(context, unset)
     named = f", profile {', '.join(profiles)}" if profiles else ""
     return ModelAndOptions(chosen, {**typed, **unset}, f"options of {path}{named}")
+
+
+def _without_project(
+    path: Path, model: Path | None, typed: Mapping[str, Any], profiles: Sequence[str]
+) -> ModelAndOptions:
+    """What was typed alone, since nothing is at ``path``; raises InputError if it needs that."""
+    if model is None:
+        raise InputError(f"no model is given, and there is no {FILE} here; name a model")
+    if profiles:
+        raise InputError(f"`profile` {profiles[0]}: there is no {path}; give `project`")
+    return ModelAndOptions(model, typed)
 
 
 def _is_for(project: Project, path: Path, model: Path | None) -> bool:
