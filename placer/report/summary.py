@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from placer.graph.bodies import BODY_OPS, NOT_ENTERED
@@ -44,21 +44,8 @@ def what_changed(run: Run, limit: int = MOST_RULES) -> list[ChangeLine]:
     if run.topology is None or not run.result.site_decisions:
         return []
     quantized = {edge.node for edge in run.topology.quantized}
-    sites: dict[str, list[SitePart]] = defaultdict(list)
-    for site in run.result.site_decisions:
-        sites[site.rule].append(site)
     times = _times(run)
-    lines = [
-        ChangeLine(
-            name=rule,
-            quantized=sum(not quantized.isdisjoint(site.nodes) for site in sites_of_rule),
-            sites=len(sites_of_rule),
-            before_us=times[rule][0] if times else None,
-            after_us=times[rule][1] if times else None,
-            why=_first_sentence(run.result, rule),
-        )
-        for rule, sites_of_rule in sites.items()
-    ]
+    lines = _lines_of_rules(run.result, quantized, times)
     lines.sort(key=lambda line: (-((line.before_us or 0) - (line.after_us or 0)), -line.quantized))
     kept = [line for line in lines if not line.quantized]
     lines = [line for line in lines if line.quantized]
@@ -70,6 +57,26 @@ def what_changed(run: Run, limit: int = MOST_RULES) -> list[ChangeLine]:
         beside = [name for name in (IN_NO_SITE, CONVERSIONS) if any(times[name])]
         lines += [ChangeLine(name, 0, 0, *times[name]) for name in beside]
     return lines
+
+
+def _lines_of_rules(
+    result: Result, quantized: Container[str], times: Mapping[str, tuple[float, float]]
+) -> list[ChangeLine]:
+    """A line for each rule. ``quantized``: names of nodes; ``times``: as of ``_times``."""
+    sites: dict[str, list[SitePart]] = defaultdict(list)
+    for site in result.site_decisions:
+        sites[site.rule].append(site)
+    return [
+        ChangeLine(
+            name=rule,
+            quantized=sum(any(node in quantized for node in site.nodes) for site in of_rule),
+            sites=len(of_rule),
+            before_us=times[rule][0] if times else None,
+            after_us=times[rule][1] if times else None,
+            why=_first_sentence(result, rule),
+        )
+        for rule, of_rule in sites.items()
+    ]
 
 
 def _together(name: str, lines: list[ChangeLine], timed: bool) -> ChangeLine:
@@ -89,17 +96,22 @@ def _times(run: Run) -> dict[str, tuple[float, float]]:
     times_of: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     quantized = set() if run.topology is None else {edge.node for edge in run.topology.quantized}
     for change in changes(before, after):
-        held = [node for node in change.nodes if node in run.sites_by_node]
-        # A layer that several sites share is that of what is quantized in it.
-        nodes = [node for node in held if node in quantized] or held
-        rules = Counter(run.sites_by_node[node].rule for node in nodes)
-        key = IN_NO_SITE if change.nodes else CONVERSIONS
-        if rules:
-            key = rules.most_common(1)[0][0]
+        key = _rule_of(change.nodes, run, quantized)
         times_of[key][0] += change.before_us
         times_of[key][1] += change.after_us
     times = {key: (pair[0], pair[1]) for key, pair in times_of.items()}
     return defaultdict(lambda: (0.0, 0.0), times)
+
+
+def _rule_of(nodes: Collection[str], run: Run, quantized: Container[str]) -> str:
+    """The rule whose sites hold most of a layer's ``nodes``, or what the layer is beside rules."""
+    held = [node for node in nodes if node in run.sites_by_node]
+    # A layer that several sites share is that of what is quantized in it.
+    decisive = [node for node in held if node in quantized] or held
+    rules = Counter(run.sites_by_node[node].rule for node in decisive)
+    if rules:
+        return rules.most_common(1)[0][0]
+    return IN_NO_SITE if nodes else CONVERSIONS
 
 
 def _first_sentence(result: Result, rule: str) -> str:
@@ -125,10 +137,10 @@ def chosen(result: Result) -> str:
         f"It is trial {number} ({picked.kind}), at {passing[number]:.1%} of float's time: of "
         f"{len(result.trials)} trials {len(passing)} meet the gates"
     )
-    faster = [n for n, ratio in passing.items() if ratio < passing[number]]
-    first = min(faster, key=lambda n: passing[n], default=number)
+    first = min(passing, key=lambda n: passing[n])
+    is_first = passing[first] == passing[number]
     if result.engine.estimated:
-        if not faster:
+        if is_first:
             return f"{counted}, and it was the fastest of these by estimate."
         why = "was not kept; placer.log says why"
         if picked.kind == DEFAULT:
@@ -138,7 +150,7 @@ def chosen(result: Result) -> str:
         f"{counted}, and it was the fastest of these when the finalists were measured again in "
         "turn."
     )
-    if not faster:
+    if is_first:
         return text
     return (
         f"{text} Trial {first} looked faster when it was tried ({passing[first]:.1%}); one trial "
