@@ -23,29 +23,7 @@ def trials_figure(result: Result) -> go.Figure:
     """Latency of each trial as a share of the float model's, the best so far, and what was not
     measured in a strip below.
     """
-    figure = go.Figure()
-    # Before the rest, which adds a line to it.
-    figure.layout = base_layout(
-        400,
-        xaxis={
-            "title": {"text": "trial"},
-            "range": [-0.5, len(result.trials) - 0.5],
-            "tickformat": "d",
-            **({"dtick": 1} if len(result.trials) <= 20 else {}),
-        },
-        yaxis={"title": {"text": share_title(result), "standoff": 16}, **PERCENT},
-    )
-    shares = [t.ratio_to_float for t in result.trials if t.ratio_to_float is not None]
-    low, high = min([*shares, 1.0]), max([*shares, 1.0])
-    strip = low - 0.12 * max(high - low, 0.05)
-    figure.add_scatter(
-        x=[-0.5, len(result.trials) - 0.5],
-        y=[1, 1],
-        mode="lines",
-        line={"color": INK, "dash": "dash", "width": 1},
-        name="float model",
-        hoverinfo="skip",
-    )
+    figure = _empty_figure(result)
     for state, (name, colour, symbol) in LOOKS.items():
         of_state = [t for t in result.trials if t.state == state and t.ratio_to_float is not None]
         _add_trials(figure, result, of_state, name, colour, symbol)
@@ -59,6 +37,41 @@ def trials_figure(result: Result) -> go.Figure:
             name="best so far that meets the gates",
             hoverinfo="skip",
         )
+    _add_strip(figure, result)
+    mark_chosen(figure, result, [t.number for t in chosen_trials(result)])
+    return figure
+
+
+def _empty_figure(result: Result) -> go.Figure:
+    """The axes and the line of the float model."""
+    ends = [-0.5, len(result.trials) - 0.5]
+    figure = go.Figure()
+    figure.layout = base_layout(
+        400,
+        xaxis={
+            "title": {"text": "trial"},
+            "range": ends,
+            "tickformat": "d",
+            **({"dtick": 1} if len(result.trials) <= 20 else {}),
+        },
+        yaxis={"title": {"text": share_title(result), "standoff": 16}, **PERCENT},
+    )
+    figure.add_scatter(
+        x=ends,
+        y=[1, 1],
+        mode="lines",
+        line={"color": INK, "dash": "dash", "width": 1},
+        name="float model",
+        hoverinfo="skip",
+    )
+    return figure
+
+
+def _add_strip(figure: go.Figure, result: Result) -> None:
+    """What was not measured, in a strip below all shares."""
+    shares = [t.ratio_to_float for t in result.trials if t.ratio_to_float is not None]
+    low, high = min([*shares, 1.0]), max([*shares, 1.0])
+    strip = low - 0.12 * max(high - low, 0.05)
     unmeasured = [t for t in result.trials if t.ratio_to_float is None]
     skipped = [t for t in result.trials if t.skipped]
     if unmeasured or skipped:
@@ -66,8 +79,6 @@ def trials_figure(result: Result) -> go.Figure:
     _add_unmeasured(figure, result, unmeasured, strip)
     if skipped:
         _add_skipped(figure, skipped, strip)
-    mark_chosen(figure, result, [t.number for t in chosen_trials(result)])
-    return figure
 
 
 def _add_trials(
