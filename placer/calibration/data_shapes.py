@@ -38,22 +38,31 @@ def shapes_of_data(
     }
     if not unknown:
         return {}
-    path = Path(source)
-    if not path.exists():
-        shapes: Shape | Mapping[str, Shape] = _function_shapes(source, list(inputs))
+    if Path(source).exists():
+        shapes = _file_shapes(Path(source), inputs, fixed)
     else:
-        files = files_of(path)
-        shapes = array_shapes(files[0]) if files else {}  # Of images, `shapes` says the size.
-        named = files_by_name(files, {*inputs, *fixed}) or files_by_name(files, inputs)
-        of_files = {name: array_shapes(file) for name, file in named.items()}
-        if named:
-            shapes = {name: shape for name, shape in of_files.items() if isinstance(shape, tuple)}
+        shapes = _function_shapes(source, list(inputs))
     if isinstance(shapes, tuple):  # Of an .npy file, which is for the only input.
         shapes = dict.fromkeys(inputs, shapes) if len(inputs) == 1 else {}
     batches = {
         name: _of_batch(unknown[name], shape) for name, shape in shapes.items() if name in unknown
     }
     return _fitting(unknown, batches)
+
+
+def _file_shapes(
+    path: Path, inputs: Collection[str], fixed: Collection[str]
+) -> Shape | Mapping[str, Shape]:
+    """Shapes of the arrays in the first file, or in those that bear the names of inputs.
+
+    Nothing of images, whose size is not the file's.
+    """
+    files = files_of(path)
+    named = files_by_name(files, {*inputs, *fixed}) or files_by_name(files, inputs)
+    if not named:
+        return array_shapes(files[0]) if files else {}
+    shapes = {name: array_shapes(file) for name, file in named.items()}
+    return {name: shape for name, shape in shapes.items() if isinstance(shape, tuple)}
 
 
 def with_shapes_of_data(
