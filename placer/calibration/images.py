@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,14 +72,22 @@ def _images_in(folder: Path) -> tuple[Sequence[Path], Sequence[str]]:
     direct = _sorted_images(folder)
     children = sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
     by_class = {child.name: _sorted_images(child) for child in children}
-    classed = [path for images in by_class.values() for path in images]
-    if direct and classed:
+    if direct and any(by_class.values()):
         raise InputError(
             f"folder {folder} holds images and folders of images; keep either, a folder for each "
             "class or none"
         )
-    if direct:
-        return direct, ()
+    return (direct, ()) if direct else _images_by_class(folder, children, by_class)
+
+
+def _images_by_class(
+    folder: Path, children: Sequence[Path], by_class: Mapping[str, Sequence[Path]]
+) -> tuple[Sequence[Path], Sequence[str]]:
+    """The images of ``children``, the folders in ``folder``, and the names of their classes.
+
+    One folder alone is no class. Raises InputError where labels would be wrong or nothing is there.
+    """
+    classed = [path for images in by_class.values() for path in images]
     below = (path for child in children for path in child.glob("[!.]*/*") if _is_image(path))
     deeper = next(below, None)
     if deeper is not None:
