@@ -95,24 +95,8 @@ def read_preprocessing(folder: Path) -> Preprocessing:
 
 def target_of(how: Preprocessing, specs: Specs, path: Path) -> Target:
     """The input that ``how`` is about; raises InputError if no image fits it."""
-    fitting = [name for name, spec in specs.items() if len(spec.shape) == 4]
-    name = how.input
-    if name is not None and name not in specs:
-        raise InputError(f"{path}: field 'input': {unknown('input', name, specs)}")
-    if name is None:
-        if len(fitting) != 1:
-            shown = ", ".join(fitting) or "none"
-            raise InputError(
-                f"{path}: field 'input': several inputs or none have four dimensions ({shown}); "
-                "name the one that takes the images"
-            )
-        name = fitting[0]
+    name = _input_name(how, specs, path)
     spec = specs[name]
-    if len(spec.shape) != 4:
-        raise InputError(
-            f"{path}: field 'input': input '{name}' has shape {spec.shape}, which is not a batch "
-            "of images; name one with four dimensions"
-        )
     channels_first = _channels_first(how, spec, path)
     channels = spec.shape[1 if channels_first else 3]
     colour = how.colour or ("gray" if channels == 1 else "rgb")
@@ -134,6 +118,28 @@ def target_of(how: Preprocessing, specs: Specs, path: Path) -> Target:
             f"{max(target.size)}; raise it"
         )
     return target
+
+
+def _input_name(how: Preprocessing, specs: Specs, path: Path) -> str:
+    """The input that ``how`` names, or else the only one that may take images."""
+    name = how.input
+    if name is None:
+        fitting = [name for name, spec in specs.items() if len(spec.shape) == 4]
+        if len(fitting) != 1:
+            shown = ", ".join(fitting) or "none"
+            raise InputError(
+                f"{path}: field 'input': several inputs or none have four dimensions ({shown}); "
+                "name the one that takes the images"
+            )
+        return fitting[0]
+    if name not in specs:
+        raise InputError(f"{path}: field 'input': {unknown('input', name, specs)}")
+    if len(specs[name].shape) != 4:
+        raise InputError(
+            f"{path}: field 'input': input '{name}' has shape {specs[name].shape}, which is not a "
+            "batch of images; name one with four dimensions"
+        )
+    return name
 
 
 def _channels_first(how: Preprocessing, spec: InputSpec, path: Path) -> bool:
