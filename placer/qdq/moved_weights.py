@@ -40,19 +40,14 @@ def move_weights(graph: GraphProto, *, transposes_alone: bool = False) -> frozen
         if node.op_type in PAIR_OPS:
             pairs[node.output[0]] = node
         pair_row = tuple(_row(node.input[0], pairs)) if node.input else ()
-        source = pair_row[-1].input[0] if pair_row else node.input[0] if node.input else ""
-        moved = None
         is_left = transposes_alone and not _is_transposed_pair(node, pair_row)
-        if source in constants and node.output[0] not in kept and not is_left:
-            moved = _moved(node, constants[source], constants)
-        behind = None
-        if moved is not None:
-            shape = tuple(constants[source].dims)
-            axes = [_axis_behind(node, pair, shape, moved.dims, constants) for pair in pair_row]
-            behind = None if None in axes else list(_behind(moved.name, pair_row, axes))
-        if moved is None or behind is None:
+        result = None
+        if node.output[0] not in kept and not is_left:
+            result = _moved_with_pairs(node, pair_row, constants)
+        if result is None:
             nodes.append(node)
             continue
+        source, moved, behind = result
         sources[node.input[0]] = source
         constants[moved.name] = moved
         graph.initializer.append(moved)
@@ -64,6 +59,22 @@ def move_weights(graph: GraphProto, *, transposes_alone: bool = False) -> frozen
     graph.node.extend(nodes)
     read = {tensor for node in nodes for tensor in node.input}
     return frozenset(source for tensor, source in sources.items() if tensor in read)
+
+
+def _moved_with_pairs(
+    node: NodeProto, pair_row: tuple[NodeProto, ...], constants: Mapping[str, TensorProto]
+) -> tuple[str, TensorProto, list[NodeProto]] | None:
+    """The constant before ``pair_row``, what ``node`` makes of it, and the pairs behind that.
+
+    None if there is no such constant, or the pairs cannot stand behind ``node``.
+    """
+    source = next((tensor for n in (*pair_row[-1:], node) for tensor in n.input[:1]), "")
+    moved = _moved(node, constants[source], constants) if source in constants else None
+    if moved is None:
+        return None
+    shape = tuple(constants[source].dims)
+    axes = [_axis_behind(node, pair, shape, moved.dims, constants) for pair in pair_row]
+    return None if None in axes else (source, moved, list(_behind(moved.name, pair_row, axes)))
 
 
 def name_in_file(pair: NodeProto) -> str:
