@@ -55,16 +55,26 @@ def with_named_dimensions(
     if not named:
         return dict(ranges)
     shapes = {name: one for name, one in ranges.items() if name not in named}
+    return shapes | _shapes_by_name(inputs, shapes, named)
+
+
+def _shapes_by_name(
+    inputs: Mapping[str, Dimensions],
+    shapes: Mapping[str, ShapeRange],
+    named: Mapping[str, ShapeRange],
+) -> dict[str, ShapeRange]:
+    """Shapes of those ``inputs`` that have none and that have dimensions of the names ``named``."""
     known = shapes.keys() & inputs.keys()
     ends = tuple(
         sizes_by_name(inputs, {name: getattr(shapes[name], end) for name in known})
         | {name: getattr(one, end)[0] for name, one in named.items()}
         for end in ("minimum", "optimum", "maximum")
     )
-    for name, dims in inputs.items():
-        if name not in shapes and any(part in named for dim in dims for part in parts_of(dim)):
-            shapes[name] = ShapeRange(*(_shape(name, dims, sizes) for sizes in ends))
-    return shapes
+    return {
+        name: ShapeRange(*(_shape(name, dims, sizes) for sizes in ends))
+        for name, dims in inputs.items()
+        if name not in shapes and any(part in named for dim in dims for part in parts_of(dim))
+    }
 
 
 def with_named_sizes(model: Path | ModelProto, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
