@@ -183,6 +183,14 @@ class _FileCheck:
         for tensor in graph.initializer:
             self._check_tensor(tensor)
         self._check_once(returned, "graph outputs")
+        self._check_nodes(graph, frozenset(known), outer)
+        for name in returned:
+            if name not in known and name not in outer:
+                raise self._wrong(f"nothing computes the output '{name}'")
+        self._check_order(graph)
+
+    def _check_nodes(self, graph: GraphProto, known: frozenset[str], outer: frozenset[str]) -> None:
+        """Check each node, and that what it reads is among the tensors ``known`` or ``outer``."""
         sizes = {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
         visible: frozenset[str] = frozenset()
         for node in graph.node:
@@ -200,10 +208,6 @@ class _FileCheck:
             for inner in subgraphs(node):
                 visible = visible or outer | known
                 self._check_graph(inner, visible)
-        for value in graph.output:
-            if value.name not in known and value.name not in outer:
-                raise self._wrong(f"nothing computes the output '{value.name}'")
-        self._check_order(graph)
 
     def _check_order(self, graph: GraphProto) -> None:
         """Refuse nodes that wait for each other; any order that can be sorted will do."""
