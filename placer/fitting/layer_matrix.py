@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from placer.fitting.builds import WIDTH, Network
+from placer.fitting.builds import WIDTH, Build, Network
 from placer.prediction.times.costs import CostTable, excess, excess_part, weights_mb
 from placer.prediction.times.layer_parts import WEIGHTS, CostKey, Part
 
@@ -74,18 +74,10 @@ def layer_matrix(network: Network) -> LayerMatrix:
     """The layers of all builds of ``network``."""
     place: dict[Parts, int] = {}
     plans = [[place.setdefault(p, len(place)) for p in b.plan] for b in network.builds]
-    profiled = tuple(
-        ProfiledBuild(
-            np.array([place.setdefault(layer.parts, len(place)) for layer in b.layers], dtype=int),
-            np.array([layer.us for layer in b.layers], dtype=float),
-            np.array([layer.built for layer in b.layers], dtype=float),
-        )
-        for b in network.builds
-    )
+    profiled = tuple(_profiled(build, place) for build in network.builds)
     layers = tuple(place)
     more = [excess_part(parts, 1.0) for parts in layers]
-    own_keys = {part.key for parts in layers for part in parts if part.key != WEIGHTS}
-    excess_keys = {part.key for parts in more for part in parts}
+    own_keys, excess_keys = _keys(layers), _keys(more)
     keys = (*sorted(own_keys), *sorted(excess_keys))
     counts = np.zeros((len(plans), len(layers)))
     for row, plan in zip(counts, plans, strict=True):
@@ -107,6 +99,20 @@ def layer_matrix(network: Network) -> LayerMatrix:
     )
 
 
+def _profiled(build: Build, place: dict[Parts, int]) -> ProfiledBuild:
+    """What the profiler tells of ``build``; new layers get rows in ``place``."""
+    rows = [place.setdefault(layer.parts, len(place)) for layer in build.layers]
+    return ProfiledBuild(
+        np.array(rows, dtype=int),
+        np.array([layer.us for layer in build.layers], dtype=float),
+        np.array([layer.built for layer in build.layers], dtype=float),
+    )
+
+
+def _keys(layers: Iterable[Parts]) -> set[CostKey]:
+    return {part.key for parts in layers for part in parts if part.key != WEIGHTS}
+
+
 def _amounts(layers: Sequence[Parts], keys: Sequence[CostKey]) -> np.ndarray:
     """Times, million operations, megabytes read and written, of each layer and kind."""
     place = {key: WIDTH * index for index, key in enumerate(keys)}
@@ -120,7 +126,7 @@ def _amounts(layers: Sequence[Parts], keys: Sequence[CostKey]) -> np.ndarray:
 
 
 def _kinds(plan: Sequence[int], layers: Sequence[Parts]) -> frozenset[CostKey]:
-    return frozenset(part.key for row in set(plan) for part in layers[row] if part.key != WEIGHTS)
+    return frozenset(_keys(layers[row] for row in set(plan)))
 
 
 def _most(layers: Iterable[Parts]) -> dict[CostKey, tuple[float, float, float]]:
