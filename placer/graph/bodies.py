@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
@@ -65,19 +65,26 @@ def bodies_of(proto: ModelProto, scopes: Scopes | None = None) -> Bodies:
         for inner in every_node(body.node)
     )
     outside = sum(node.op_type != "Constant" for node in graph.node)
+    staying = [node for node in owners if not scopes or node.name not in scopes]
+    switches, by_shape = _decided_by(graph, staying)
+    names = tuple(f"{node.op_type} '{node.name}'" for node in owners)
+    return Bodies(names, inside, inside + outside, switches, by_shape)
+
+
+def _decided_by(graph: GraphProto, owners: Iterable[NodeProto]) -> tuple[tuple[str, ...], bool]:
+    """The inputs that are switches of ``owners``, and whether an open shape decides one of them."""
     producer = {tensor: node for node in graph.node for tensor in node.output if tensor}
     single = {value.name for value in graph.input if _is_single(value.type)}
     inputs = {value.name for value in graph.input}
     switches: dict[str, None] = {}
     by_shape = False
-    for node in (node for node in owners if not scopes or node.name not in scopes):
+    for node in owners:
         origins = {name for t in _decisive(node) for name in _origins(t, producer)}
         if origins.isdisjoint(inputs):
             by_shape |= "" in origins and not all(_is_fixed(value.type) for value in graph.input)
         elif origins & inputs <= single:
             switches.update(dict.fromkeys(sorted(origins & inputs)))
-    names = tuple(f"{node.op_type} '{node.name}'" for node in owners)
-    return Bodies(names, inside, inside + outside, tuple(switches), by_shape)
+    return tuple(switches), by_shape
 
 
 def ends_by_itself(body: GraphProto) -> bool:
