@@ -70,17 +70,11 @@ class Evaluator:
         self._ports = {p.integers: p for p in integer_ports(graph) if not p.is_input}
         self._floats = numeric_outputs(graph)
         self._custom = {g: load_function(g.metric) for g in gates if g.metric not in METRICS}
-        self._references: list[Mapping[str, np.ndarray]] = []
         on_labels = [gate for gate in gates if gate.metric in LABEL_METRICS]
         self._labels = read_labels(samples, on_labels)
-        itself, held = Comparison.of(self._groups), 0
-        for sample, labels in zip(samples, self._labels, strict=True):
-            with blamed_on(sample.origin):
-                outputs = dict(as_numbers(reference(sample.inputs), self._ports))
-            held += sum(outputs[name].nbytes for name in self._unjudged)
-            if held > _SCORE_BYTES:
-                outputs = {k: v for k, v in outputs.items() if k not in self._unjudged}
-            self._references.append(outputs)
+        self._references = list(self._outputs_of(reference))
+        itself = Comparison.of(self._groups)
+        for outputs, labels in zip(self._references, self._labels, strict=True):
             itself.add(outputs, outputs, labels)
         check_gates(gates, graph.outputs, any(labels is not None for labels in self._labels))
         judged = {name: c for name, c in itself.classes.items() if name not in self._unjudged}
@@ -94,6 +88,16 @@ class Evaluator:
         self._check_scores()
         if tell_silent:
             self._log_silent(itself)
+
+    def _outputs_of(self, reference: Run) -> Iterator[Mapping[str, np.ndarray]]:
+        """Outputs for each sample, without scores from where these are too large to be kept."""
+        held = 0
+        for sample in self._samples:
+            with blamed_on(sample.origin):
+                outputs = as_numbers(reference(sample.inputs), self._ports)
+            held += sum(outputs[name].nbytes for name in self._unjudged)
+            kept_back = self._unjudged if held > _SCORE_BYTES else ()
+            yield {name: values for name, values in outputs.items() if name not in kept_back}
 
     def evaluate(self, run: Run) -> Evaluation:
         """Run all samples through ``run`` and compare."""
