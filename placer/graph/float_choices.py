@@ -54,17 +54,12 @@ def graft(target: ModelProto, twin: ModelProto, choosing: Collection[str], base_
     """
     copies = [node for node in twin.graph.node if node.name.startswith(COPY)]
     read = {tensor for node in copies for tensor in reads(node)}
-    present = {tensor.name: tensor for tensor in target.graph.initializer}
-    brought = [
-        tensor
-        for tensor in twin.graph.initializer
-        if tensor.name in read and not _is_same(tensor, present.get(tensor.name))
-    ]
-    types = {value.name: value.type.tensor_type.elem_type for value in target.graph.input}
+    brought = _brought(target.graph, twin.graph, read)
+    types = _types_of_inputs(target.graph)
     inputs = {
-        value.name: value.type.tensor_type.elem_type
-        for value in twin.graph.input
-        if value.name in read and types[value.name] != value.type.tensor_type.elem_type
+        name: dtype
+        for name, dtype in _types_of_inputs(twin.graph).items()
+        if name in read and types[name] != dtype
     }
     renamed = {*inputs, *(tensor.name for tensor in brought)}
     casts = [
@@ -74,14 +69,33 @@ def graft(target: ModelProto, twin: ModelProto, choosing: Collection[str], base_
     new = [_renamed(node, lambda t: COPY + t if t in renamed else t) for node in copies]
     replace_nodes(target.graph, [*casts, *new, *target.graph.node])
     for tensor in brought:
-        added = target.graph.initializer.add()
-        added.CopyFrom(tensor)
-        added.name = COPY + tensor.name
-        if is_external(added):
-            load_external_data_for_tensor(added, str(base_dir))
-            added.ClearField("external_data")
-            added.data_location = TensorProto.DEFAULT
+        _add_constant(target.graph, tensor, base_dir)
     _rewire(target.graph, choosing)
+
+
+def _brought(target: GraphProto, twin: GraphProto, read: Collection[str]) -> list[TensorProto]:
+    """The constants of ``twin`` called as one in ``read`` that ``target`` does not have as such."""
+    present = {tensor.name: tensor for tensor in target.initializer}
+    return [
+        tensor
+        for tensor in twin.initializer
+        if tensor.name in read and not _is_same(tensor, present.get(tensor.name))
+    ]
+
+
+def _types_of_inputs(graph: GraphProto) -> dict[str, int]:
+    return {value.name: value.type.tensor_type.elem_type for value in graph.input}
+
+
+def _add_constant(graph: GraphProto, tensor: TensorProto, base_dir: Path) -> None:
+    """Add a copy of ``tensor`` under the copy's name, with its values in it."""
+    added = graph.initializer.add()
+    added.CopyFrom(tensor)
+    added.name = COPY + tensor.name
+    if is_external(added):
+        load_external_data_for_tensor(added, str(base_dir))
+        added.ClearField("external_data")
+        added.data_location = TensorProto.DEFAULT
 
 
 def _is_same(tensor: TensorProto, other: TensorProto | None) -> bool:
