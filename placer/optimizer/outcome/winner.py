@@ -131,18 +131,26 @@ def _final(
     winner = race(task.engine, finalists, task.inputs, preset.race_rounds, preset.races)
     scheme = next((one for finalist, one in changed if finalist is winner), None)
     observer.stage("confirming the winner against the float model")
+    final = _confirmed(task, setup, winner, copies)
+    # The float model has no scheme.
+    return final, scheme if isinstance(final, Rejected) or final.is_faster else None
+
+
+def _confirmed(
+    task: Task, setup: TrialSetup, winner: Finalist[TrialRecord], copies: int
+) -> Final[TrialRecord] | Rejected:
+    """``winner`` measured again beside the float model, or the gates on latency that it misses."""
     baseline = setup.candidates.compile_copies(task.float_placement, copies)
-    rounds, others = preset.confirm_rounds, setup.latency_baselines.measured
+    rounds, others = task.preset.confirm_rounds, setup.latency_baselines.measured
     final = confirm(task.engine, winner, baseline, task.inputs, rounds, others)
     missed = [gate for gate in latency_gates(setup.latency_baselines, final) if not gate.passed]
     for gate in missed:
         log.warning("confirming the winner: gate %s is missed: %s", gate.gate.text(), gate.ratio)
-    if missed:
-        names = ", ".join(gate.gate.text() for gate in missed)
-        number = final.entry.number if final.is_faster else None
-        return Rejected(f"measured again it misses {names}", number), scheme
-    # The float model has no scheme.
-    return final, scheme if final.is_faster else None
+    if not missed:
+        return final
+    names = ", ".join(gate.gate.text() for gate in missed)
+    number = final.entry.number if final.is_faster else None
+    return Rejected(f"measured again it misses {names}", number)
 
 
 def _finalists(
