@@ -67,16 +67,13 @@ def tensors_around(proto: ModelProto, node: str, depth: int, path: Path) -> tupl
         raise InputError(f"{path} has no node '{node}'{near(node, graph.by_name)}")
     constant = _constant_tensors(graph)
     region = _neighbours(graph, node, depth, constant)
-    made = {tensor for name in region for tensor in graph.by_name[name].outputs if tensor}
-    read: dict[str, None] = {}
-    for member in graph.nodes:
-        if member.name in region:
-            read.update(dict.fromkeys(t for t in reads(member.proto) if t))
+    members = [member for member in graph.nodes if member.name in region]
+    made = {tensor for member in members for tensor in member.outputs}
+    read = dict.fromkeys(t for member in members for t in reads(member.proto) if t)
     inputs = [tensor for tensor in read if tensor not in made and tensor not in constant]
     outputs = [
         tensor
-        for member in graph.nodes
-        if member.name in region
+        for member in members
         for tensor in member.outputs
         if tensor not in constant and any(e.node not in region for e in graph.edges_of(tensor))
     ]
@@ -156,20 +153,22 @@ def _constant_tensors(graph: Graph) -> frozenset[str]:
     return frozenset(constant)
 
 
+def _beside(graph: Graph, node: str, constant: Collection[str]) -> Iterator[str]:
+    """Nodes one edge from ``node``, without those that compute constants for it."""
+    proto = graph.by_name[node].proto
+    sources = (t for t in reads(proto) if t in graph.producer and t not in constant)
+    yield from (graph.producer[tensor].name for tensor in sources)
+    yield from (e.node for t in proto.output for e in graph.edges_of(t) if e.node)
+
+
 def _neighbours(graph: Graph, node: str, depth: int, constant: Collection[str]) -> frozenset[str]:
     """Nodes at most ``depth`` edges from ``node``, in both directions, with their constants."""
     region, front = {node}, {node}
     for _ in range(depth):
-        near: set[str] = set()
-        for name in front:
-            proto = graph.by_name[name].proto
-            sources = [t for t in reads(proto) if t in graph.producer and t not in constant]
-            near.update(graph.producer[t].name for t in sources)
-            near.update(e.node for t in proto.output for e in graph.edges_of(t) if e.node)
-        front = near - region
-        region |= near
+        front = {near for name in front for near in _beside(graph, name, constant)} - region
         if not front:
             break
+        region |= front
     stack = list(region)
     while stack:
         for tensor in reads(graph.by_name[stack.pop()].proto):
