@@ -22,24 +22,41 @@ _ROUNDS = ("Floor", "Round", "Cast")
 
 def visit_run_time(state: ImportState, node: NodeProto) -> bool:
     """Take apart what belongs to a product whose scales come later; False for other nodes."""
-    is_product = any(t in state.products for t in node.input)
-    is_factor = any(t in state.factors for t in node.input)
-    is_bias = any(t in state.biases for t in node.input)
     if node.op_type == "DynamicQuantizeLinear":
         _visit_dynamic(state, node)
-    elif node.op_type in dynamic.FLOAT_OPS:
+        return True
+    if node.op_type in dynamic.FLOAT_OPS:
         state.products[node.output[0]] = Product(node)
-    elif node.op_type == "Add" and is_product and is_bias:
+        return True
+    is_product = any(t in state.products for t in node.input)
+    is_bias = any(t in state.biases for t in node.input)
+    if node.op_type == "Add" and is_product and is_bias:
         _visit_sum(state, node)
-    elif is_bias or (node.op_type == "Div" and node.input[1] in state.factors):
+        return True
+    if is_bias or (node.op_type == "Div" and node.input[1] in state.factors):
         _visit_bias(state, node)
-    elif node.op_type == "Cast" and is_product:
+        return True
+    return _visit_scaled(state, node) if is_product else _visit_factor(state, node)
+
+
+def _visit_scaled(state: ImportState, node: NodeProto) -> bool:
+    """Take apart what casts or scales a product of integers; False for other nodes."""
+    if node.op_type == "Cast":
         state.products[node.output[0]] = state.products[node.input[0]]
-    elif node.op_type == "Mul" and is_product:
+    elif node.op_type == "Mul":
         _visit_product(state, node)
-    elif node.op_type == "Mul" and is_factor:
+    else:
+        return _visit_factor(state, node)
+    return True
+
+
+def _visit_factor(state: ImportState, node: NodeProto) -> bool:
+    """Take apart what multiplies or reshapes scales; False for other nodes."""
+    if not any(t in state.factors for t in node.input):
+        return False
+    if node.op_type == "Mul":
         state.factors[node.output[0]] = _factor(state, node, 0).times(_factor(state, node, 1))
-    elif node.op_type in _RESHAPES and is_factor:
+    elif node.op_type in _RESHAPES:
         state.factors[node.output[0]] = _factor(state, node, 0)
     else:
         return False
