@@ -66,9 +66,23 @@ def infer_all_values(
         values = infer_values(proto, shapes, path, seen)
     if not _is_incomplete(proto, values):
         return values
-    # ONNX's inference propagates values through few operators: not through Max and Div, by which
-    # exporters compute padding. What it leaves open is folded on a copy, where Shape nodes answer
-    # for ``shapes``; the model itself is for all shapes.
+    return _values_by_folding(proto, shapes, path, seen, values)
+
+
+def _values_by_folding(
+    proto: ModelProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    path: Path,
+    seen: Sequence[ValueInfoProto],
+    values: Mapping[str, ValueInfoProto],
+) -> dict[str, ValueInfoProto]:
+    """``values``, and those that follow once nodes that compute shapes are folded.
+
+    ONNX's inference propagates values through few operators: not through Max and Div, by which
+    exporters compute padding. What it leaves open is folded on a copy, where Shape nodes answer
+    for ``shapes``; the model itself is for all shapes.
+    """
+    values = dict(values)
     copy = without_large_tensors(proto)
     fix_input_shapes(copy, shapes)
     while fold_constants(copy, values):
