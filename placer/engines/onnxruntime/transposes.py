@@ -21,13 +21,8 @@ def merged_transposes(
     """
     before = {node.name: index for index, node in enumerate(fused.node)}
     at = [before.get(name_of(node)) for node in final.node]
-    left = {index for index in at if index is not None}
-    gone = {
-        i for i, n in enumerate(fused.node) if n.op_type == _TRANSPOSE and n.name and i not in left
-    }
-    new = [
-        i for i, n in enumerate(final.node) if n.op_type == _TRANSPOSE and n.name and at[i] is None
-    ]
+    gone = set(_transposes(fused)).difference(index for index in at if index is not None)
+    new = [index for index in _transposes(final) if at[index] is None]
     if not gone or not new:
         return {}
     around, beside = _neighbours(fused.node), _neighbours(final.node)
@@ -44,6 +39,11 @@ def merged_transposes(
             gone.discard(nearest)
             layer_of[final.node[index].name] = fused.node[nearest].name
     return layer_of
+
+
+def _transposes(graph: onnx.GraphProto) -> list[int]:
+    """Where the Transposes are that have a name."""
+    return [i for i, n in enumerate(graph.node) if n.op_type == _TRANSPOSE and n.name]
 
 
 def _before_view(
