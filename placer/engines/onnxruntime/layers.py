@@ -257,17 +257,10 @@ def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str
     merged = {layer.layer.name: layer for layer in layers}
     known = {name: name for name in merged}
     known |= {blocked: name for name, x in merged.items() for blocked in _blocked_names(x)}
-    order = {known.get(_fused_name(node, known), ""): i for i, node in enumerate(final.node)}
-    sums = {
-        known.get(_fused_name(node, known), "")
-        for node in final.node
-        if node.op_type in _SUMMING and len(node.input) > _SUM_INPUT
-    }
-    blocked = {
-        known.get(_fused_name(node, known), "")
-        for node in final.node
-        if node.op_type == "Conv" and _BLOCKED.search(node.name)
-    }
+    names = [known.get(_fused_name(node, known), "") for node in final.node]
+    order = {name: index for index, name in enumerate(names)}
+    sums = {name for name, node in zip(names, final.node, strict=True) if _sums(node)}
+    blocked = {name for name, node in zip(names, final.node, strict=True) if _is_blocked(node)}
     writer = {port.tensor: x.layer.name for x in layers for port in x.layer.outputs}
     host: dict[str, str] = {}
     for missing in layers:
@@ -281,6 +274,15 @@ def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str
             host[name] = max(hosts, key=order.__getitem__)
             merged[host[name]] = _merged(merged[host[name]], missing)
     return merged
+
+
+def _sums(node: onnx.NodeProto) -> bool:
+    """Whether it is a product that also adds another tensor."""
+    return node.op_type in _SUMMING and len(node.input) > _SUM_INPUT
+
+
+def _is_blocked(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Conv" and _BLOCKED.search(node.name) is not None
 
 
 def _merged(into: _Fused, missing: _Fused) -> _Fused:
