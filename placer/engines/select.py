@@ -108,11 +108,7 @@ def select_engine(
         raise _estimates(name)
     registry = Registry.installed(BUILT_IN)
     chosen, factory, why = registry.resolve(name)
-    if objective == "throughput" and not measures_throughput(factory):
-        raise InputError(
-            f"engine {chosen} measures latency only; choose `engine` openvino for `objective` "
-            "throughput, or leave out `objective`"
-        )
+    _check_objective(objective, chosen, factory)
     default_pack = _own_pack(factory, extra or {}, gpu)
     rules = load_pack(pack or default_pack)
     if scheme is not None:
@@ -137,12 +133,20 @@ def select_engine(
     if scheme is not None:  # Some engines know their GPU only now.
         load_pack(pack or default_pack).with_scheme(scheme, target_of(engine))
     ranged = rules.with_weight_range(weight_range, target_of(engine))
-    notes = (
-        why,
-        "every latency is an estimate" if engine.estimated else "",
-        _REDUCED if weight_range == "auto" and ranged is not rules else "",
-    )
+    notes = [why]
+    if engine.estimated:
+        notes.append("every latency is an estimate")
+    if weight_range == "auto" and ranged is not rules:
+        notes.append(_REDUCED)
     return engine, ranged, "; ".join(filter(None, notes))
+
+
+def _check_objective(objective: Objective, name: str, factory: EngineFactory) -> None:
+    if objective == "throughput" and not measures_throughput(factory):
+        raise InputError(
+            f"engine {name} measures latency only; choose `engine` openvino for `objective` "
+            "throughput, or leave out `objective`"
+        )
 
 
 def base_of_files(name: str, base: str | None, files: Iterable[onnx.ModelProto]) -> str | None:
