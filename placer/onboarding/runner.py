@@ -110,10 +110,8 @@ class Run:
                 if asked.count > heard:
                     heard = asked.count
                     _stop([process for _, process in running], heard, tell)
-                while waiting and not heard and self._executor.has_room(len(running)):
-                    one = waiting.popleft()
-                    if not self._refused(one, tell):
-                        running.append((one, self._start(one, tell)))
+                if not heard:
+                    running += self._begun(waiting, len(running), tell)
                 time.sleep(_POLL_S)
                 running = [pair for pair in running if not self._has_ended(*pair, tell)]
             for one in waiting:
@@ -122,6 +120,17 @@ class Run:
         summary = self._write()
         self._write_report(tell)
         return summary
+
+    def _begun(
+        self, waiting: deque[_Progress], count: int, tell: Tell
+    ) -> list[tuple[_Progress, Begun]]:
+        """Those of ``waiting`` for which there is room beside ``count`` that run, begun."""
+        begun: list[tuple[_Progress, Begun]] = []
+        while waiting and self._executor.has_room(count + len(begun)):
+            one = waiting.popleft()
+            if not self._refused(one, tell):
+                begun.append((one, self._start(one, tell)))
+        return begun
 
     def _write_report(self, tell: Tell) -> None:
         try:
