@@ -145,12 +145,15 @@ def _planned(job: Job, described: Described, onboarding: Onboarding, redo: bool)
         if _is_complete(current, folder):
             return decided("nothing", "nothing changed", folder, current)
         return decided("redo", "its results are not complete", fresh, None)
-    broken = ""
-    for record, where in ((pending, new), (current, folder)):
-        if record is not None and _can_resume(record, inputs):
-            if _has_readable_study(where):
-                return decided("resume", _why_again(record, inputs), where, record)
-            broken = "its study cannot be read"
+    resumable = [
+        (record, where)
+        for record, where in ((pending, new), (current, folder))
+        if record is not None and _can_resume(record, inputs)
+    ]
+    for record, where in resumable:
+        if _has_readable_study(where):
+            return decided("resume", _why_again(record, inputs), where, record)
+    broken = "its study cannot be read" if resumable else ""
     if current is None:
         return decided("run", "new", home, None)
     return decided("redo", broken or _why_again(current, inputs), fresh, None)
