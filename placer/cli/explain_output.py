@@ -211,17 +211,16 @@ def _print_conversions(
     count = len(explanation.conversions)
     what = "1 layer only converts" if count == 1 else f"{count} layers only convert"
     console.print(f"[bold]{what} tensors[/]{cost}:", highlight=False)
-    told: list[StandaloneConversion] = []
+    first = len(explanation.conversions) if show_all else MAX_CONVERSIONS
+    told = [*explanation.conversions[:first]]
     left: list[StandaloneConversion] = []
-    for index, conversion in enumerate(explanation.conversions):
-        is_told = show_all or index < MAX_CONVERSIONS or conversion.remedy is not None
-        (told if is_told else left).append(conversion)
+    for conversion in explanation.conversions[first:]:
+        (left if conversion.remedy is None else told).append(conversion)
     for because, remedy, layers in _alike(told, explanation.pairs, timed):
         alike = f" ({layers} layers)" if layers > 1 else ""
-        for line in (f"- {because}{alike}", f"    {remedy}" if remedy else ""):
-            if line:
-                shown = line if show_all else with_short_names(line)
-                console.print(escape(shown), highlight=False, soft_wrap=True)
+        lines = [f"- {because}{alike}", *([f"    {remedy}"] if remedy else [])]
+        for line in lines if show_all else map(with_short_names, lines):
+            console.print(escape(line), highlight=False, soft_wrap=True)
     if left:
         cost = f", est. {sum(conversion.us for conversion in left):.1f} us" if timed else ""
         console.print(f"- {len(left)} more{cost}; show them with --all", highlight=False)
