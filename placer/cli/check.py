@@ -64,22 +64,26 @@ def check_command(
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
-        if report.placed_for is not None:
-            typer.echo(_placed_for(model, report.placed_for))
-        if report.findings:
-            _print_findings(report)
-        elif static and report.is_float:
-            typer.echo(_NO_PAIR.format(model))
-        elif static:
-            typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
-        if report.older:
-            typer.echo(report.older)
-        if report.build is not None:
-            _print(report.build, report.plan)
-        if report.build is not None and report.build.accepted and report.assumed is not None:
-            typer.echo(with_flags(report.assumed))
+        _print_report(report, model, static)
     if report.refusal is not None:
         raise RunError(report.refusal.replace("refuses it", f"refuses {model}", 1))
+
+
+def _print_report(report: CheckReport, model: Path, static: bool) -> None:
+    if report.placed_for is not None:
+        typer.echo(_placed_for(model, report.placed_for))
+    if report.findings:
+        _print_findings(report)
+    elif static and report.is_float:
+        typer.echo(_NO_PAIR.format(model))
+    elif static:
+        typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
+    if report.older:
+        typer.echo(report.older)
+    if report.build is not None:
+        _print(report.build, report.plan)
+        if report.build.accepted and report.assumed is not None:
+            typer.echo(with_flags(report.assumed))
 
 
 def _placed_for(model: Path, engine: str) -> str:
