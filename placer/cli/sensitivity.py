@@ -176,9 +176,8 @@ def _print(console: Console, result: Sensitivity, limit: int) -> None:
     for kind, head in _HEADS.items():
         subjects = [subject for subject in result.subjects if subject.kind == kind]
         # A group of one site has the row of its site.
-        if subjects and (
-            kind != "group" or not by_site or any(subject.sites > 1 for subject in subjects)
-        ):
+        is_of_sites = kind == "group" and by_site and all(one.sites <= 1 for one in subjects)
+        if subjects and not is_of_sites:
             console.print(_table(head, subjects, result, limit))
             if len(subjects) > limit:
                 console.print(
