@@ -243,11 +243,8 @@ class Rule(Strict):
             self._check_layout(layout_name, layout, names)
         for predicate in self.where:
             self._check_predicate(predicate, names)
-        for tensor in (self.motion.before, self.motion.after) if self.motion else ():
-            if tensor not in names:
-                raise ValueError(f"motion: unknown tensor '{tensor}'")
-        if self.motion and self.motion.apart not in (None, *self.pattern):
-            raise ValueError(f"motion: apart: unknown node '{self.motion.apart}'")
+        if self.motion is not None:
+            self._check_motion(self.motion, names)
         for tensor in self.read_behind:
             if tensor not in names:
                 raise ValueError(f"read_behind: unknown tensor '{tensor}'")
@@ -255,6 +252,13 @@ class Rule(Strict):
             for reference in getattr(self, field):
                 self._check_reference(field, reference, names)
         return self
+
+    def _check_motion(self, motion: Motion, tensors: frozenset[str]) -> None:
+        for tensor in (motion.before, motion.after):
+            if tensor not in tensors:
+                raise ValueError(f"motion: unknown tensor '{tensor}'")
+        if motion.apart not in (None, *self.pattern):
+            raise ValueError(f"motion: apart: unknown node '{motion.apart}'")
 
     @property
     def tensor_names(self) -> frozenset[str]:
