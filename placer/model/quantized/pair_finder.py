@@ -174,24 +174,19 @@ class PairFinder:
         return ArithmeticPair(walked.start, scale, taken, lowest, highest, True, dtype)
 
     def _rounded(self, walked: _Walked) -> ArithmeticPair | None:
+        """What is divided by a scale, rounded, clipped and multiplied by the same scale."""
         steps, first = walked.steps, self._producer.get(walked.start)
         if first is None or self._reads[walked.start] > 1:
             return None
         is_quotient = _op(first) == "Div"
         source, divisor = self._operands(first, "Div" if is_quotient else "Mul")
-        if divisor is None or divisor.data_type != walked.factor.data_type:
+        if divisor is None or not self._may_be_scale(divisor):
             return None
         shape = self._shape(source, max(len(walked.factor.dims), len(divisor.dims)))
-        if shape is None or not self._may_be_scale(divisor):
+        if shape is None or not _fits(walked.factor.dims, shape) or not _fits(divisor.dims, shape):
             return None
-        if not _fits(walked.factor.dims, shape) or not _fits(divisor.dims, shape):
-            return None
-        scale, given = self._scale(walked.factor), self._scale(divisor)
-        if scale is None or given is None:
-            return None
-        if not _are_equal(
-            given if is_quotient else 1 / given.astype(np.float64), scale, divisor.data_type
-        ):
+        scale = self._common_scale(walked.factor, divisor, is_quotient)
+        if scale is None:
             return None
         added, taken = (self._zero_point(steps, op, shape) for op in ("Add", "Sub"))
         limits = self._limits(steps, added or 0)
@@ -201,6 +196,16 @@ class PairFinder:
             return None
         is_constant = self._constant(source) is not None
         return ArithmeticPair(source, scale, added, *limits, is_constant)
+
+    def _common_scale(
+        self, factor: TensorProto, divisor: TensorProto, is_quotient: bool
+    ) -> np.ndarray | None:
+        """The scale that both are, ``divisor`` or else its inverse; None if they differ."""
+        scale, given = self._scale(factor), self._scale(divisor)
+        if scale is None or given is None or divisor.data_type != factor.data_type:
+            return None
+        told = given if is_quotient else 1 / given.astype(np.float64)
+        return scale if _are_equal(told, scale, divisor.data_type) else None
 
     def _operands(self, node: NodeProto, op: str) -> tuple[str, TensorProto | None]:
         """What ``node``, an ``op``, combines with a constant, and that; "" and None else."""
