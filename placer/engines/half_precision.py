@@ -116,23 +116,20 @@ def in_float32(model: ModelProto, base_dir: Path) -> ModelProto:
         if value.type.tensor_type.elem_type in _HALF
     }
     types |= {t.name: t.data_type for t in model.graph.initializer if t.data_type in _HALF}
-    constants = {t.name: t for t in model.graph.initializer}
-    wide = without_initializers(model, [n for n in constants if n in types])
-    for name in constants.keys() & types.keys():
-        array = read_tensor(constants[name], base_dir).astype(np.float32)
-        wide.graph.initializer.append(numpy_helper.from_array(array, name))
+    halves = [tensor for tensor in model.graph.initializer if tensor.name in types]
+    wide = without_initializers(model, [tensor.name for tensor in halves])
+    for tensor in halves:
+        array = read_tensor(tensor, base_dir).astype(np.float32)
+        wide.graph.initializer.append(numpy_helper.from_array(array, tensor.name))
     for value in (*wide.graph.input, *wide.graph.output, *wide.graph.value_info):
         if value.name in types:
             value.type.tensor_type.elem_type = TensorProto.FLOAT
     del wide.graph.node[:]
     names = UnusedNames(tensor_names(model.graph))
-    inputs = {v.name for v in model.graph.input} & types.keys()
+    inputs = [value.name for value in model.graph.input if value.name in types]
     rounded = {name: names.unused(f"{name}/rounded") for name in inputs}
-    for value in model.graph.input:
-        if value.name in rounded:
-            wide.graph.node.extend(
-                _round(value.name, rounded[value.name], types[value.name], names)
-            )
+    for name, made in rounded.items():
+        wide.graph.node.extend(_round(name, made, types[name], names))
     for node in model.graph.node:
         wide.graph.node.extend(_wide(node, types, rounded, names))
     return wide
