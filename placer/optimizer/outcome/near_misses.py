@@ -72,17 +72,23 @@ def near_misses(task: Task, records: Sequence[TrialRecord]) -> list[tuple[TrialR
     best = min((r.ratio for r in held if r.ratio is not None), default=math.inf)
     slowest = min(1.0, best / (1 + max(WORTH, EstimateError.of(task.engine).ratio)))
     misses = []
-    for record in records:
-        measured, is_float = record.measurement, record.placement_id in FLOAT_IDS
-        if measured is None or record.noise is None or is_float or not limit > 0:
+    for record in records if limit > 0 else ():
+        if record.noise is None or not _misses_accuracy_alone(record, slowest):
             continue
         # A limit that is learned from other gates may lie above what missed one.
         lacks = max(0.0, decibels(limit) - decibels(record.noise))
-        is_slow = measured.ratio.median >= slowest
-        misses_other = any(gate.violation > 0 for gate in measured.gates)
-        if record.violation > 0 and not is_slow and not misses_other and lacks <= MOST_DB:
+        if lacks <= MOST_DB:
             misses.append((record, lacks))
     return sorted(misses, key=lambda pair: pair[0].ratio or 0.0)
+
+
+def _misses_accuracy_alone(record: TrialRecord, slowest: float) -> bool:
+    """Whether it quantizes, is faster than the ratio ``slowest`` and misses no gate on latency."""
+    measured = record.measurement
+    if measured is None or record.placement_id in FLOAT_IDS or not record.violation > 0:
+        return False
+    is_slow = measured.ratio.median >= slowest
+    return not is_slow and not any(gate.violation > 0 for gate in measured.gates)
 
 
 def recovered_near_miss(
