@@ -78,20 +78,8 @@ class Walk:
         read = _needs(nodes)
         given = [name for name in self._values[0] if name in read]
         outputs = [t for t in sorted(written) if t == stop or self._last_read.get(t, -1) > index]
-        piece = ModelProto()
-        piece.CopyFrom(self._shell)
-        piece.graph.node.extend(nodes)
-        constants = sorted(read & self._initializers.keys())
-        piece.graph.initializer.extend(self._initializers[name] for name in constants)
-        for name in given:
-            value = self._values[0][name]
-            kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-            shape = [None] * value.ndim
-            piece.graph.input.append(helper.make_tensor_value_info(name, kind, shape))
-        for name in outputs:  # ONNX Runtime infers their types.
-            piece.graph.output.add(name=name)
         session = create_session(
-            piece.SerializeToString(),
+            self._piece(nodes, read, given, outputs).SerializeToString(),
             self._base_dir,
             threads=_THREADS,
             level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
@@ -103,6 +91,28 @@ class Walk:
                 if not isinstance(value, np.ndarray):
                     raise RunError(f"'{name}' is a sequence, not a tensor, and has no one shape")
             values.update(zip(outputs, computed, strict=True))
+
+    def _piece(
+        self,
+        nodes: Sequence[NodeProto],
+        read: Collection[str],
+        given: Sequence[str],
+        outputs: Sequence[str],
+    ) -> ModelProto:
+        """The model of ``nodes``, which need ``read``, from tensors ``given`` to ``outputs``."""
+        piece = ModelProto()
+        piece.CopyFrom(self._shell)
+        piece.graph.node.extend(nodes)
+        constants = sorted(self._initializers.keys() & read)
+        piece.graph.initializer.extend(self._initializers[name] for name in constants)
+        for name in given:
+            value = self._values[0][name]
+            kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+            shape = [None] * value.ndim
+            piece.graph.input.append(helper.make_tensor_value_info(name, kind, shape))
+        for name in outputs:  # ONNX Runtime infers their types.
+            piece.graph.output.add(name=name)
+        return piece
 
 
 def peak_bytes(graph: Graph) -> int:
