@@ -48,20 +48,10 @@ def lost_channels(candidate: Model) -> str:
 def _weights(model: Model, graph: Graph) -> Iterator[tuple[Node, np.ndarray, int]]:
     """Products that read constants of 8 bits with one scale, their steps, and their channels."""
     for node in graph.nodes:
-        if node.op in _INTEGER_OPS:
-            weight, zero = _INTEGER_OPS[node.op]
-            tensors = [node.inputs[i] if i < len(node.inputs) else "" for i in (weight, zero)]
-        elif node.op in WEIGHTED_OPS and len(node.inputs) > 1:
-            pair = graph.producer.get(node.inputs[1])
-            if pair is None or pair.op != "DequantizeLinear":
-                continue
-            scale = _values(model, graph, pair.inputs[1])
-            if scale is None or scale.size != 1:
-                continue
-            tensors = [*pair.inputs[:1], *pair.inputs[2:3], ""][:2]
-        else:
+        tensors = _integers_of(model, graph, node)
+        if tensors is None:
             continue
-        values, zeros = _values(model, graph, tensors[0]), _values(model, graph, tensors[1])
+        values, zeros = (_values(model, graph, tensor) for tensor in tensors)
         if values is None or values.dtype not in (np.int8, np.uint8) or values.ndim < 2:
             continue
         if zeros is not None and zeros.size != 1:
@@ -69,6 +59,23 @@ def _weights(model: Model, graph: Graph) -> Iterator[tuple[Node, np.ndarray, int
         axis = _axis(node, values)
         if axis is not None:
             yield node, values.astype(np.int32) - (0 if zeros is None else int(zeros.item())), axis
+
+
+def _integers_of(model: Model, graph: Graph, node: Node) -> tuple[str, str] | None:
+    """A product's weight of integers and its zero point, "" for none; None of several scales."""
+    if node.op in _INTEGER_OPS:
+        weight, zero = _INTEGER_OPS[node.op]
+        inputs = dict(enumerate(node.inputs))
+        return inputs.get(weight, ""), inputs.get(zero, "")
+    if node.op not in WEIGHTED_OPS or len(node.inputs) < 2:
+        return None
+    pair = graph.producer.get(node.inputs[1])
+    if pair is None or pair.op != "DequantizeLinear":
+        return None
+    scale = _values(model, graph, pair.inputs[1])
+    if scale is None or scale.size != 1:
+        return None
+    return pair.inputs[0], next(iter(pair.inputs[2:3]), "")
 
 
 def _axis(node: Node, values: np.ndarray) -> int | None:
