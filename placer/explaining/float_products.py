@@ -35,21 +35,11 @@ def float_products(
     """
     of_integers = integer_nodes(plan).union(told)
     computed = {node for layer in plan.of_kind("compute") for node in layer.nodes}
-    found: dict[str, list[Node]] = {}
+    in_float, found = computed - of_integers, dict[str, list[Node]]()
     for node in graph.nodes:
-        if node.op in WEIGHTED_OPS and node.name in computed - of_integers:
-            data, weight = graph.edges_into(node)[:2]
-            is_left = node.op == "MatMul" and data.tensor in graph.initializers
-            if is_left:
-                data, weight = weight, data
-            data = behind_moves(data, types, graph)
-            if data in types and weight in types and weight.tensor in graph.initializers:
-                is_open = not _is_quantized_behind(node, types, graph)
-                reason = _reason(node, types[data], pack, is_open)
-                if is_left and pack.manifest.behaviour.signed == "converted":
-                    if types[weight] != "int8":  # Not predicted.
-                        continue
-                    reason = _OF_LEFT
+        if node.op in WEIGHTED_OPS and node.name in in_float:
+            reason = _reason_of_pairs(node, graph, types, pack)
+            if reason is not None:
                 found.setdefault(reason, []).append(node)
     for reason, nodes in found.items():
         shown = listed([f"'{node.name}' ({node.op})" for node in nodes])
@@ -58,6 +48,20 @@ def float_products(
             f"{shown} compute{'s' * one} in float though {'its' if one else 'their'} operands have "
             f"pairs, which gain no speed there{reason}"
         )
+
+
+def _reason_of_pairs(node: Node, graph: Graph, types: Mapping[Edge, str], pack: Pack) -> str | None:
+    """As ``_reason``; None where an operand has no pair, or what is built is not predicted."""
+    data, weight = graph.edges_into(node)[:2]
+    is_left = node.op == "MatMul" and data.tensor in graph.initializers
+    if is_left:
+        data, weight = weight, data
+    data = behind_moves(data, types, graph)
+    if data not in types or weight not in types or weight.tensor not in graph.initializers:
+        return None
+    if is_left and pack.manifest.behaviour.signed == "converted":
+        return _OF_LEFT if types[weight] == "int8" else None
+    return _reason(node, types[data], pack, not _is_quantized_behind(node, types, graph))
 
 
 def _is_quantized_behind(node: Node, edges: Collection[Edge], graph: Graph) -> bool:
