@@ -14,6 +14,7 @@ from placer.model.passes.constant_nodes import constants_to_initializers
 from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, is_of_amd
 from placer.model.quantized.restored_pairs import arithmetic_pairs
 from placer.model.tensorrt_pairs.finding import Finding
+from placer.model.tensorrt_pairs.missing_kernels import check_kernels
 from placer.model.tensorrt_pairs.number_types import (
     check_cast,
     check_dequantized,
@@ -82,4 +83,5 @@ def _check_half(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
         yield from check_halves(graph, node)
     else:
         yield from check_quantized(graph, node)
+        yield from check_kernels(graph, node)
     yield from check_format(graph, node)

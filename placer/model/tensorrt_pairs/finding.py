@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from onnx import NodeProto
 
-Verdict = Literal["refused", "altered", "undocumented", "float"]
+Verdict = Literal["refused", "altered", "reported", "undocumented", "float"]
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,9 @@ class Finding:
     """What TensorRT makes of one Q or DQ.
 
     ``verdict``: ``refused``: no engine is built; ``altered``: an engine is built that computes
-    something else; ``undocumented``: TensorRT's documentation rules it out, the builder seen does
-    not refuse it; ``float``: no pair, so that an engine computes it in float. ``fix``: what to do.
+    something else; ``reported``: one version, which the reason names, is known to have built no
+    engine; ``undocumented``: TensorRT's documentation rules it out, the builder seen does not
+    refuse it; ``float``: no pair, so that an engine computes it in float. ``fix``: what to do.
     ``imported``: whether ``placer import`` takes it out of the file.
     """
 

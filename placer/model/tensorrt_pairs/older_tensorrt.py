@@ -10,13 +10,14 @@ from placer.common.listed import in_quotes
 from placer.graph.edit import every_node
 from placer.graph.weights import CONV_OPS, channel_axis, is_depthwise
 from placer.model.quantized.operators import DEQUANTIZE, input_at, integer
+from placer.model.tensorrt_pairs.older_kernels import refused_kernels
 
 _OP = "ConvTranspose"
 
 
 def refused_by_tensorrt_8(proto: ModelProto) -> str:
-    """A sentence on the nodes of ``proto`` whose weights TensorRT 8 refuses; empty without any."""
-    return "; ".join(filter(None, (_along_outputs(proto), _shown(proto))))
+    """A sentence on the nodes of ``proto`` that TensorRT 8 refuses; empty without any."""
+    return "; ".join(filter(None, (_along_outputs(proto), _shown(proto), refused_kernels(proto))))
 
 
 def _shown(proto: ModelProto) -> str:
