@@ -186,6 +186,35 @@ def test_a_float_conv_transpose_takes_a_scale_in_front_of_it(tmp_path):
     assert frozenset({"scale", "up"}) in agree(text, (), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "strides", "group", "in_integers"),
+    [
+        (2, 2, 1, True),
+        (3, 3, 1, True),
+        (4, 4, 1, False),
+        (1, 2, 1, False),
+        (2, 3, 1, False),
+        (2, 2, 16, False),
+    ],
+)
+def test_conv_transposes_with_gaps_wide_strides_or_groups_compute_in_float(
+    kernel, strides, group, in_integers, tmp_path
+):
+    text = f"""
+    g (float[1,16,8,8] x) => (float[1,a,b,c] out)
+    <float[16,16,1,1] w0 = {{1}}, float[16,{16 // group},{kernel},{kernel}] w = {{1}}> {{
+      [conv] a = Conv(x, w0)
+      [act] r = Relu(a)
+      [up] out = ConvTranspose<strides = [{strides}, {strides}], group = {group}>(r, w)
+    }}
+    """
+    pairs = [(Edge("x", "conv", 0),), (Edge("w0", "conv", 1),)]
+    pairs += [(Edge("r", "up", 0),), (Edge("w", "up", 1),)]
+    for plan in plans(text, pairs, tmp_path):
+        (layer,) = (layer for layer in plan.layers if "up" in layer.nodes)
+        assert [port.dtype for port in layer.inputs] == ["uint8" if in_integers else "float"]
+
+
 SCALED_BLOCK = """
 g (float[1,16,8,8] x) => (float[1,16,8,8] y)
 <float[16,16,1,1] w = {1}, float[16,16,3,3] w2 = {1}, float gamma = {1.7}, float alpha = {0.2},
