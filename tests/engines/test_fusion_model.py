@@ -116,7 +116,7 @@ def test_a_gpu_of_the_users_own(placer: Placer):
     ("options", "expected"),
     [
         (("--engine", "fusion-model"), "needs a GPU to predict for; give --gpu, e.g. a100"),
-        (("--engine", "fusion-model", "--gpu", "volta"), "unknown GPU 'volta'; use one of: "),
+        (("--engine", "fusion-model", "--gpu", "rtx"), "unknown GPU 'rtx'; use one of: "),
         (("--engine", "fusion-model", "--gpu", "mine.yaml"), "mine.yaml:1: field"),
         (("--engine", "fusion-model", "--gpu", "t4", "--base", "int4"), "unknown base 'int4'"),
         (

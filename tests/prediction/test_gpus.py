@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from placer.errors import InputError
+from placer.prediction.times.generations import generation_of
 from placer.prediction.times.gpus import Gpu, architecture_of, gpu_names, load_gpu
 
 NAMES = gpu_names()
@@ -94,16 +95,38 @@ def test_what_a_gpu_is_called_in_shops_and_by_tools_is_understood(said: str, nam
 
 
 def test_compilers_know_a_gpu_by_its_compute_capability():
-    assert [architecture_of(gpu) for gpu in ("sm89", "SM_120", "orin", "NVIDIA L40S")] == [
-        *("sm89", "sm120", "sm87", "sm89"),
+    asked = ("sm89", "SM_120", "orin", "NVIDIA L40S", "rtx-2080", "RTX 6000 Ada Generation")
+    assert [architecture_of(gpu) for gpu in asked] == [
+        *("sm89", "sm120", "sm87", "sm89", "sm75", "sm89"),
     ]
     with pytest.raises(InputError, match=r"unknown GPU 'rtx-4091'; use one of: .*did you mean"):
         architecture_of("rtx-4091")
 
 
-def test_a_gpu_that_is_not_known_is_the_one_whose_name_it_begins_sooner_than_one_like_it():
-    with pytest.raises(InputError, match="did you mean 'rtx-3060-laptop'"):
-        load_gpu("rtx3060")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("rtx-2080", "(Turing, compute capability 7.5) is not described; name one of the same"),
+        ("RTX 2080 Ti", "capability (t4, titan-rtx), or describe it in a YAML file"),
+        ("rtx3060", "capability (a10, rtx-3060-laptop, rtx-3090), or describe it"),
+        ("b200", "(Blackwell, compute capability 10.0) is not described, nor is another of that"),
+        ("v100", "7.0) is not described: its tensor cores take FP16 and no INT8, so Q/DQ pairs"),
+        ("p100", "it has no INT8, so TensorRT builds nothing that has Q/DQ pairs for it; name"),
+        ("sm61", "it has no tensor cores, and TensorRT from 10 on does not build for it"),
+    ],
+)
+def test_a_gpu_without_a_description_is_told_by_its_generation(name: str, told: str):
+    with pytest.raises(InputError) as caught:
+        load_gpu(name)
+    assert str(caught.value).startswith(f"GPU '{name}' (")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_generation_is_known_by_every_name_of_a_gpu(name: str):
+    gpu = load_gpu(name)
+    named = [generation_of(called) for called in (gpu.name, *gpu.aliases)]
+    assert {one and one.compute_capability for one in named} == {gpu.compute_capability}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -194,8 +217,8 @@ def test_one_sentence_names_file_line_and_field(tmp_path: Path, old: str, new: s
 
 def test_an_unknown_name_lists_the_known_ones(tmp_path: Path):
     with pytest.raises(InputError) as caught:
-        load_gpu("v100")
-    assert str(caught.value).startswith("unknown GPU 'v100'; use one of")
+        load_gpu("rtx-4091")
+    assert str(caught.value).startswith("unknown GPU 'rtx-4091'; use one of")
     assert "or the compute capability of another one, such as sm86, or a YAML file" in str(
         caught.value
     )

@@ -16,6 +16,7 @@ from placer.common.files import read_text
 from placer.common.names import unknown
 from placer.common.yaml_file import parse_text
 from placer.errors import InputError
+from placer.prediction.times.generations import generation_of, plain_name, without_int8
 
 Figure = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(gt=0, strict=True)]
@@ -154,24 +155,40 @@ def load_gpu(name_or_path: str) -> Gpu:
     ``RTX 4090`` and ``NVIDIA GeForce RTX 4090`` are one. A compute capability, e.g. ``sm89``, is
     an alias of its best-known GPU.
 
-    Raises InputError for an unknown name (it lists the known ones) and, with file, line and
-    field, for a file that is not a valid description.
+    Raises InputError for an unknown name (it lists the known ones, or those of its generation) and,
+    with file, line and field, for a file that is not a valid description.
     """
     known = known_gpu(name_or_path)
     if known is not None:
         return known
     if not Path(name_or_path).is_file():
-        others = "the compute capability of another one, such as sm86, or a YAML file"
-        raise InputError(unknown("GPU", name_or_path, gpu_names(), others))
+        raise InputError(_undescribed(name_or_path))
     return _read(Path(name_or_path))
+
+
+def _undescribed(gpu: str) -> str:
+    """What to take in the place of ``gpu``, of which there is no description."""
+    generation = generation_of(gpu)
+    if generation is None:
+        others = "the compute capability of another one, such as sm86, or a YAML file"
+        return unknown("GPU", gpu, gpu_names(), others)
+    capability = generation.compute_capability
+    what = f"GPU '{gpu}' ({generation.name}, compute capability {capability}) is not described"
+    if reason := without_int8(generation):
+        return f"{what}: {reason}; name a GPU of Turing or later"
+    alike = [name for name in gpu_names() if _built_in(name).compute_capability == capability]
+    own = "describe it in a YAML file (docs/prediction.md)"
+    if not alike:
+        return f"{what}, nor is another of that capability; {own}"
+    return f"{what}; name one of the same capability ({', '.join(alike)}), or {own}"
 
 
 def known_gpu(called: str) -> Gpu | None:
     """The built-in GPU of that name or alias."""
-    wanted = _plain(called)
+    wanted = plain_name(called)
     for name in gpu_names():
         gpu = _built_in(name)
-        if wanted in map(_plain, (gpu.name, *gpu.aliases)):
+        if wanted in map(plain_name, (gpu.name, *gpu.aliases)):
             return gpu
     return None
 
@@ -179,16 +196,16 @@ def known_gpu(called: str) -> Gpu | None:
 def architecture_of(gpu: str) -> str:
     """The compute capability of ``gpu`` as compilers write it, e.g. ``sm89``.
 
-    ``gpu``: one such itself, or what ``load_gpu`` takes, with its errors.
+    ``gpu``: one such itself, a GPU whose generation its name tells, or what ``load_gpu`` takes,
+    with its errors.
     """
     if re.fullmatch(r"sm_?\d+", gpu.lower()):
         return gpu.lower().replace("_", "")
-    return "sm" + load_gpu(gpu).compute_capability.replace(".", "")
-
-
-def _plain(name: str) -> str:
-    letters = re.sub(r"[^a-z0-9]", "", name.lower())
-    return re.sub("nvidia|geforce|tesla", "", letters)
+    named = None if Path(gpu).is_file() else generation_of(gpu)
+    takes_pairs = named is not None and not without_int8(named)
+    described = named if named is not None and takes_pairs else load_gpu(gpu)
+    capability = described.compute_capability
+    return "sm" + capability.replace(".", "")
 
 
 @cache
