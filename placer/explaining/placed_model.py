@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onnx import TensorProto
 
-from placer.engines.tensorrt.pairs import kept_in_float, refused_pairs
+from placer.engines.tensorrt.pairs import kept_in_float, refused_pairs, unfit_scales
 from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.bodies import Bodies, bodies_of
@@ -191,9 +191,8 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     graph = extracted.graph(with_ones(quantized, shapes), path)
     graph, stored = with_float_ports(extracted, graph)
     scopes: Scopes = {name: scope for name, scope in flat_scopes.items() if name in graph.by_name}
-    refused = ""
-    if behaviour.pairs == "symmetric":
-        refused = refused_pairs(load_quantized(path), path)
+    why_refused = refused_pairs if behaviour.pairs == "symmetric" else unfit_scales
+    refused = why_refused(load_quantized(path), path)
     taken = _taken(extracted, graph, behaviour)
     # Of int8 too: ONNX Runtime converts pairs to uint8, operators as QLinearConv it leaves.
     wide = wide_weights(extracted, taken.graph, folder) if saturates else ()

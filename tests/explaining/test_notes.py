@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import onnxruntime as ort
 import pytest
 
 import placer
@@ -327,3 +329,39 @@ def test_random_numbers_of_the_shape_of_a_constant_are_none(save: Save):
       r = RandomNormalLike(v) m = ReduceMax<axes = [1]>(r) {PAIR.format("x")} y = Add(xd, m)
     }}""")
     assert not any("of constants" in note for note in notes_of(path, "tensorrt-rtx"))
+
+
+UNFIT = {
+    "another axis than that of the scales": (
+        "[v] v = DequantizeLinear(w, t, b)",
+        "float[3] t = {1, 2, 3}, int8[3] b = {0, 0, 0}, int8[3,2,1,1] w = {1, 2, 3, 4, 5, 6}",
+        "it has 3 scales for 2 channels of axis 1; set its attribute axis to 0",
+    ),
+    "scales in the shape of the weight": (
+        "[v] v = DequantizeLinear<axis = 0>(w, t, b)",
+        "float[3,1,1,1] t = {1, 2, 3}, int8[3,1,1,1] b = {0, 0, 0},"
+        "int8[3,2,1,1] w = {1, 2, 3, 4, 5, 6}",
+        "its scales have shape (3, 1, 1, 1), where one for each channel makes a list; reshape",
+    ),
+}
+
+
+@pytest.mark.parametrize("pack", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("name", UNFIT)
+def test_scales_that_no_engine_takes_are_told_first(save: Save, name: str, pack: str):
+    """ONNX Runtime issue 17718 and PyTorch issue 154323."""
+    body, constants, told = UNFIT[name]
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,2,8,8] x) => (float[1,3,8,8] y)
+    <{constants}, float s = {{0.5}}, uint8 a = {{128}}> {{
+      xq = QuantizeLinear(x, s, a) xd = DequantizeLinear(xq, s, a) {body} y = Conv(xd, v)
+    }}""")
+    first = notes_of(path, pack)[0]
+    assert first.startswith("no engine runs this file as it is: node 'v' (DequantizeLinear) on 'w'")
+    assert told in first
+    with pytest.raises(Exception, match="DequantizeLinear node"):
+        ort.InferenceSession(path).run(None, {"x": np.zeros((1, 2, 8, 8), np.float32)})
+    ov = pytest.importorskip("openvino")
+    with pytest.raises(RuntimeError, match="OpConversionFailure"):
+        ov.Core().compile_model(path, "CPU")

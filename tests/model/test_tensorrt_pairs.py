@@ -111,6 +111,11 @@ REFUSED = {
         "",
         ("v", "its scales lie along axis 4 of a tensor of 4 dimensions"),
     ),
+    "scales in the shape of the weight": (  # PyTorch issue 154323.
+        "[v] v = DequantizeLinear<axis = 0>(wq, ws4, wz4) [conv] y = Conv(x, v)",
+        "float[4,1,1,1] ws4 = {1, 2, 3, 4}, int8[4,1,1,1] wz4 = {0, 0, 0, 0}",
+        ("v", "its scales have shape (4, 1, 1, 1), where one for each channel makes a list"),
+    ),
     "scales of an activation along an axis that is none": (
         "[q] q = QuantizeLinear<axis = 5>(x, ws, wz) [dq] d = DequantizeLinear<axis = 5>(q, ws, wz)"
         + CONV,

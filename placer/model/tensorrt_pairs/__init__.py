@@ -6,9 +6,16 @@ tests hold them against that builder.
 
 from __future__ import annotations
 
-from placer.model.tensorrt_pairs.check import check_pairs
+from placer.model.tensorrt_pairs.check import check_pairs, misplaced_scales
 from placer.model.tensorrt_pairs.finding import Finding, alike
 from placer.model.tensorrt_pairs.older_tensorrt import refused_by_tensorrt_8
 from placer.model.tensorrt_pairs.repeated_names import repeated_names
 
-__all__ = ["Finding", "alike", "check_pairs", "refused_by_tensorrt_8", "repeated_names"]
+__all__ = [
+    "Finding",
+    "alike",
+    "check_pairs",
+    "misplaced_scales",
+    "refused_by_tensorrt_8",
+    "repeated_names",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from placer.model.tensorrt_pairs.number_types import (
 )
 from placer.model.tensorrt_pairs.operators import unknown_operator
 from placer.model.tensorrt_pairs.pair_graph import FP4_QUANTIZER, PairGraph
+from placer.model.tensorrt_pairs.scale_axes import check_axis
 from placer.model.tensorrt_pairs.scales import check_halves, check_scale
 from placer.model.tensorrt_pairs.stored_constants import readers_of_constants
 
@@ -44,6 +46,21 @@ def check_pairs(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding,
     values = infer_values(proto, {}, path)
     fold_constants(proto, values, keep=QUANTIZE | DEQUANTIZE | FAKE_QUANTIZE)
     return (*before, *_in_node_order(PairGraph(proto, base_dir, path, values)))
+
+
+def misplaced_scales(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding, ...]:
+    """Nodes of ``proto`` whose scales do not fit what they quantize by ONNX's own definition.
+
+    No engine runs them. Only stored tensors are looked at; ``base_dir`` and ``path`` as above.
+    """
+    graph = PairGraph(proto, base_dir, path)
+    found = []
+    for node in graph.nodes:
+        stored = node.op_type in QUANTIZE | DEQUANTIZE and node.input[1] in graph.constants
+        if stored and not is_of_amd(node):
+            count = math.prod(graph.constants[node.input[1]].dims)
+            found += [one for one in check_axis(graph, node, count) if one.verdict == "refused"]
+    return tuple(found)
 
 
 def _arithmetic(proto: ModelProto, base_dir: Path) -> Iterator[Finding]:

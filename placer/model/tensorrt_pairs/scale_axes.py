@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 from placer.graph.weights import WEIGHTED_OPS, channel_axis, is_depthwise
 from placer.model.quantized.operators import DEQUANTIZE, integer
@@ -18,10 +18,16 @@ def check_axis(graph: PairGraph, node: NodeProto, count_of_scales: int) -> Itera
     constant = graph.constants.get(source)
     if count_of_scales == 1:
         return
+    size = integer(node, "block_size", 0)
+    shape = list(graph.constants[node.input[1]].dims)
+    if len(shape) > 1 and not (size or _are_blocks(node, shape, constant)):
+        reason = f"its scales have shape {tuple(shape)}, where one for each channel makes a list"
+        yield finding(node, "refused", reason, f"reshape them to {(count_of_scales,)}")
+        return
     if constant is None:
         yield from _check_activation(node, count_of_scales, graph.dims.get(source))
         return
-    if size := integer(node, "block_size", 0):
+    if size:
         yield from _check_blocks(graph, node, size, constant.dims)
         return
     axis, rank = integer(node, "axis", 1), len(constant.dims)
@@ -42,6 +48,21 @@ def check_axis(graph: PairGraph, node: NodeProto, count_of_scales: int) -> Itera
         other = " (TensorRT 8 wants axis 0)" * (reader.op_type == "ConvTranspose")
         fix = f"quantize the weight along axis {channels}{other}"
         yield finding(node, "undocumented", reason, fix)
+
+
+def _are_blocks(node: NodeProto, shape: Sequence[int], constant: TensorProto | None) -> bool:
+    """Whether scales of ``shape`` are those of blocks along the axis of ``node``.
+
+    TensorRT-RTX 1.7.1 infers the size of blocks.
+    """
+    if constant is None or len(shape) != len(constant.dims):
+        return False
+    axis = integer(node, "axis", 1) % len(shape)
+    return all(
+        size == whole
+        for place, (size, whole) in enumerate(zip(shape, constant.dims, strict=True))
+        if place != axis
+    )
 
 
 def _check_activation(
