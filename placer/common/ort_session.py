@@ -239,6 +239,6 @@ def blamed_on(sample: str) -> Iterator[None]:
         ) from error
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """The error's message without line breaks, nor where in ONNX Runtime's sources it is raised."""
     return _IN_SOURCES.sub("", " ".join(str(error).split()))

@@ -20,7 +20,7 @@ from placer.graph import Edge
 from placer.importing.ir_matching import Matched
 from placer.importing.openvino_ir import SUFFIX as IR_SUFFIX
 from placer.importing.openvino_ir import carried_over, distance
-from placer.importing.source_model import distance_sentence, inputs_of, recovered, samples_of
+from placer.importing.source_model import Distance, inputs_of, recovered, samples_of
 from placer.model import Model, load_model
 from placer.model.quantized import Imported, Loss
 from placer.model.save import saved_together
@@ -47,10 +47,10 @@ class ImportedModel:
     """What a quantized model held, and the files that were written.
 
     ``losses``: tensors whose steps are coarser in the pack's scheme. ``sqnr``: in dB, of the float
-    model's outputs against the quantized file's on what ``compared_on`` says; None if ONNX Runtime
-    does not run that. ``warnings``: what the user should know of the data. Of an OpenVINO IR
-    ``model`` is the Q/DQ model, ``sqnr`` that of its outputs against the IR's, both on OpenVINO,
-    and ``matched`` says how the IR's tensors were found.
+    model's outputs against the quantized file's on what ``compared_on`` says; None where
+    ``uncompared`` says why there is none. ``warnings``: what the user should know of the data. Of
+    an OpenVINO IR ``model`` is the Q/DQ model, ``sqnr`` that of its outputs against the IR's, both
+    on OpenVINO, and ``matched`` says how the IR's tensors were found.
     """
 
     model: Path
@@ -63,12 +63,13 @@ class ImportedModel:
     compared_on: str
     warnings: tuple[str, ...]
     matched: Matched | None = None
+    uncompared: str = ""
 
     @property
     def distance(self) -> str:
         """``sqnr`` in words."""
         if self.matched is None or self.sqnr is None:
-            return distance_sentence(self.sqnr)
+            return str(Distance(self.sqnr, self.uncompared))
         if math.isinf(self.sqnr):
             return "the outputs on OpenVINO equal the IR's"
         return f"the outputs on OpenVINO agree with the IR's to {self.sqnr:.1f} dB"
@@ -93,6 +94,7 @@ class ImportedModel:
             ],
             "notes": list(self.imported.notes),
             "sqnr": None if self.sqnr is None else finite(self.sqnr),
+            "uncompared": self.uncompared or None,
             "compared_on": self.compared_on,
             "warnings": list(self.warnings),
             **({} if self.matched is None else _matched_json(self.matched)),
@@ -156,7 +158,7 @@ def _import_pairs(
             f"{source} computes nothing once its pairs are gone; there is no float model"
         )
     samples = samples_of(data, loaded)
-    loaded, sqnr = recovered(loaded, samples)
+    loaded, found = recovered(loaded, samples)
     pack, imported = _with_formats(pack, loaded.source_quantization())
     made = ImportedModel(
         model=target,
@@ -165,9 +167,10 @@ def _import_pairs(
         imported=imported,
         comparison=_compare(loaded, imported, pack),
         losses=tuple(imported.losses(pack.manifest.scheme)),
-        sqnr=sqnr,
+        sqnr=found.sqnr,
         compared_on=_in_words(samples),
         warnings=samples.notes,
+        uncompared=found.reason,
     )
     _write(loaded, imported, pack, shapes, target, made.placement_file)  # Once nothing can fail.
     return made

@@ -19,6 +19,7 @@ from placer.accuracy.evaluation import Run
 from placer.accuracy.metrics import GroupSums, decibels
 from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.calibration.dataset import Dataset, load_dataset, synthetic_dataset
+from placer.common.ort_session import one_line
 from placer.engines.base import Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import InputError, LimitError, RunError
@@ -43,6 +44,36 @@ RANDOM_SAMPLES = 4
 DATA_SAMPLES = 1024
 
 
+def _reason(error: RunError) -> str:
+    """ONNX Runtime's own words: what may be done about the file is being done."""
+    cause = error.__cause__
+    return f"ONNX Runtime does not run the file ({one_line(error if cause is None else cause)})"
+
+
+class UncomparedError(RunError):
+    """ONNX Runtime does not run the quantized file; the text says why."""
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far the recovered float model is from the quantized file.
+
+    ``sqnr``: in dB, of its outputs against the file's; None where ``reason`` says why they were not
+    compared.
+    """
+
+    sqnr: float | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Return what is said of it at the end of a sentence."""
+        if self.sqnr is None:
+            return f"nothing was compared, because {self.reason}"
+        if math.isinf(self.sqnr):
+            return "the float model's outputs equal the file's"
+        return f"the float model's outputs agree with the file's to {self.sqnr:.1f} dB"
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A quantized model as it was given, run by ONNX Runtime with its graph as it is.
@@ -59,8 +90,11 @@ class Source:
     swapped: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(model: Model) -> Source | None:
-        """The file that ``model`` was recovered from; None if ONNX Runtime refuses it."""
+    def of(model: Model) -> Source:
+        """The file that ``model`` was recovered from.
+
+        Raises UncomparedError with ONNX Runtime's reason if it refuses the file.
+        """
         proto, judged = load_as_is(model.path, model.input_shapes).proto, _judged(model)
         if judged.rows is not None and has_tensors(proto, judged.rows.sources):
             add_outputs(proto, judged.rows.sources)
@@ -70,14 +104,14 @@ class Source:
             outputs = frozenset(present.intersection(judged.graph.outputs))
             return Source(proto, model, run, outputs, judged.swapped)
         except RunError as error:
-            _say_uncompared(model, error)
-            return None
+            raise UncomparedError(_reason(error)) from error
 
     def compared(self, run: Run, samples: Iterable[Tensors]) -> Comparison | None:
         """``outputs`` of the model that ``run`` runs against these, a sample at a time.
 
-        None if ONNX Runtime does not run the source or it has no float output, of which alone a
-        distance is known; LimitError if it takes too much. What ``run`` raises passes through.
+        None if the source has no float output, of which alone a distance is known. Raises
+        UncomparedError if ONNX Runtime does not run it, LimitError if it takes too much. What
+        ``run`` raises passes through.
         """
         sums = []
         for inputs in samples:
@@ -86,8 +120,7 @@ class Source:
             except LimitError:
                 raise
             except RunError as error:
-                _say_uncompared(self.model, error)
-                return None
+                raise UncomparedError(_reason(error)) from error
             sums.append(self._sums(wanted, run(inputs)))
         found = Comparison(sums, self.swapped)
         return found if found.shares else None
@@ -132,11 +165,6 @@ class Source:
 
 def _run_of(proto: ModelProto, model: Model) -> Run:
     return HalfPrecisionModel(proto, model.base_dir, threads=1).run
-
-
-def _say_uncompared(model: Model, error: RunError) -> None:
-    # Whoever asked says so.
-    log.info("%s is not compared with the model it came from: %s", model.path, error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,21 +235,21 @@ def samples_of(data: str | None, model: Model) -> Dataset:
     return load_dataset(data, model).limit(DATA_SAMPLES)
 
 
-def recovered(
-    model: Model, data: Dataset, samples: int = PAIR_SAMPLES
-) -> tuple[Model, float | None]:
+def recovered(model: Model, data: Dataset, samples: int = PAIR_SAMPLES) -> tuple[Model, Distance]:
     """``model``, with the pairs left in that are part of its function, and its distance.
 
-    That is the SQNR in dB of its outputs against those of the quantized file, on ``data``; None if
-    ONNX Runtime does not run the file or it has no float output. Below ``SUSPECT_DB`` pairs are
-    taken out one by one, and those stay whose removal alone leaves less than ``MATERIAL_DB`` on
-    the so many ``samples`` on which the two differ most. Raises InputError if less than
-    ``MIN_SQNR_DB`` is left nevertheless, and LimitError where a run takes too much.
+    That is the distance on ``data``. Below ``SUSPECT_DB`` pairs are taken out one by one, and those
+    stay whose removal alone leaves less than ``MATERIAL_DB`` on the so many ``samples`` on which
+    the two differ most. Raises InputError if less than ``MIN_SQNR_DB`` is left nevertheless, and
+    LimitError where a run takes too much.
     """
-    source = Source.of(model)
-    comparison = None if source is None else _distance(source, model, data)
-    if source is None or comparison is None:
-        return model, None
+    try:
+        source = Source.of(model)
+        comparison = _distance(source, model, data)
+    except UncomparedError as error:
+        return model, Distance(None, str(error))
+    if comparison is None:
+        return model, Distance(None, "the file has no float output")
     if comparison.sqnr < SUSPECT_DB:
         chosen = data.choose(comparison.worst(samples))
         kept = source.material_pairs(list(inputs_of(model, chosen)))
@@ -236,7 +264,7 @@ def recovered(
             f"other outputs ({comparison.sqnr:.1f} dB); give the float model"
             + (", or `data`, as these were random inputs" if data.synthetic else "")
         )
-    return model, comparison.sqnr
+    return model, Distance(comparison.sqnr)
 
 
 def _refuse_infinite(model: Model) -> None:
@@ -258,22 +286,11 @@ def _distance(source: Source, model: Model, data: Dataset) -> Comparison | None:
     """``Source.compared``; infinitely far if ONNX Runtime does not run ``model``."""
     try:
         return source.compared(_run_of(_judged(model).model.proto, model), inputs_of(model, data))
-    except LimitError:
+    except (LimitError, UncomparedError):
         raise
     except RunError as error:
         log.info("not compared with the source: %s", error)
         return Comparison([{"": GroupSums(error=math.inf)}] * len(data))
-
-
-def distance_sentence(sqnr: float | None) -> str:
-    """What ``recovered`` found, for the end of a sentence."""
-    if sqnr is None:
-        return (
-            "ONNX Runtime does not run the file, or no output can be compared: nothing was compared"
-        )
-    if math.isinf(sqnr):
-        return "the float model's outputs equal the file's"
-    return f"the float model's outputs agree with the file's to {sqnr:.1f} dB"
 
 
 def inputs_of(model: Model, data: Dataset) -> Iterator[Tensors]:

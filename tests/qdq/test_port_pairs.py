@@ -147,7 +147,6 @@ def test_quantized_outputs_are_compared_by_what_they_stand_for(made: Make):
 def test_a_file_without_float_outputs_is_compared_with_its_float_model(made: Make):
     model = made()
     source = Source.of(model)
-    assert source is not None
     float_model = ort.InferenceSession(model.proto.SerializeToString())
     names = [value.name for value in model.proto.graph.output]
     compared = source.compared(

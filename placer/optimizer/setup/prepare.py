@@ -26,7 +26,7 @@ from placer.graph.bodies import bodies_of
 from placer.graph.port_arithmetic import numeric_outputs
 from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.graph.training import note_on_training
-from placer.importing.source_model import distance_sentence, recovered
+from placer.importing.source_model import Distance, recovered
 from placer.model import Model, load_model
 from placer.model.judged import judged_by
 from placer.model.named_dimensions import with_named_dimensions
@@ -193,8 +193,8 @@ def _source(
     distance, from_quantized = None, model.imported is not None
     if from_quantized:
         observer.stage("comparing the recovered float model with the quantized one")
-        model, distance = recovered(model, calibration_data, preset.noise_samples)
-        model = _taken_apart(request, model, distance, pack, warn)
+        model, found = recovered(model, calibration_data, preset.noise_samples)
+        model, distance = _taken_apart(request, model, found, pack, warn), found.sqnr
     if pack.manifest.scheme.has_float8:
         model = with_opset(model, FLOAT8_OPSET)
     return _Source(model, calibration_data, evaluation_data, gates, from_quantized, distance)
@@ -338,7 +338,7 @@ def _datasets(
 def _taken_apart(
     request: Request,
     model: Model,
-    distance: float | None,
+    distance: Distance,
     pack: Pack,
     warn: Callable[[str], None],
 ) -> Model:
@@ -346,7 +346,7 @@ def _taken_apart(
     keep = request.ranges == "imported"
     source = model.source_quantization()
     sentence = source.summary(request.model, pack.manifest.scheme, keep)
-    warn(f"{sentence}; {distance_sentence(distance)}")
+    warn(f"{sentence}; {distance}")
     return model if keep else replace(model, imported=None)
 
 
