@@ -12,10 +12,9 @@ on.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from threading import Thread
 from typing import Protocol
 
@@ -28,10 +27,6 @@ from placer.search.samplers import Proposal
 
 # A thread waits so long before it begins: the candidate is sent to the engine first.
 HEAD_START_S = 0.02
-# Threads of one process take turns of this length meanwhile. The thread of the trial waits for a
-# whole turn whenever NumPy has let others run, a dozen times in the statistics of a trial; turns
-# are of 5 ms by default.
-TURN_S = 0.0005
 Expected = tuple[float, float]  # Predicted latency and its standard deviation.
 
 
@@ -137,8 +132,7 @@ class _Rehearsal:
 
     def _run(self) -> None:
         try:
-            # If it is cancelled, nobody asks for what is not there.
-            with suppress(Cancelled), _short_turns():
+            with suppress(Cancelled):  # Then nobody asks for what is not there.
                 self._proposer.landscape.cancel.wait(HEAD_START_S)
                 choices = self._proposal.choices
                 self.expected.set_result(self._proposer.expected(self._trials, choices))
@@ -152,14 +146,3 @@ class _Rehearsal:
             self._done.set_exception(error)
         else:
             self._done.set_result(None)
-
-
-@contextmanager
-def _short_turns() -> Iterator[None]:
-    """Let threads of this process take turns of ``TURN_S`` within the block."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(TURN_S, before))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
