@@ -65,6 +65,13 @@ class OwnTrials:
                     return answer
             return list(self._read().records.values())
 
+    def known(self) -> list[TrialRecord]:
+        """All trials, which are not read again once the first was asked for."""
+        with self._lock:
+            if self._known is not None:
+                return list(self._known.records.values())
+        return self._ask(self._store.known)
+
     def _read(self) -> _Known:
         """All trials, which are read once."""
         if self._known is None:

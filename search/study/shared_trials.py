@@ -36,6 +36,10 @@ class SharedTrials:
 
         return self._ask(take)
 
+    def known(self) -> list[TrialRecord]:
+        """All trials."""
+        return self._ask(self._store.known)
+
     def claim(
         self, proposal: Proposal, known: Sequence[TrialRecord], budget: int | None
     ) -> Claim | None:

@@ -139,7 +139,7 @@ class Study:
 
     def records(self) -> list[TrialRecord]:
         """Finished trials in order; interrupted ones are left out."""
-        return [record for record in self._ask(self._store.known) if not record.running]
+        return [record for record in self._trials.known() if not record.running]
 
     def reserve(self, least: int) -> int:
         """A number of at least ``least`` for a proposal, which no other worker's proposal gets."""
