@@ -16,6 +16,7 @@ from placer.evaluation.input_types import in_types_of
 from placer.graph import Graph, index_graph
 from placer.model import Model
 from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE
+from placer.model.save import serialized
 
 _THREADS = 1
 _CLAMPING = frozenset({"Relu", "Clip"})
@@ -119,9 +120,11 @@ def tensor_values(
     extra = onnx.ModelProto()
     extra.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in present)
     # Concatenated messages merge, and repeated fields append (protobuf.dev, "Encoding").
-    serialized = b"".join((model.proto.SerializeToString(), extra.SerializeToString()))
+    more = extra.SerializeToString()
     level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = create_session(serialized, model.base_dir, threads=_THREADS, level=level)
+    with serialized(model.proto, model.base_dir) as (source, folder):
+        observed = b"".join((source, more))
+        session = create_session(observed, folder, threads=_THREADS, level=level)
     for sample in samples:
         what = f"{model.path} on {sample.origin}"
         values = run_once(session, list(names), in_types_of(model, sample.inputs), what)

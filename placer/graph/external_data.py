@@ -195,12 +195,12 @@ def header(tensor: TensorProto) -> TensorProto:
 
 
 def stream(
-    tensors: Iterable[TensorProto], base_dir: Path, file: Path, name: str
+    tensors: Iterable[TensorProto], base_dir: Path, file: Path, name: str, *, durable: bool = True
 ) -> list[TensorProto]:
     """Copy the values of ``tensors`` into ``file``; return tensors that point to them there.
 
     Tensors that are external already are copied in chunks from ``base_dir``. ``name`` is what
-    ``file`` will be called beside the model.
+    ``file`` will be called beside the model, ``durable`` whether it has to outlive a power cut.
     """
     moved = []
     with file.open("wb") as out:
@@ -215,8 +215,9 @@ def stream(
             else:
                 out.write(tensor.raw_data or read_tensor(tensor, base_dir).tobytes())
             moved.append(_pointing_to(tensor, name, offset, out.tell() - offset))
-        out.flush()
-        os.fsync(out.fileno())
+        if durable:
+            out.flush()
+            os.fsync(out.fileno())
     return moved
 
 

@@ -24,7 +24,7 @@ from placer.engines.base import Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import InputError, LimitError, RunError
 from placer.graph.port_arithmetic import IntegerPort, as_numbers, integer_ports
-from placer.importing.source_pairs import SourcePair, source_pairs, without_pair
+from placer.importing.source_pairs import SourcePair, source_pairs, without_pairs
 from placer.model import Model, load_as_is, load_model
 from placer.model.judged import Judged, add_outputs, has_tensors, judged_by
 
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 SUSPECT_DB = 15.0
 # One pair of 8 bits leaves 20 dB and more of a signal that it was made for.
 MATERIAL_DB = 10.0
-# How many pairs are looked at, each of which takes an ONNX Runtime session, and on how many of the
-# samples on which the models differ most.
-MOST_PAIRS = 400
+# How many groups of pairs are looked at, each of which takes an ONNX Runtime session, and on how
+# many of the samples on which the models differ most.
+MOST_GROUPS = 400
 PAIR_SAMPLES = 4
 # On how many random inputs models are compared, and on how many samples of data at most.
 RANDOM_SAMPLES = 4
@@ -126,16 +126,24 @@ class Source:
         return found if found.shares else None
 
     def material_pairs(self, samples: Sequence[Tensors]) -> frozenset[str]:
-        """What those QuantizeLinear nodes write without which the outputs are others."""
-        pairs = list(source_pairs(self.proto))
-        if len(pairs) > MOST_PAIRS:
-            log.warning("only %d of %d pairs are looked at one by one", MOST_PAIRS, len(pairs))
+        """What those QuantizeLinear nodes write without which the outputs are others.
+
+        Noise adds up, so a group that can go together holds none of them; others are halved.
+        """
         outputs = [self._wanted(inputs) for inputs in samples]
-        return frozenset(
-            pair.integers
-            for pair in pairs[:MOST_PAIRS]
-            if self._sqnr_without(pair, samples, outputs) < MATERIAL_DB
-        )
+        waiting, material, looks = [list(source_pairs(self.proto))], set(), 0
+        while waiting and looks < MOST_GROUPS:
+            group, looks = waiting.pop(), looks + 1
+            if self._sqnr_without(group, samples, outputs) >= MATERIAL_DB:
+                continue
+            if len(group) == 1:
+                material.add(group[0].integers)
+            elif group:
+                half = len(group) // 2
+                waiting += [group[half:], group[:half]]
+        if left := sum(map(len, waiting)):
+            log.warning("%d pairs are not looked at: the others took %d runs", left, looks)
+        return frozenset(material)
 
     def _wanted(self, inputs: Tensors) -> Tensors:
         return {name: v for name, v in self.run(inputs).items() if name in self.outputs}
@@ -150,10 +158,10 @@ class Source:
         return {port.integers: port for port in ports if not port.is_input}
 
     def _sqnr_without(
-        self, pair: SourcePair, samples: Sequence[Tensors], outputs: Sequence[Tensors]
+        self, pairs: Sequence[SourcePair], samples: Sequence[Tensors], outputs: Sequence[Tensors]
     ) -> float:
         try:
-            run = _run_of(without_pair(self.proto, pair), self.model)
+            run = _run_of(without_pairs(self.proto, pairs), self.model)
             sums = [self._sums(w, run(i)) for w, i in zip(outputs, samples, strict=True)]
         except LimitError:
             raise
@@ -238,8 +246,8 @@ def samples_of(data: str | None, model: Model) -> Dataset:
 def recovered(model: Model, data: Dataset, samples: int = PAIR_SAMPLES) -> tuple[Model, Distance]:
     """``model``, with the pairs left in that are part of its function, and its distance.
 
-    That is the distance on ``data``. Below ``SUSPECT_DB`` pairs are taken out one by one, and those
-    stay whose removal alone leaves less than ``MATERIAL_DB`` on the so many ``samples`` on which
+    That is the distance on ``data``. Below ``SUSPECT_DB`` pairs are taken out by themselves, and
+    those stay whose removal alone leaves less than ``MATERIAL_DB`` on the so many ``samples`` on which
     the two differ most. Raises InputError if less than ``MIN_SQNR_DB`` is left nevertheless, and
     LimitError where a run takes too much.
     """

@@ -1,8 +1,8 @@
-"""Pairs of activations in a quantized model as it was given, and the model without one of them."""
+"""Pairs of activations in a quantized model as it was given, and the model without some of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -51,19 +51,22 @@ def _is_lowest(zero_point: TensorProto | None) -> bool:
     return values.dtype == np.int8 and bool((values == -128).all())
 
 
-def without_pair(proto: ModelProto, pair: SourcePair) -> ModelProto:
-    """``proto`` with readers of the pair reading what it reads."""
+def without_pairs(proto: ModelProto, pairs: Iterable[SourcePair]) -> ModelProto:
+    """``proto`` with readers of each of ``pairs`` reading what that reads."""
     copy = ModelProto()
     copy.CopyFrom(proto)
     del copy.graph.node[:]
-    instead = f"{pair.integers}/instead"
+    by_integers = {pair.integers: pair for pair in pairs}
+    instead = {t: f"{pair.integers}/instead" for pair in by_integers.values() for t in pair.targets}
     for node in proto.graph.node:
-        added = copy.graph.node.add()
-        if node.op_type == "QuantizeLinear" and node.output[0] == pair.integers:
+        output = node.output[0]
+        if node.op_type == "QuantizeLinear" and output in by_integers:
+            pair = by_integers[output]
             op = "Relu" if pair.clamps else "Identity"
-            added.CopyFrom(helper.make_node(op, [pair.source], [instead]))
-        elif node.output[0] in pair.targets:
-            added.CopyFrom(helper.make_node("Identity", [instead], [node.output[0]]))
+            made = helper.make_node(op, [pair.source], [f"{output}/instead"])
+        elif output in instead:
+            made = helper.make_node("Identity", [instead[output]], [output])
         else:
-            added.CopyFrom(node)
+            made = node
+        copy.graph.node.append(made)
     return copy

@@ -21,7 +21,6 @@ from onnx import (
     GraphProto,
     ModelProto,
     NodeProto,
-    TensorProto,
     ValueInfoProto,
     helper,
 )
@@ -287,14 +286,9 @@ def drop_unused_initializers(graph: GraphProto) -> None:
     """Remove initializers that nothing reads."""
     used = {tensor for node in graph.node for tensor in reads(node)}
     used |= {value.name for value in graph.output}
-    if any(t.name not in used for t in graph.initializer):
-        kept = [
-            TensorProto.FromString(t.SerializeToString())
-            for t in graph.initializer
-            if t.name in used
-        ]
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
+    unused = [i for i, t in enumerate(graph.initializer) if t.name not in used]
+    for index in reversed(unused):
+        del graph.initializer[index]
 
 
 def _name_nodes(graph: GraphProto) -> None:

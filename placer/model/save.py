@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -21,7 +22,7 @@ from placer.common.files import (
     temporary_beside,
     temporary_folder,
 )
-from placer.errors import InputError
+from placer.errors import InputError, RunError
 from placer.graph.edit import LARGE_BYTES, all_tensors, without_initializers
 from placer.graph.external_data import (
     MAX_INLINE_BYTES,
@@ -29,6 +30,11 @@ from placer.graph.external_data import (
     stream,
     tensor_bytes,
 )
+
+# ONNX Runtime copies what is in a message twice while it loads it; a file it maps into memory.
+_MAPPED_BYTES = 1 << 28
+# The fields `graph` of ModelProto and `initializer` of GraphProto, with the wire type of messages.
+_GRAPH, _INITIALIZER = b"\x3a", b"\x2a"
 
 
 def save_model(proto: ModelProto, base_dir: Path, path: Path) -> None:
@@ -85,22 +91,37 @@ def _reads(path: Path, data: Path) -> bool:
 
 
 @contextmanager
-def serialized(proto: ModelProto, base_dir: Path) -> Iterator[tuple[bytes, Path]]:
+def serialized(
+    proto: ModelProto, base_dir: Path, *, mapped: bool = True
+) -> Iterator[tuple[bytes, Path]]:
     """``proto`` as bytes, and the folder of its external data, which is there as long as needed.
 
-    No message holds 2 GiB: of a model with larger values in it, as one that was recovered from a
-    quantized file, they are in a temporary folder.
+    Of a model with many values in it, as one that was recovered from a quantized file, they are in
+    a temporary folder. ``mapped`` False: only where no message holds them, which ends at 2 GiB.
     """
-    if sum(map(tensor_bytes, _inline(proto))) <= MAX_INLINE_BYTES:
+    inline = sum(map(tensor_bytes, _inline(proto)))
+    if inline <= (_MAPPED_BYTES if mapped else MAX_INLINE_BYTES):
         source = proto.SerializeToString()
         del proto  # Where nobody else needs it, its memory is free while the bytes are used.
         yield source, base_dir
         return
-    with temporary_folder() as folder:
-        path = Path(folder) / "model.onnx"
-        save_model(proto, base_dir, path)
+    with temporary_folder() as temporary:
+        folder = Path(temporary)
+        file = folder / "values"
+        try:
+            moved = _with_data_file(proto, base_dir, file, file.name, durable=False)
+        except OSError as error:
+            if inline > MAX_INLINE_BYTES:
+                raise RunError(
+                    f"cannot write {file}: {error.strerror}; free some space, or name a folder "
+                    "that has some in the environment variable TMPDIR"
+                ) from error
+            file.unlink(missing_ok=True)
+            moved, folder = proto, base_dir  # In memory, then.
         del proto
-        yield path.read_bytes(), path.parent
+        source = moved.SerializeToString()
+        del moved
+        yield source, folder
 
 
 def _inline(proto: ModelProto) -> Iterator[TensorProto]:
@@ -114,7 +135,7 @@ def _save(proto: ModelProto, base_dir: Path, path: Path) -> None:
         if _needs_data_file(proto):
             proto = _with_data_file(proto, base_dir, temporary_data, data.name)
         with temporary.open("wb") as out:
-            out.write(proto.SerializeToString())
+            _write_message(proto, out)
             out.flush()
             os.fsync(out.fileno())
         if temporary_data.exists():
@@ -131,12 +152,38 @@ def _needs_data_file(proto: ModelProto) -> bool:
     return inline > MAX_INLINE_BYTES or any(is_external(t) for t in tensors)
 
 
-def _with_data_file(proto: ModelProto, base_dir: Path, file: Path, name: str) -> ModelProto:
+def _write_message(proto: ModelProto, out: BinaryIO) -> None:
+    """Write ``proto``, one initializer at a time: at once it would be in memory twice more."""
+    bare = without_initializers(proto, {tensor.name for tensor in proto.graph.initializer})
+    graph = bare.graph.SerializeToString()
+    bare.ClearField("graph")
+    tensors = proto.graph.initializer
+    sizes = [tensor.ByteSize() for tensor in tensors]
+    headers = [_INITIALIZER + _varint(size) for size in sizes]
+    out.write(bare.SerializeToString())
+    out.write(_GRAPH + _varint(len(graph) + sum(sizes) + sum(map(len, headers))) + graph)
+    for header, tensor in zip(headers, tensors, strict=True):
+        out.write(header)
+        out.write(tensor.SerializeToString())
+
+
+def _varint(number: int) -> bytes:
+    """``number`` in groups of 7 bits, the lowest first (protobuf.dev, "Encoding")."""
+    groups = bytearray()
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*groups, number))
+
+
+def _with_data_file(
+    proto: ModelProto, base_dir: Path, file: Path, name: str, *, durable: bool = True
+) -> ModelProto:
     """Copy ``proto``, large initializers and all external tensors streamed into ``file``."""
     large = [t for t in proto.graph.initializer if is_external(t) or _is_worth_moving(t)]
     copy = without_initializers(proto, {t.name for t in large})
     inner = [t for t in all_tensors(copy.graph) if is_external(t)]
-    moved = stream([*large, *inner], base_dir, file, name)
+    moved = stream([*large, *inner], base_dir, file, name, durable=durable)
     copy.graph.initializer.extend(moved[: len(large)])
     for tensor, new in zip(inner, moved[len(large) :], strict=True):
         tensor.CopyFrom(new)

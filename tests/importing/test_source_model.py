@@ -1,8 +1,9 @@
 """Pairs that are part of a quantized model's function, not noise on it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +12,8 @@ from onnxruntime.quantization import quantize_dynamic
 
 from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.errors import InputError
-from placer.importing.source_model import recovered
+from placer.importing.source_model import Source, recovered
+from placer.importing.source_pairs import SourcePair
 from placer.model import Model, load_model
 from placer.results.result import Result
 from tests.conftest import Finished
@@ -83,6 +85,28 @@ def test_ordinary_pairs_are_taken_out_and_the_distance_is_told(save: Save):
     found = sqnr(run(onnx.load(path), data()[:1]), run(model.proto, data()[:1]))
     assert distance == pytest.approx(found, abs=1)
     assert distance > 25
+
+
+def test_pairs_of_mere_noise_are_looked_at_together(save: Save, monkeypatch: pytest.MonkeyPatch):
+    """Of 33 pairs one saturates: it takes a look at both halves of each group that holds it."""
+    nodes = "".join(
+        f"[q{k}] i{k} = QuantizeLinear(a{k}, s, z) [d{k}] d{k} = DequantizeLinear(i{k}, s, z) "
+        f"[n{k}] a{k + 1} = Neg(d{k})"
+        for k in range(32)
+    )
+    text = SATURATING.replace("(c, t, z)", "(a32, t, z)").replace("[conv1] c", "[conv1] a0")
+    looks = []
+    find = Source._sqnr_without
+
+    def counted(source: Source, pairs: Sequence[SourcePair], *rest: Any) -> float:
+        looks.append(len(pairs))
+        return find(source, pairs, *rest)
+
+    monkeypatch.setattr(Source, "_sqnr_without", counted)
+    model, distance = recover(save(text.replace("[q] i", f"{nodes} [q] i")))
+    assert distance > 20
+    assert sum("is part of the function" in note for note in model.imported.notes) == 1
+    assert looks == [33, 16, 17, 8, 9, 4, 5, 2, 3, 1, 2, 1, 1]
 
 
 def test_made_up_inputs_lie_in_the_range_that_the_source_quantizes(save: Save):

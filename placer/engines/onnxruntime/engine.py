@@ -194,7 +194,8 @@ def _session(
     """A session of ``model``; ``off``: optimizers that are not to run."""
     off = (*off, _RELU_LOSING) if _loses_relus(model) else off
     entries = {_DISABLED: ";".join(off)} if off else None
-    with serialized(model, base_dir) as (source, folder):
+    # What is measured is read from the message, as it is from a user's file.
+    with serialized(model, base_dir, mapped=exact) as (source, folder):
         return create_session(
             source,
             folder,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from placer.graph import Edge
 from placer.graph.edit import reads, rename_tensors, standard_opset
@@ -56,11 +56,15 @@ class FloatGraphBuilder:
             )
         )
 
-    @property
-    def read_constants(self) -> list[TensorProto]:
-        """Initializers that nodes or outputs read."""
+    def move_to(self, graph: GraphProto) -> None:
+        """Make all nodes, and the initializers that are read, those of ``graph``; none stay."""
         read = {t for node in self.nodes for t in reads(node)} | set(self.outputs)
-        return [tensor for name, tensor in self.constants.items() if name in read]
+        graph.node.extend(self.nodes)
+        constants, self.nodes, self.constants = self.constants, [], {}
+        for name in [*constants]:
+            tensor = constants.pop(name)  # A graph copies what it is given.
+            if name in read:
+                graph.initializer.append(tensor)
 
     def array(self, constant: str) -> np.ndarray:
         """Values of an initializer."""

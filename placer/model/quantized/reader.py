@@ -67,8 +67,7 @@ def take_apart(
     state = dequantize_graph(proto, types, base_dir, path, kept)
     floats = without_initializers(proto, [t.name for t in proto.graph.initializer])
     del floats.graph.node[:]
-    floats.graph.node.extend(state.draft.nodes)
-    floats.graph.initializer.extend(state.draft.read_constants)
+    state.draft.move_to(floats.graph)
     _check_added(state, scopes, {node.name for node in proto.graph.node})
     made = {name: scopes[origin] for name, origin in state.origins.items() if origin in scopes}
     nest(floats.graph, made, emptied=bool(scopes))
