@@ -247,9 +247,9 @@ def recovered(model: Model, data: Dataset, samples: int = PAIR_SAMPLES) -> tuple
     """``model``, with the pairs left in that are part of its function, and its distance.
 
     That is the distance on ``data``. Below ``SUSPECT_DB`` pairs are taken out by themselves, and
-    those stay whose removal alone leaves less than ``MATERIAL_DB`` on the so many ``samples`` on which
-    the two differ most. Raises InputError if less than ``MIN_SQNR_DB`` is left nevertheless, and
-    LimitError where a run takes too much.
+    those stay whose removal alone leaves less than ``MATERIAL_DB`` on the so many ``samples`` on
+    which the two differ most. Raises InputError if less than ``MIN_SQNR_DB`` is left nevertheless,
+    and LimitError where a run takes too much.
     """
     try:
         source = Source.of(model)
