@@ -129,10 +129,8 @@ def _refuse_missed(models: Sequence[Evaluated]) -> None:
 
 def _print(evaluation: placer.EvalResult, *, layers: bool) -> None:
     console = Console()
-    console.print(
-        f"{evaluation.samples} sample{'s' if evaluation.samples != 1 else ''} on {evaluation.engine} {evaluation.version}",
-        highlight=False,
-    )
+    samples = f"{evaluation.samples} sample{'s' if evaluation.samples != 1 else ''}"
+    console.print(f"{samples} on {evaluation.engine} {evaluation.version}", highlight=False)
     if evaluation.note:
         console.print(escape(with_flags(evaluation.note)), highlight=False, soft_wrap=True)
     console.print(_metrics(evaluation.models))

@@ -72,8 +72,9 @@ def _print(diff: PlanDiff) -> None:
         table.add_row(name, *counts, *shares)
     console.print(table)
     console.print(
-        "A layer counts as matched: exact, with the same nodes and output types; by class, with the "
-        "same nodes and outputs of the same kind, quantized or float; by nodes, with the same nodes.",
+        "A layer counts as matched: exact, with the same nodes and output types; by class, with "
+        "the same nodes and outputs of the same kind, quantized or float; by nodes, with the same "
+        "nodes.",
         highlight=False,
         soft_wrap=True,
     )

@@ -173,7 +173,7 @@ def test_intervals_cover_what_other_samples_give():
 
 
 def scored(before: int, after: int, count: int) -> list[Comparison]:
-    """Samples of two classes: the float model gets ``before`` of them right, the other ``after``."""
+    """Samples of two classes: the float model gets ``before`` right, the other one ``after``."""
     samples = [Comparison.of((ChannelGroup("y"),)) for _ in range(count)]
     right, wrong = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     for place, sample in enumerate(samples):
