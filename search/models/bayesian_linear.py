@@ -119,24 +119,24 @@ class Summed:
         missing = self.values - self.sums.counts @ drawn - errors
         return np.asarray(drawn + self.sums.cross @ np.linalg.solve(self._inner, missing))
 
-    def error(self, likeness: np.ndarray) -> float:
-        """The expected error of another sum; ``likeness``: its covariance with the errors."""
-        return float(likeness @ self._weights)
+    def error(self, covariance: np.ndarray) -> float:
+        """The expected error of another sum; ``covariance``: its covariance with the errors."""
+        return float(covariance @ self._weights)
 
-    def further_errors(self, likeness: np.ndarray) -> np.ndarray:
-        """The same of several sums; ``likeness`` has shape (sums, m)."""
-        return np.asarray(likeness @ self._weights)
+    def further_errors(self, covariance: np.ndarray) -> np.ndarray:
+        """The same of several sums; ``covariance`` has shape (sums, m)."""
+        return np.asarray(covariance @ self._weights)
 
     def deviation(
-        self, counts: np.ndarray, likeness: np.ndarray | float = 0.0, error: float = 0.0
+        self, counts: np.ndarray, covariance: np.ndarray | float = 0.0, error: float = 0.0
     ) -> float:
         """Standard deviation of ``counts @ unknowns + error``; ``counts`` has shape (n,).
 
-        ``likeness``: covariance of its error with those of the measured sums, shape (m,).
+        ``covariance``: covariance of its error with those of the measured sums, shape (m,).
         ``error``: variance of its error.
         """
         before = counts @ self.sums.prior.cross(counts[None])[:, 0] + error
-        known = counts @ self.sums.cross + likeness
+        known = counts @ self.sums.cross + covariance
         return float(np.sqrt(max(0.0, before - known @ np.linalg.solve(self._inner, known))))
 
     def log_evidence(self) -> float:

@@ -24,7 +24,7 @@ from placer.search.landscape.landscape import Landscape, Moves, Objective, State
 from placer.search.landscape.layer_signatures import Signature
 from placer.search.landscape.moves import layouts_of
 from placer.search.models.bayesian_linear import Gaussian, Measured, Summed, Sums
-from placer.search.models.misfit import Likeness, learn_misfit
+from placer.search.models.misfit import Correlation, learn_misfit
 
 # The prior of a layer's time, up to a common factor: launch, 8-bit operations at twice the rate of
 # others, bytes moved. Assumed; only ratios matter, and measurements replace them.
@@ -98,7 +98,7 @@ class LatencyModel:
             np.array([float_latency, *(o.ratio for o in observations)]),
             np.diag(np.square(deviations)),
         )
-        self.misfit = learn_misfit(exact, Likeness(landscape, states))
+        self.misfit = learn_misfit(exact, Correlation(landscape, states))
         self._third = replace(exact, errors=exact.errors + self.misfit.among())
 
     def with_extras(self, extras: np.ndarray) -> LatencyModel:
@@ -126,7 +126,7 @@ class LatencyModel:
 
     def error(self, state: State) -> float:
         """By how much the latency of ``state`` is expected to be off the sum of its layers."""
-        return self._third.error(self.misfit.with_(layouts_of(state)))
+        return self._third.error(self.misfit.covariance_with(layouts_of(state)))
 
     def errors_after(self, state: State, moves: Moves) -> np.ndarray:
         """The same of what each of ``moves`` makes of ``state``, shape (moves,)."""
@@ -151,11 +151,11 @@ class LatencyModel:
     def _predict(self, layouts: np.ndarray, layers: _Counted) -> tuple[float, float]:
         """``layouts``: of each site."""
         row = self._rows.row(layouts, layers)
-        likeness = self.misfit.with_(layouts)
-        mean = row.constant + float(row.counts @ self._third.mean) + self._third.error(likeness)
+        covariance = self.misfit.covariance_with(layouts)
+        mean = row.constant + float(row.counts @ self._third.mean) + self._third.error(covariance)
         if self._extras is not None:
             mean += float(self._extras[np.arange(len(layouts)), layouts].sum())
-        deviation = self._third.deviation(row.counts, likeness, self.misfit.level**2)
+        deviation = self._third.deviation(row.counts, covariance, self.misfit.deviation**2)
         return mean, float(np.hypot(deviation, row.deviation))
 
 

@@ -21,15 +21,15 @@ from placer.search.landscape.landscape import Landscape, Moves, State
 from placer.search.models.bayesian_linear import Summed
 
 # What is chosen from: standard deviations, in units of the float model's latency, and numbers of
-# groups over which the likeness of errors falls by e, or the sum over neighbours.
-LEVELS, REACHES = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), (2.0, 6.0, 20.0)
+# groups over which their correlation falls by e, or the sum over neighbours.
+DEVIATIONS, LENGTH_SCALES = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), (2.0, 6.0, 20.0)
 NEIGHBOURS = 0.0
 # By how much the logarithm of the evidence must be better than without any misfit.
 EVIDENT = 2.0
 
 
-class Likeness:
-    """How alike the errors of placements are."""
+class Correlation:
+    """The correlation of the errors of placements."""
 
     def __init__(self, landscape: Landscape, states: Sequence[State]) -> None:
         """``states``: those measured."""
@@ -44,41 +44,43 @@ class Likeness:
         self._first, self._second = np.array(pairs, dtype=int).reshape(-1, 2).T
         self._factors = np.random.default_rng(0).integers(1 << 63, size=len(self._weights)) | 1
         self._beside = self._layouts_beside(self._states)
-        self.reaches = (*REACHES, NEIGHBOURS) if pairs else REACHES
+        self.length_scales = (*LENGTH_SCALES, NEIGHBOURS) if pairs else LENGTH_SCALES
         self._among: dict[float, np.ndarray] = {}
 
-    def among(self, reach: float) -> np.ndarray:
+    def among(self, length_scale: float) -> np.ndarray:
         """Of the measured ones to each other, shape (m, m)."""
-        if reach not in self._among and reach == NEIGHBOURS:
-            self._among[reach] = np.array([self.to(state, reach) for state in self._states])
-        elif reach not in self._among:
-            self._among[reach] = np.exp(-self._distances / reach)
-        return self._among[reach]
+        if length_scale not in self._among and length_scale == NEIGHBOURS:
+            self._among[length_scale] = np.array(
+                [self.to(state, length_scale) for state in self._states]
+            )
+        elif length_scale not in self._among:
+            self._among[length_scale] = np.exp(-self._distances / length_scale)
+        return self._among[length_scale]
 
     @cached_property
     def _distances(self) -> np.ndarray:
         """In how many groups the measured ones differ, shape (m, m)."""
         return np.array([(self._states != state) @ self._weights for state in self._states])
 
-    def to(self, layouts: np.ndarray, reach: float) -> np.ndarray:
+    def to(self, layouts: np.ndarray, length_scale: float) -> np.ndarray:
         """Of a state, the ``layouts`` of sites, to each of the measured ones, shape (m,)."""
-        if reach == NEIGHBOURS:
+        if length_scale == NEIGHBOURS:
             same = self._beside == self._layouts_beside(layouts[None])
             return np.asarray(np.count_nonzero(same, axis=1) / len(self._first))
-        return np.asarray(np.exp(-((self._states != layouts) @ self._weights) / reach))
+        return np.asarray(np.exp(-((self._states != layouts) @ self._weights) / length_scale))
 
-    def after(self, layouts: np.ndarray, moves: Moves, reach: float) -> np.ndarray:
+    def after(self, layouts: np.ndarray, moves: Moves, length_scale: float) -> np.ndarray:
         """``to`` of what each of ``moves`` makes of a state, shape (moves, m).
 
         Only what a move changes is compared anew.
         """
-        if reach == NEIGHBOURS:
+        if length_scale == NEIGHBOURS:
             return self._after_by_neighbours(layouts, moves)
         measured = self._states[:, moves.sites]
         differs = (measured != moves.layouts).astype(int) - (measured != layouts[moves.sites])
         further = moves.sums(differs * self._weights[moves.sites])
         before = (self._states != layouts) @ self._weights
-        return np.asarray(np.exp(-(before[:, None] + further) / reach).T)
+        return np.asarray(np.exp(-(before[:, None] + further) / length_scale).T)
 
     def _after_by_neighbours(self, layouts: np.ndarray, moves: Moves) -> np.ndarray:
         shifts = np.zeros((len(moves), len(self._starts)), dtype=int)
@@ -111,31 +113,31 @@ class Likeness:
 class Misfit:
     """Errors of predicted latencies.
 
-    ``level``: their standard deviation, 0 where none is evident. ``reach``: over how many groups
-    their likeness falls by e; ``NEIGHBOURS`` if it is a sum over neighbours.
+    ``deviation``: their standard deviation, 0 where none is evident. ``length_scale``: over how
+    many groups their correlation falls by e; ``NEIGHBOURS`` if it is a sum over neighbours.
     """
 
-    likeness: Likeness
-    level: float = 0.0
-    reach: float = REACHES[0]
+    correlation: Correlation
+    deviation: float = 0.0
+    length_scale: float = LENGTH_SCALES[0]
 
     def among(self) -> np.ndarray:
         """Covariance of the errors of the measured placements, shape (m, m)."""
-        return self.level**2 * self.likeness.among(self.reach)
+        return self.deviation**2 * self.correlation.among(self.length_scale)
 
-    def with_(self, layouts: np.ndarray) -> np.ndarray:
+    def covariance_with(self, layouts: np.ndarray) -> np.ndarray:
         """Covariance of the error of a state, the ``layouts`` of sites, with those of the measured
         ones, shape (m,).
         """
-        return self.level**2 * self.likeness.to(layouts, self.reach)
+        return self.deviation**2 * self.correlation.to(layouts, self.length_scale)
 
     def after(self, layouts: np.ndarray, moves: Moves) -> np.ndarray:
         """The same of what each of ``moves`` makes of that state, shape (moves, m)."""
-        return self.level**2 * self.likeness.after(layouts, moves, self.reach)
+        return self.deviation**2 * self.correlation.after(layouts, moves, self.length_scale)
 
     def draw(self, seed: Sequence[int]) -> np.ndarray | float:
         """Errors of the measured placements as they may be before any is measured."""
-        if not self.level:
+        if not self.deviation:
             return 0.0
         covariance = self.among()
         covariance += 1e-9 * np.eye(len(covariance))
@@ -143,15 +145,15 @@ class Misfit:
         return np.asarray(np.linalg.cholesky(covariance) @ rng.standard_normal(len(covariance)))
 
 
-def learn_misfit(exact: Summed, likeness: Likeness) -> Misfit:
+def learn_misfit(exact: Summed, correlation: Correlation) -> Misfit:
     """The misfit under which what was measured is most probable; none unless that is evident.
 
     ``exact``: latencies as sums of costs, with errors of measurement alone.
     """
-    best, most = Misfit(likeness), exact.log_evidence() + EVIDENT
-    for level in LEVELS:
-        for reach in likeness.reaches:
-            misfit = Misfit(likeness, level, reach)
+    best, most = Misfit(correlation), exact.log_evidence() + EVIDENT
+    for deviation in DEVIATIONS:
+        for length_scale in correlation.length_scales:
+            misfit = Misfit(correlation, deviation, length_scale)
             evidence = replace(exact, errors=exact.errors + misfit.among()).log_evidence()
             if evidence > most:
                 best, most = misfit, evidence

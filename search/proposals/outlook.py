@@ -57,7 +57,7 @@ class Outlook:
     def is_misfit(self) -> bool:
         """Whether latencies are off what layers explain by more than their measurement."""
         has_best = self._progress.holds_best and self._progress.best < math.inf
-        return has_best and self.latency.misfit.level > 0
+        return has_best and self.latency.misfit.deviation > 0
 
     def optimistic(self, state: State) -> float:
         """Predicted latency, two standard deviations below what is expected."""

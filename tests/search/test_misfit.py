@@ -11,7 +11,7 @@ import pytest
 from placer.search.landscape.landscape import Moves, Objective, State, apply
 from placer.search.models.bayesian_linear import Gaussian, Summed, Sums
 from placer.search.models.latency_model import LatencyModel
-from placer.search.models.misfit import NEIGHBOURS, Likeness, Misfit, learn_misfit
+from placer.search.models.misfit import NEIGHBOURS, Correlation, Misfit, learn_misfit
 from placer.search.proposals.further import on_descents
 from placer.search.proposals.near_best import expected_gain, near_best
 from placer.search.proposals.round import NEAR
@@ -63,14 +63,14 @@ def sums(errors: np.ndarray) -> Summed:
 
 def test_sums_of_costs_have_no_misfit():
     states = random_states(12)
-    assert learn_misfit(sums(np.zeros(12)), Likeness(LAND, states)).level == 0
+    assert learn_misfit(sums(np.zeros(12)), Correlation(LAND, states)).deviation == 0
 
 
 def test_the_misfit_is_learned_from_whole_latencies():
     states = random_states(40)
-    covariance = Misfit(Likeness(LAND, states), 0.08, 6.0).among() + 1e-9 * np.eye(40)
+    covariance = Misfit(Correlation(LAND, states), 0.08, 6.0).among() + 1e-9 * np.eye(40)
     drawn = np.linalg.cholesky(covariance) @ np.random.default_rng(2).standard_normal(40)
-    assert learn_misfit(sums(drawn), Likeness(LAND, states)).level in (0.04, 0.08, 0.16)
+    assert learn_misfit(sums(drawn), Correlation(LAND, states)).deviation in (0.04, 0.08, 0.16)
 
 
 def test_a_group_of_several_sites_counts_once():
@@ -79,8 +79,8 @@ def test_a_group_of_several_sites_counts_once():
         (number + 1) % len(LAND.names[site]) if site in members else number
         for site, number in enumerate(FLOATS)
     )
-    likeness = Likeness(LAND, [FLOATS, other])
-    np.testing.assert_allclose(likeness.to(np.array(FLOATS), 2.0), [1, np.exp(-1 / 2)])
+    correlation = Correlation(LAND, [FLOATS, other])
+    np.testing.assert_allclose(correlation.to(np.array(FLOATS), 2.0), [1, np.exp(-1 / 2)])
 
 
 def test_neighbours_are_alike_wherever_else_placements_differ():
@@ -91,31 +91,33 @@ def test_neighbours_are_alike_wherever_else_placements_differ():
         (number + 1) % len(LAND.names[site]) if site in LAND.members[group] else number
         for site, number in enumerate(FLOATS)
     )
-    likeness = Likeness(LAND, [FLOATS, other])
+    correlation = Correlation(LAND, [FLOATS, other])
     expected = [1, 1 - beside / len(pairs)]
-    np.testing.assert_allclose(likeness.to(np.array(FLOATS), NEIGHBOURS), expected)
+    np.testing.assert_allclose(correlation.to(np.array(FLOATS), NEIGHBOURS), expected)
 
 
-@pytest.mark.parametrize("reach", [6.0, NEIGHBOURS])
-def test_likeness_after_changes_is_that_of_the_changed_states(reach: float):
+@pytest.mark.parametrize("length_scale", [6.0, NEIGHBOURS])
+def test_the_correlation_after_changes_is_that_of_the_changed_states(length_scale: float):
     moves, measured = LAND.all_moves, random_states(5)
-    likeness, start = Likeness(LAND, measured[1:]), measured[0]
-    expected = [likeness.to(np.array(apply(start, [move])), reach) for move in moves.moves]
-    np.testing.assert_allclose(likeness.after(np.array(start), moves, reach), expected)
+    correlation, start = Correlation(LAND, measured[1:]), measured[0]
+    expected = [
+        correlation.to(np.array(apply(start, [move])), length_scale) for move in moves.moves
+    ]
+    np.testing.assert_allclose(correlation.after(np.array(start), moves, length_scale), expected)
 
 
-@pytest.mark.parametrize("reach", [6.0, NEIGHBOURS])
-def test_how_errors_of_placements_hang_together_is_learned(reach):
+@pytest.mark.parametrize("length_scale", [6.0, NEIGHBOURS])
+def test_how_errors_of_placements_are_correlated_is_learned(length_scale: float):
     rng = np.random.default_rng(3)
     every = random_states(60)
     states = [
         tuple(a if rng.random() < 0.7 else b for a, b in zip(FLOATS, other, strict=True))
         for other in every
     ]
-    likeness = Likeness(LAND, states)
-    covariance = Misfit(likeness, 0.08, reach).among() + 1e-9 * np.eye(len(states))
+    correlation = Correlation(LAND, states)
+    covariance = Misfit(correlation, 0.08, length_scale).among() + 1e-9 * np.eye(len(states))
     drawn = np.linalg.cholesky(covariance) @ rng.standard_normal(len(states))
-    assert learn_misfit(sums(drawn), likeness).reach == reach
+    assert learn_misfit(sums(drawn), correlation).length_scale == length_scale
 
 
 @pytest.mark.parametrize(
