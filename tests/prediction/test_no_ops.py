@@ -189,11 +189,31 @@ g (float[1,4,64,32] q, float[1,4,32,64] k, float[1,4,64,32] v) => (float[1,4,64,
 """
 
 
+POOLED_TWICE = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,32,8,8] x) => (float[1,64,4,4] y)
+<float[32,32,1,1] w = {0.1}> {
+  [pool] a = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)
+  [conv] c = Conv(a, w)
+  [act] r = Relu(c)
+  [again] b = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)
+  [join] y = Concat<axis = 1>(r, b)
+}
+"""
+
+
 def test_casts_to_the_type_they_read_are_no_layers_of_tensorrt():
     graph, target = graph_of_text(ATTENTION), Target(engine_version="10.3", typing="strong")
     predictor = make_predictor(graph, load_pack("tensorrt"), target, "float16")
     plan = predictor.predict(Placement.of([])).plan
     assert nodes(plan) == [("scores", "scaled", "softmax", "product")]
+
+
+def test_a_pool_that_two_branches_compute_is_one_layer_of_tensorrt():
+    """As in a DLA that PyTorch has traced; the builder calls that pass "dupe layer removal"."""
+    graph, target = graph_of_text(POOLED_TWICE), Target(engine_version="10.3", typing="strong")
+    predictor = make_predictor(graph, load_pack("tensorrt"), target, "float")
+    assert nodes(predictor.predict(Placement.of([])).plan) == [("pool", "again"), ("conv", "act")]
 
 
 @pytest.mark.parametrize(
