@@ -19,6 +19,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.index import TensorType, with_nodes
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.einsums import with_products
+from placer.prediction.kernels.fan_outs import takes_columns_apart
 from placer.prediction.kernels.parts import PRODUCTS
 from placer.prediction.kernels.views import only_reader
 from placer.quantization import Placement
@@ -81,10 +82,13 @@ def _with_rows(graph: Graph) -> Dissolved:
         if behind is not None:
             done.add(behind.name)
             flat.add(node.name)
-            rest += _as_sum(graph, node, behind, parts, types)
+            given = graph.producer[node.inputs[0]].inputs[0]
+            rest += _as_sum(node, given, behind.outputs[0], parts, types, graph)
+        elif _is_parted(graph, node):
+            rest += _as_sum(node, node.inputs[0], node.outputs[0], parts, types, graph)
         elif node.name not in done:
             rest.append(node)
-    if not done:
+    if not (done or parts):
         return Dissolved(graph, {})
     read = {tensor for node in rest for tensor in node.inputs} | set(graph.outputs)
     rest = [n for n in rest if n.op != "Reshape" or n.outputs[0] in read]
@@ -114,12 +118,26 @@ def _is_plain(graph: Graph, product: Node) -> bool:
     return weight is not None and weight.index == 1 and not turned and set(factors) == {1.0}
 
 
+def _is_parted(graph: Graph, product: Node) -> bool:
+    """Whether it is a Gemm of several rows whose columns are taken apart.
+
+    Each part adds its bias where it is read, as in a gated linear unit (12 small graphs).
+    """
+    if product.op != "Gemm" or not _is_plain(graph, product):
+        return False
+    rows = (graph.type_of(product.outputs[0]).shape or (1,))[0]
+    return len(product.inputs) > 2 and rows > 1 and takes_columns_apart(graph, product.outputs[0])
+
+
 def _as_sum(
-    graph: Graph, product: Node, behind: Node, parts: dict[str, str], types: dict[str, TensorType]
+    product: Node,
+    given: str,
+    made: str,
+    parts: dict[str, str],
+    types: dict[str, TensorType],
+    graph: Graph,
 ) -> list[Node]:
-    """A MatMul of all dimensions, which has the name of ``product``, and what adds a bias."""
-    given = graph.producer[product.inputs[0]].inputs[0]
-    made = behind.outputs[0]
+    """A MatMul from ``given`` to ``made``, with the name of ``product``, and what adds a bias."""
     biased = len(product.inputs) > 2 and bool(product.inputs[2])
     written = f"{made}/product" if biased else made
     matmul = helper.make_node("MatMul", [given, product.inputs[1]], [written], product.name)

@@ -13,6 +13,7 @@ from placer.prediction.kernels.flat_rows import FlatRows
 from placer.prediction.kernels.flattened import OF_BATCHES, Flattened, batches
 from placer.prediction.kernels.following import Following
 from placer.prediction.kernels.gates import Gates
+from placer.prediction.kernels.line_rows import is_turned_as_written
 from placer.prediction.kernels.lines import LINE_RANK, is_shared, may_follow, writes_line
 from placer.prediction.kernels.parts import (
     ACTIVATIONS,
@@ -29,6 +30,7 @@ from placer.prediction.kernels.shuffled import is_shuffled
 from placer.prediction.kernels.turned_rows import TurnedRows
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import (
+    SWAPPED,
     becomes_map,
     is_matrix_conv,
     shapes_map,
@@ -228,8 +230,8 @@ class Epilogues:
         return not (other.generated or other.role == "pool" or runs_before)
 
     def _may_end(self, product: Unit, unit: Unit) -> bool:
-        """Whether a product's kernel does it; a cast only of a single matrix."""
-        if unit.node.op in _BEHIND or sums_few(unit):
+        """Whether a product's kernel does it; a cast only of a single matrix, and for no sort."""
+        if unit.node.op in _BEHIND or sums_few(unit) or unit.casts_for_float32:
             return False
         if unit.node.op == "Pow" and unit.role != "cast":  # In FP32, of what is cast in any case.
             return len(self._graph.edges_of(unit.node.inputs[0])) == 1
@@ -286,6 +288,8 @@ class Epilogues:
         turned = () if stays else (becomes_map, shapes_map)
         if any(turns(self._graph, reader.node) for _, reader in unit.readers for turns in turned):
             return True
+        if len(unit.readers) > 1 and any(self._makes_line(reader) for _, reader in unit.readers):
+            return True
         if (
             not stays
             and unit.node.op not in CONVS
@@ -300,7 +304,9 @@ class Epilogues:
         leaves = any(reader.role == "cast" for _, reader in unit.readers)
         for edge, reader in unit.readers:
             casts = reader.role == "cast" or reader.node.op in _CASTS_FIRST
-            if casts_apart and reader.role == "cast":
+            if reader.casts_for_float32 and _rectifies_product(unit):
+                continue
+            if casts_apart and reader.role == "cast" and not reader.casts_for_float32:
                 continue
             if casts and len(unit.readers) == 1:
                 return True
@@ -317,6 +323,13 @@ class Epilogues:
             if spread and not sums_few(reader):
                 return True
         return False
+
+    def _makes_line(self, unit: Unit) -> bool:
+        """Whether it turns rows to a Conv's line where they are written."""
+        if list(unit.node.attributes.get("perm", ())) != SWAPPED or unit.role != "move":
+            return False
+        convs = bool(unit.readers) and all(r.node.op in CONVS for _, r in unit.readers)
+        return convs and is_turned_as_written(self._graph, unit.node)
 
     def _flattens_map(self, unit: Unit) -> bool:
         """Whether it makes rows of a float map that a generated kernel has turned.
@@ -378,6 +391,12 @@ class Epilogues:
         if unit.node.op in OF_BATCHES or not all(map(self._flattened.is_matrix, others)):
             return False
         return unit.node.op != "Erf" or unit.reads[0][1] not in region[:2]
+
+
+def _rectifies_product(unit: Unit) -> bool:
+    """Whether it is a Relu of what a product sums, which is part of the product itself."""
+    writer = unit.reads[0][1]
+    return unit.node.op == "Relu" and writer is not None and writer.role == "product"
 
 
 def _squares(unit: Unit) -> bool:

@@ -19,7 +19,9 @@ from placer.prediction.kernels.gelus import gelus
 from placer.prediction.kernels.reductions import product_shape
 from placer.prediction.kernels.views import only_reader, readers_of
 
-_PARTED = ("MatMul", "Slice", "Split")
+_CUTS = ("Slice", "Split")
+_PARTED = ("MatMul", *_CUTS)
+_MANY = 4  # Parts of columns of which the product's kernel adds the bias (six small graphs).
 _VIEWS = ("Squeeze", "Reshape", "Transpose", "Unsqueeze")
 _RANK = 4  # Of heads of samples; those of windows besides are cut out in one kernel.
 
@@ -65,6 +67,8 @@ def _fan_out(graph: Graph, product: Node) -> FanOut | None:
             if not _are_columns(graph, chain, readers[0]) or _are_reshaped(graph, chain, readers):
                 return None
             parts = [tensor for tail in readers for tensor in tail.outputs]
+            if chain and len(parts) >= _MANY and not any(n.op in _VIEWS for n in chain):
+                return None
             apart = all(_is_cut_out(graph, chain, tensor) for tensor in parts)
             return FanOut(tuple(chain), tuple(readers)) if apart else None
         if len(readers) > 1 or not _continues(graph, node, readers[0]):
@@ -83,6 +87,17 @@ def _takes_apart(graph: Graph, chain: Sequence[Node], readers: Sequence[Node]) -
     if not any(node.op in _VIEWS for node in chain) and _are_columns_of_all(graph, readers):
         return True
     return all(_is_of_one(graph, r, len(readers)) for r in readers)
+
+
+def takes_columns_apart(graph: Graph, rows: str) -> bool:
+    """Whether a Split, or Slices as of one, take the columns of ``rows`` apart and nothing else."""
+    readers = readers_of(graph, rows)
+    if rows in graph.outputs or not readers:
+        return False
+    if [reader.op for reader in readers] != ["Split"]:
+        return len(readers) > 1 and _are_columns_of_all(graph, readers)
+    rank = len(graph.type_of(rows).shape or ())
+    return rank > 0 and readers[0].attributes.get("axis", 0) % rank == rank - 1
 
 
 def _are_columns_of_all(graph: Graph, readers: Sequence[Node]) -> bool:
@@ -113,14 +128,14 @@ def _readers(graph: Graph, fan: FanOut) -> list[Node]:
 
 
 def _is_computed(graph: Graph, fan: FanOut) -> bool:
-    """Whether a part of columns is computed with as it is, or turned to a line for a Conv."""
+    """Whether a part of columns is read as it is, or turned for a Conv or product alone."""
     if any(node.op in _VIEWS for node in fan.chain):
         return False
     return any(
-        node.op not in (*_VIEWS, *_PARTED)
+        node.op not in (*_VIEWS, *_CUTS)
         or (
             node.op == "Transpose"
-            and {"Conv"} == {r.op for r in readers_of(graph, node.outputs[0])}
+            and {r.op for r in readers_of(graph, node.outputs[0])} in ({"Conv"}, {"MatMul"})
         )
         for node in _readers(graph, fan)
     )

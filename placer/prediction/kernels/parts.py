@@ -26,6 +26,7 @@ REDUCE = frozenset(
 )
 PLACES = ("ArgMax", "ArgMin")
 SORTS = (*PLACES, "TopK")
+IN_FLOAT32 = ("TopK", "CumSum")  # These read and write FP32, whatever the engine's type is.
 NORMS = ("LayerNormalization", "InstanceNormalization")
 SQUARES = ("ReduceL2", "ReduceSumSquare")
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
@@ -133,6 +134,11 @@ class Unit:
     def sorts(self) -> bool:
         """Whether it finds the largest or least values, which ends its kernel (30 small graphs)."""
         return self.node.op in SORTS and self.role != "cast"
+
+    @property
+    def casts_for_float32(self) -> bool:
+        """Whether it casts what is sorted or summed up in FP32 alone."""
+        return self.role == "cast" and self.node.op in IN_FLOAT32
 
     @property
     def generated(self) -> bool:

@@ -17,6 +17,7 @@ from placer.prediction.kernels.lines import IN_PARTS
 from placer.prediction.kernels.parts import (
     CONVS,
     CUT,
+    IN_FLOAT32,
     NORMED,
     NORMS,
     PLACES,
@@ -165,8 +166,8 @@ class KernelPorts:
         if writer.sorts and writer.node.op in PLACES:
             return "int32"
         if is_float:
-            sorts = any(unit.sorts and unit.node.op == "TopK" for unit in (writer, reader))
-            return FLOAT if sorts else None
+            wide = any(u.node.op in IN_FLOAT32 and u.role != "cast" for u in (writer, reader))
+            return FLOAT if wide else None
         return type_name(self._graph, tensor)
 
     def _is_resized(self, edge: Edge, writer: Unit, reader: Unit) -> bool:

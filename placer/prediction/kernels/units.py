@@ -23,6 +23,7 @@ from placer.prediction.kernels.in_place import InPlace
 from placer.prediction.kernels.norm_units import NormUnits
 from placer.prediction.kernels.parts import (
     CONVS,
+    IN_FLOAT32,
     PLACES,
     POOLS,
     PRODUCTS,
@@ -142,9 +143,10 @@ class Units(UnitGraph):
             for tensor in node.outputs:
                 self.add(node, "move", self.edges(node), (tensor,))
         else:
-            if node.op == "TopK" and self._base != FLOAT:
-                self._cast_for(node)
+            cast = self._cast_for(node) if node.op in IN_FLOAT32 and self._base != FLOAT else None
             unit = self.add(node, role_of(node), self.edges(node), tuple(node.outputs))
+            if cast is not None:
+                self.relink(unit, cast.reads[0][0], cast)
             unit.alone = node.op in _ALONE or (node.op in SORTS and self._sorts_alone(node))
             if node.op == "Expand":
                 unit.names = self._expanded(node)
@@ -153,11 +155,17 @@ class Units(UnitGraph):
             if node.op == "ReduceMean":
                 self._means[self._mean_as(node)] = unit
 
-    def _cast_for(self, node: Node) -> None:
-        """Sorting is done in FP32: what makes a tensor casts it, or another kernel does."""
+    def _cast_for(self, node: Node) -> Unit | None:
+        """What casts to FP32 for a sort; the sort's kernel does where it can (30 small graphs)."""
         edge = self.edges(node)[0]
-        if self.graph.type_of(edge.tensor).is_float and edge.tensor in self.graph.producer:
-            self.add(node, "cast", [edge], (edge.tensor,), works=False)
+        before = self.graph.producer.get(edge.tensor)
+        if (
+            before is None
+            or before.op in IN_FLOAT32
+            or not self.graph.type_of(edge.tensor).is_float
+        ):
+            return None
+        return self.add(node, "cast", [edge], (), works=False)
 
     def _sorts_alone(self, node: Node) -> bool:
         """Whether views and sums are computed before it is sorted (30 small graphs)."""

@@ -11,6 +11,7 @@ from collections.abc import Container, Iterator, Mapping
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
 from placer.graph.weights import weight_input
+from placer.prediction.kernels.line_rows import is_turned_as_written
 from placer.prediction.kernels.norms import GroupNorm, group_norms
 from placer.prediction.kernels.parts import POOLS, role_of
 from placer.prediction.kernels.reductions import is_map
@@ -84,10 +85,12 @@ def _turns_to_line(graph: Graph, turn: Node, scales: Mapping[Edge, Scale]) -> bo
     """Whether Convs alone read the line that ``turn`` makes of rows, which others read, too.
 
     Their kernels read the rows as they are and are called after the Transpose (18 small graphs of
-    three kinds of Convs). What nothing else reads is turned as it is written.
+    three kinds of Convs). What nothing else reads is turned as it is written; see ``line_rows``.
     """
     others = [reader for reader in readers_of(graph, turn.inputs[0]) if reader is not turn]
-    return bool(others) and _are_convs(graph, turn) and _reads_alike(graph, turn, turn, scales)
+    if not others or is_turned_as_written(graph, turn):
+        return False
+    return _are_convs(graph, turn) and _reads_alike(graph, turn, turn, scales)
 
 
 def _reads_alike(graph: Graph, turn: Node, last: Node, scales: Mapping[Edge, Scale]) -> bool:
