@@ -7,8 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from placer.common.processor import UNKNOWN_PROCESSOR
 from placer.common.yaml_file import Strict
-from placer.rules.gains import Gains
+from placer.rules.gains import NO_CORRECTION, Gains
 from placer.rules.target import Target
 
 # What holds of an engine unless a pack says otherwise.
@@ -190,7 +191,12 @@ class Behaviour(Strict):
 
     def gains_on(self, target: Target) -> Gains | None:
         """``gains`` for the processor of ``target``; the first where that is not known."""
-        return next((gains for gains in self.all_gains if target.meets(gains.when)), None)
+        gains = next((gains for gains in self.all_gains if target.meets(gains.when)), None)
+        if gains is None or gains.corrected == NO_CORRECTION:
+            return gains
+        is_known = target.processor != UNKNOWN_PROCESSOR
+        corrected = is_known and target.meets(gains.corrected.when)
+        return gains if corrected else gains.model_copy(update={"corrected": NO_CORRECTION})
 
     def of_engine(self, engine: str) -> Behaviour:
         """The behaviour of a pack for ``engine`` that extends none, with what that implies."""

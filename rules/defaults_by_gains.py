@@ -39,7 +39,7 @@ def sites_with_defaults(graph: Graph, pack: Pack, target: Target = ANY_TARGET) -
     """``find_sites``, with the defaults that make the pack's default placement."""
     matches = Matches(graph, target.processor)
     sites, _ = find_sites_with_overlaps(matches, pack.rules, pack.target(target))
-    gains = pack.manifest.behaviour.gains_on(target)
+    gains = pack.manifest.behaviour.gains_on(pack.target(target))
     return defaults_by_gains(matches, sites, pack.rules, gains, target)
 
 

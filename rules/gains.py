@@ -10,6 +10,7 @@ from pydantic import Field
 
 from placer.common.yaml_file import Strict
 from placer.graph import Graph, Node
+from placer.graph.signs import is_non_negative
 from placer.rules.condition import Condition
 from placer.rules.field_types import Names
 
@@ -90,6 +91,36 @@ class Gain(Time):
         )
 
 
+class Correction(Strict):
+    """What it takes a padded Conv to correct its sums for a zero point, which the padding lacks.
+
+    Only where it may read values below zero, since a range without any has zero point 0.
+    """
+
+    when: Condition = Field(
+        default=Condition(),
+        description="Processors and schemes where it is so; nowhere if the processor is unknown.",
+    )
+    taps: float = Field(
+        default=0.0,
+        description="For each thousand values of the kernel of all channels that the Conv writes, "
+        "at each pixel of a row. None with groups.",
+    )
+
+    def takes_us(self, node: Node, graph: Graph) -> float:
+        """Microseconds for ``node``; 0 unless it is such a Conv."""
+        if not self.taps or not _is_padded(node, graph) or _groups(node) > 1:
+            return 0.0
+        if is_non_negative(node.inputs[0], graph):
+            return 0.0
+        weights = graph.type_of(node.inputs[1]).shape or (0,)
+        row = (graph.type_of(node.outputs[0]).shape or (0,))[-1]
+        return self.taps * row * weights[0] * math.prod(weights[2:]) / _THOUSAND
+
+
+NO_CORRECTION = Correction()
+
+
 class Sum(Time):
     """What it takes where some node reads in float what a Conv adds in place to integers.
 
@@ -116,6 +147,10 @@ class Gains(Strict):
     dequantize: Conversion = Field(description="What it takes to dequantize one for a reader.")
     summed: Sum = Field(
         default=Sum(), description="What it takes a sum of two quantized operands to write floats."
+    )
+    corrected: Correction = Field(
+        default=NO_CORRECTION,
+        description="What it takes padded Convs besides where they read a zero point other than 0.",
     )
     converting: list[str] = Field(
         default=[],
@@ -151,7 +186,7 @@ class Gains(Strict):
 
     def saved_us(self, node: Node, graph: Graph) -> float:
         """Microseconds that ``node`` saves in integers; 0 where nothing is said of it."""
-        return _saved_us(self.nodes, node, graph)
+        return _saved_us(self.nodes, node, graph) - self.corrected.takes_us(node, graph)
 
     def saved_behind_floats_us(self, node: Node, graph: Graph) -> float:
         """The same besides, where integers begin at ``node``."""
@@ -173,6 +208,18 @@ def _is_of(gain: Gain, node: Node, graph: Graph) -> bool:
     if gain.groups == "one":
         return _groups(node) == 1
     return _is_depthwise(node, graph)
+
+
+def _is_padded(node: Node, graph: Graph) -> bool:
+    """Whether a Conv pads what it reads, itself or by a Pad that becomes part of it."""
+    if node.op != "Conv":
+        return False
+    writer = graph.producer.get(node.inputs[0])
+    return (
+        any(node.attributes.get("pads", ()))
+        or str(node.attributes.get("auto_pad", "")).startswith("SAME")
+        or (writer is not None and writer.op == "Pad")
+    )
 
 
 def _groups(node: Node) -> int:

@@ -335,8 +335,8 @@ def _explainer(
     predictor = make_predictor(graph, pack, target, base, matches, ranges, placed.stored, types)
     estimator = make_estimator(graph, device, pack.manifest.behaviour)
     formats = _formats(placed.placement)
-    gains = pack.manifest.behaviour.gains_on(target)
     own = pack.target(target)
+    gains = pack.manifest.behaviour.gains_on(own)
     return Explainer(matches, pack.rules, own, predictor, estimator, formats, gains)
 
 

@@ -77,7 +77,9 @@ def with_defaults_on_device(
     """
     behaviour = pack.manifest.behaviour
     if behaviour.gains is not None or device is None:
-        return defaults_by_gains(matches, sites, pack.rules, behaviour.gains_on(target), target)
+        return defaults_by_gains(
+            matches, sites, pack.rules, behaviour.gains_on(pack.target(target)), target
+        )
     predictor = make_predictor(matches.graph, pack, target, base, matches)
     estimator = make_estimator(matches.graph, device, behaviour)
     return _by_estimates(matches, sites, predictor, estimator)

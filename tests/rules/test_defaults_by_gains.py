@@ -347,6 +347,37 @@ def test_openvino_multiplies_tokens_as_integers_only_with_vnni(kind: str, expect
     assert weighted == expected
 
 
+ROWS = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,32,400] signal) => (float[1,32,a] out)
+<float[32,32,3] w1 = {1}, float[32,32,3] w2 = {1}, float[32,32,3] w3 = {1}> {
+  [plain] a = Conv(signal, w1)
+  [leaky] b = LeakyRelu(a)
+  [padded] c = Conv<pads = [1, 1]>(b, w2)
+  [relu] d = Relu(c)
+  [unsigned] out = Conv<pads = [1, 1]>(d, w3)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheme", "expected"),
+    [
+        ("amx", None, {"plain", "unsigned"}),
+        ("amx", "symmetric", {"plain", "padded", "unsigned"}),
+        ("avx512-vnni", None, {"plain", "padded", "unsigned"}),
+    ],
+)
+def test_with_amx_openvino_corrects_padded_rows_for_zero_points_which_takes_longer_than_floats(
+    kind: str, scheme: str | None, expected: set[str]
+):
+    graph, target = graph_of_text(ROWS), Target(processor=PROCESSORS[kind])
+    pack = load_pack("openvino")
+    pack = pack if scheme is None else pack.with_scheme(scheme)
+    edges = place(sites_with_defaults(graph, pack, target), {}).edges
+    assert {edge.node for edge in edges if edge.tensor in graph.initializers} == expected
+
+
 TURNED = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,16,16,16] x) => (float[1,16,16,16] out)
