@@ -21,9 +21,12 @@ from placer.importing.ir_matching import Matched
 from placer.importing.openvino_ir import SUFFIX as IR_SUFFIX
 from placer.importing.openvino_ir import carried_over, distance
 from placer.importing.source_model import Distance, inputs_of, recovered, samples_of
-from placer.model import Model, load_model
+from placer.model import Model, load_model, load_unquantized
+from placer.model.input_shapes import unknown_dimensions
+from placer.model.load import float_already
 from placer.model.quantized import Imported, Loss
 from placer.model.save import saved_together
+from placer.model.validate import read_model
 from placer.quantization.placement_file import placement_text
 from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.pack import Pack
@@ -151,6 +154,8 @@ def _import_pairs(
 ) -> ImportedModel:
     """The ONNX model at ``source``, written as a float model and its placement."""
     shapes = with_shapes_of_data(source, shapes, data)
+    if unknown_dimensions(read_model(source), shapes, source) is not None:
+        _refuse_float(source)  # Of which no sizes are to be asked for.
     loaded = load_model(source, shapes, bodies=pack.enters_bodies)
     loaded.source_quantization()  # Refuses a float model before anything is run.
     if not loaded.proto.graph.node:
@@ -174,6 +179,16 @@ def _import_pairs(
     )
     _write(loaded, imported, pack, shapes, target, made.placement_file)  # Once nothing can fail.
     return made
+
+
+def _refuse_float(source: Path) -> None:
+    """Raise InputError if the ONNX file at ``source`` is float; does nothing if that is unknown."""
+    try:
+        is_float = load_unquantized(source) is None
+    except InputError:
+        return
+    if is_float:
+        raise float_already(source)
 
 
 def _with_formats(pack: Pack, imported: Imported) -> tuple[Pack, Imported]:

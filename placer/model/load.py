@@ -80,7 +80,7 @@ class Model:
     def source_quantization(self) -> Imported:
         """``imported`` of a model that was quantized; InputError if it was float."""
         if self.imported is None:
-            raise InputError(f"{self.path} is not quantized; give it to placer optimize as it is")
+            raise float_already(self.path)
         return self.imported
 
     def flat(self) -> ModelProto:
@@ -156,6 +156,11 @@ def load_model(
         proto = without_initializers(proto, ())  # The graph keeps the nodes of the flat one.
         nest(proto.graph, scopes)
     return Model(path, proto, graph, digest, base_dir, input_shapes, notes, imported)
+
+
+def float_already(path: Path) -> InputError:
+    """What is raised where the file at ``path`` is to be quantized and is float."""
+    return InputError(f"{path} is not quantized; give it to placer optimize as it is")
 
 
 def model_fingerprint(path: Path, fix: Mapping[str, float] | None = None) -> str:

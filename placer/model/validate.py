@@ -7,6 +7,7 @@ the limits of ``placer.common.limits``. The rest of placer trusts it.
 from __future__ import annotations
 
 import math
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,11 +42,12 @@ _WHAT = "the path of an ONNX file"
 _TENSOR_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
 _MAX_OPSET = 1000
 _MOST_BYTES = 16  # Of one value: complex128.
+_ZIP = b"PK\3\4"
 # How files of other formats begin, from which byte on, and what to say of them.
 _OTHER_FORMATS = (
     (4, b"ORTM", "in ONNX Runtime's own format; give the .onnx file that it was made from"),
     (4, b"TFL3", "a TensorFlow Lite model; convert it: python -m tf2onnx.convert --tflite"),
-    (0, b"PK\3\4", "a zip archive, as PyTorch and Keras save models; export the model to ONNX"),
+    (0, _ZIP, "a zip archive, as PyTorch and Keras save models; export the model to ONNX"),
     (0, b"\x89HDF", "an HDF5 file, as Keras saves models; export the model to ONNX"),
     (0, b"\x80", "a Python pickle, as PyTorch saves models; export it with torch.onnx.export"),
     (0, b"ftrt", "a TensorRT engine; give the ONNX model that it was built from"),
@@ -73,6 +75,7 @@ def parse_model(path: Path) -> ModelProto:
 
     Raises InputError for what is no ONNX file.
     """
+    _refuse_packed(path)  # Such archives may be larger than a model.
     data = read_bytes(path, _WHAT, "model_bytes")
     try:
         proto = ModelProto.FromString(data)
@@ -95,6 +98,26 @@ def _refuse_other_formats(path: Path, data: bytes) -> None:
     for start, mark, what in _OTHER_FORMATS:
         if data.startswith(mark, start):
             raise InputError(f"{path} is not an ONNX file: it is {what}")
+
+
+def _refuse_packed(path: Path) -> None:
+    """Raise InputError for a zip archive with an ONNX file, which tf2onnx makes of large models."""
+    try:
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            if file.read(len(_ZIP)) != _ZIP:
+                return
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile, ValueError):
+        return
+    packed = next((name for name in names if name.endswith(".onnx")), None)
+    if packed is not None:
+        raise InputError(
+            f"{path} is not an ONNX file: it is a zip archive of one and its weights, as tf2onnx "
+            f"writes large models; unpack it and give '{packed}'"
+        )
 
 
 def check_sizes(types: Mapping[str, TensorType], path: Path) -> None:

@@ -1,6 +1,7 @@
 """Wrong input: one sentence, exit code 2, nothing written."""
 
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +66,13 @@ def test_not_an_onnx_file(placer: Placer):
 def test_files_of_other_formats_are_recognised(placer: Placer, data: bytes, said: str):
     Path("net.onnx").write_bytes(data)
     refused(placer("explain", "net.onnx"), said)
+
+
+def test_a_model_in_a_zip_archive_is_to_be_unpacked(placer: Placer):
+    """ONNX Runtime issue 14213: tf2onnx's --large_model writes it under the name of a model."""
+    with zipfile.ZipFile("net.onnx", "w") as archive:
+        archive.write(MODEL, "__MODEL_PROTO.onnx")
+    refused(placer("explain", "net.onnx"), "unpack it and give '__MODEL_PROTO.onnx'")
 
 
 def test_a_truncated_file(placer: Placer):

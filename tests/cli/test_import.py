@@ -161,3 +161,13 @@ def test_optimize_can_calibrate_anew(placer: Run):
     wrong = placer("optimize", path, "--ranges", "other")
     assert wrong.code == 2
     assert "unknown ranges 'other'; use one of: imported, calibrated" in wrong.err
+
+
+def test_a_float_model_is_refused_before_its_open_sizes_are_asked_for(
+    placer: Run, save: Callable[..., Path]
+):
+    path = save("""<ir_version: 9, opset_import: ["": 17]>
+    g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }""")
+    refused = placer("import", path)
+    assert (refused.code, refused.out) == (2, "")
+    assert "is not quantized; give it to placer optimize as it is" in refused.err

@@ -1,6 +1,8 @@
 """``placer init``: a project file that says what was seen and that a run takes as it is."""
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -130,3 +132,16 @@ def test_what_is_no_model_or_no_data_is_refused(placer: Placer):
     assert finished.code == 2
     assert "x.npz" in finished.err
     assert not Path("placer.yaml").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_told_by_the_file_asked_for(
+    placer: Placer, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    finished = placer("init", DIGITS / "digits.onnx", "-o", "placer.yaml")
+    assert finished.code == 2
+    assert "cannot write placer.yaml: Read-only file system" in finished.err
+    assert not Path(".schema").exists()
