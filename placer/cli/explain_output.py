@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from rich.tree import Tree
 
 from placer.common.display import with_short_names
 from placer.common.listed import listed
+from placer.plan.dtypes import is_quantized, reads_quantized
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.explaining.api import ModelExplanation
@@ -44,14 +46,25 @@ def print_explanation(console: Console, explained: ModelExplanation, show_all: b
     if show_all:
         console.print(_layers(explanation.plan, explanation.total_us if timed else None))
     else:
-        layers = len(explanation.plan.layers)
-        are = "layer is" if layers == 1 else "layers are"
-        console.print(f"{layers} {are} predicted; show them with --all", highlight=False)
+        console.print(f"{_counted(explanation.plan)}; show them with --all", highlight=False)
     _print_conversions(console, explanation, timed, show_all)
     if timed:
         _print_times(console, explanation)
     else:
         console.print(no_times(explained), highlight=False, soft_wrap=True)
+
+
+def _counted(plan: Plan) -> str:
+    """How many layers are predicted, and of how many the inputs are quantized."""
+    layers = len(plan.layers)
+    are = "layer is" if layers == 1 else "layers are"
+    types = Counter(
+        next(filter(is_quantized, layer.input_types))
+        for layer in plan.of_kind("compute")
+        if reads_quantized(layer)
+    )
+    read = listed([f"{count} in {name}" for name, count in types.most_common()])
+    return f"{layers} {are} predicted, {read or 'none in integers'}"
 
 
 def _print_times(console: Console, explanation: Explanation) -> None:

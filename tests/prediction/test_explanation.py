@@ -252,6 +252,24 @@ def test_decisions_are_a_tree_with_the_costliest_first(
     assert us == sorted(us, reverse=True)
 
 
+def test_how_many_layers_compute_in_integers_is_told(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    """OpenVINO issue 11699: is a ConvTranspose between pairs one of integers? ORT has none."""
+    path = save("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[1,16,8,8] x) => (float[1,16,16,16] y)
+        <int8[16,16,2,2] w = {1}, float s = {0.1}, int8 z = {0}> {
+          q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) v = DequantizeLinear(w, s, z)
+          [up] y = ConvTranspose<strides = [2, 2]>(d, v)
+        }
+    """)
+    told = "layers are predicted, 1 in int8; show them with --all"
+    assert told in placer("explain", path, "--pack", "openvino").out
+    told = "layers are predicted, none in integers; show them with --all"
+    assert told in placer("explain", path, "--pack", "onnxruntime").out
+
+
 def test_a_model_without_a_choice_and_operators_of_other_domains_are_said_to_be(
     save: Callable[..., Path], placer: Callable[..., Finished]
 ):
@@ -261,7 +279,7 @@ def test_a_model_without_a_choice_and_operators_of_other_domains_are_said_to_be(
     """)
     lines = placer("explain", path).out.splitlines()
     assert "nothing to decide: no rule of pack 'tensorrt' has a choice here" in lines
-    assert "1 layer is predicted; show them with --all" in lines
+    assert "1 layer is predicted, none in integers; show them with --all" in lines
     foreign = (
         "TensorRT needs plugins for ai.onnx.ml.Normalizer, whose layers and times are not known"
     )
