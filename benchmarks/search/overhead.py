@@ -46,6 +46,7 @@ from placer.accuracy.evaluation import Evaluation, Run
 from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.gates import GateResult
 from placer.common.blas import one_blas_thread
+from placer.common.collector import few_full_collections
 from placer.common.files import write_text
 from placer.common.shapes import ShapeRange
 from placer.common.statistics import Ratio
@@ -268,7 +269,7 @@ def real_search(
         engine_cpu = _children_cpu_s()
         if hot:
             profile.enable()
-        with one_blas_thread():
+        with one_blas_thread(), few_full_collections():
             proposer, records = _search(task, bench, study, watch, trials, rehearses=rehearses)
         profile.disable()
         wall = time.perf_counter() - start

@@ -12,6 +12,7 @@ from functools import partial
 from threading import Event, Lock, Thread
 
 from placer.common.blas import one_blas_thread
+from placer.common.collector import few_full_collections
 from placer.common.interrupts import dealt_with, noted
 from placer.errors import InputError, PlacerError
 from placer.optimizer.device_search import Device, DeviceSearch, OnTrial
@@ -102,7 +103,7 @@ def search(
     fastest = next(iter(by_latency(earlier)), None)
     best = None if fastest is None else fastest.ratio
     observer.search(task.budget, len(earlier), best, task.engine.estimated, task.request.objective)
-    with one_blas_thread():
+    with one_blas_thread(), few_full_collections():
         runs = [partial(one.run, tell, stop) for one in searches]
         stopped = _run_all(runs, stop, lambda: observer.warn(interrupted))
     return Searched(
