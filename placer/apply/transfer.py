@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from placer.apply.matching import Correspondence, correspond
 from placer.errors import InputError
 from placer.graph import Edge, Graph
+from placer.graph.matching import Correspondence, correspond
 from placer.graph.structure import GRAPH_OUTPUT, Structure, structure_of
 from placer.model import Model
 from placer.quantization import Placement, Range, Ranges, union

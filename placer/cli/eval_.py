@@ -191,7 +191,7 @@ def _worst(one: Evaluated) -> Iterator[str]:
 
 def _print_layers(console: Console, one: Evaluated) -> None:
     if not one.layers:
-        console.print(f"{escape(one.model)}: no tensor has a name that the float model has")
+        console.print(f"{escape(one.model)}: no tensor of the float model was found in it")
         return
     wrong = one.first_wrong
     text = "none goes wrong" if wrong is None else f"the first that goes wrong is {wrong.tensor}"

@@ -34,6 +34,7 @@ from placer.evaluation.layers import compare_layers
 from placer.evaluation.lost_channels import lost_channels
 from placer.evaluation.pair_ranges import lost_parts, unsuited_pairs
 from placer.evaluation.results import EvalResult, Evaluated
+from placer.evaluation.same_tensors import same_tensors
 from placer.graph import Graph
 from placer.model import Model, load_as_is, load_model
 from placer.model.fixed_inputs import fixed_values
@@ -99,7 +100,7 @@ def evaluate(
         version=runner.version,
         samples=len(samples),
         models=tuple(
-            _evaluated(model, _run_of(runner, model, threads), judge, source, few)
+            _evaluated(model, _run_of(runner, model, threads), judge, source, given, few)
             for model in models
         ),
         note="; ".join(filter(None, [judged.note() if has_judged else None, *others])) or None,
@@ -107,15 +108,19 @@ def evaluate(
 
 
 def _evaluated(
-    model: Model, run: Run, judge: Judge, source: Model, few: Sequence[Sample]
+    model: Model, run: Run, judge: Judge, source: Model, given: Model, few: Sequence[Sample]
 ) -> Evaluated:
-    """``few``: the samples on which its layers are compared with those of ``source``; or none."""
+    """``few``: the samples on which its layers are compared with those of ``source``; or none.
+
+    ``given``: ``source``, normalised.
+    """
     called = _called_otherwise(source.graph, model.graph)
     compared, held = judge(run, model.path, called)
-    layers = tuple(compare_layers(source, model, few)) if few else ()
-    pairs = unsuited_pairs(source, model, few) if few else ()
+    named, renamed = same_tensors(source, given, model) if few else ({}, "")
+    layers = tuple(compare_layers(source, model, few, named)) if few else ()
+    pairs = unsuited_pairs(source, model, few, named) if few else ()
     parts = lost_parts(model, judge.groups, judge.expected, called)
-    notes = (*map(_renaming, called.items()), *parts, lost_channels(model), *pairs)
+    notes = (*map(_renaming, called.items()), renamed, *parts, lost_channels(model), *pairs)
     return Evaluated(str(model.path), compared, layers, held, tuple(filter(None, notes)))
 
 

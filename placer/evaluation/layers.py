@@ -19,7 +19,7 @@ from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE
 from placer.model.save import serialized
 
 _THREADS = 1
-_CLAMPING = frozenset({"Relu", "Clip"})
+CLAMPING = frozenset({"Relu", "Clip"})
 # Tensors that are held at once, of either model.
 AT_ONCE = 64
 WRONG_BELOW_DB = 15.0
@@ -46,19 +46,21 @@ class Layer:
         return lost if np.isfinite(lost) else None
 
 
-def compare_layers(reference: Model, candidate: Model, samples: Iterable[Sample]) -> list[Layer]:
+def compare_layers(
+    reference: Model, candidate: Model, samples: Iterable[Sample], named: Mapping[str, str]
+) -> list[Layer]:
     """Every float tensor of ``reference`` that ``candidate`` has too, in order of computation.
 
-    Tensors are the same if they have the same name, which placer, ONNX Runtime's and most other
-    quantizers keep. Both run on ONNX Runtime with their graphs as they are. A tensor of another
-    shape counts as wrong altogether. Raises RunError if one of the models is refused.
+    ``named``: what ``candidate`` calls these. Both run on ONNX Runtime with their graphs as they
+    are. A tensor of another shape counts as wrong altogether. Raises RunError if one of the models
+    is refused.
 
     Where a quantizer has taken out the Relu or Clip that makes a tensor, because what the pair
     behind cuts off is the same, the tensor is what that pair makes of it.
     """
     graph, other = reference.graph, index_graph(candidate.proto.graph, {})
-    common = [name for name in graph.producer if name in other.producer]
-    called = {name: _called(name, graph, other) for name in common}
+    common = [name for name in graph.producer if name in named]
+    called = {name: _called(name, named[name], graph, other) for name in common}
     sums = {name: GroupSums() for name in common}
     kept = list(samples)
     for start in range(0, len(common), AT_ONCE):
@@ -75,10 +77,10 @@ def compare_layers(reference: Model, candidate: Model, samples: Iterable[Sample]
     return [_layer(graph, name, compared) for name in compared]
 
 
-def _called(tensor: str, graph: Graph, other: Graph) -> str:
-    """What ``other`` calls ``tensor`` of ``graph``."""
-    clamps, reads = graph.producer[tensor].op in _CLAMPING, other.sole_consumer(tensor)
-    if not clamps or other.producer[tensor].op in _CLAMPING or reads is None or not reads.node:
+def _called(name: str, tensor: str, graph: Graph, other: Graph) -> str:
+    """What ``other`` calls what ``graph`` calls ``name``, by which ``tensor`` was found there."""
+    clamps, reads = graph.producer[name].op in CLAMPING, other.sole_consumer(tensor)
+    if not clamps or other.producer[tensor].op in CLAMPING or reads is None or not reads.node:
         return tensor
     quantizer = other.by_name[reads.node]
     written = None if quantizer.op not in QUANTIZE else other.sole_consumer(quantizer.outputs[0])

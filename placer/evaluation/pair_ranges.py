@@ -97,18 +97,21 @@ class _Seen:
 
 
 def unsuited_pairs(
-    reference: Model, candidate: Model, samples: Sequence[Sample]
+    reference: Model, candidate: Model, samples: Sequence[Sample], called: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Sentences on pairs of ``candidate`` with one scale, the first ones first.
 
-    They cut off or round away most of what the float model ``reference`` computes under the name
-    of what they read. Raises RunError if ``reference`` is refused.
+    They cut off or round away most of what the float model ``reference`` computes for what they
+    read. ``called``: the names that ``candidate`` has for its tensors. Raises RunError if
+    ``reference`` is refused.
     """
     other = index_graph(candidate.proto.graph, {})
+    mine = {name: name for name in reference.graph.inputs}
+    mine.update((theirs, name) for name, theirs in called.items())
     pairs = {
-        node.inputs[0]: pair
+        mine[node.inputs[0]]: pair
         for node in other.nodes
-        if node.op == "QuantizeLinear" and _is_known(node.inputs[0], reference.graph)
+        if node.op == "QuantizeLinear" and node.inputs[0] in mine
         if (pair := _pair_of(node, other, candidate)) is not None
     }
     readers = _readers(reference)
@@ -157,11 +160,6 @@ def lost_parts(
                 f"{group.name} has values of {_mean(seen):.2g}: leave this pair out, so that the "
                 "parts of the output keep scales of their own"
             )
-
-
-def _is_known(tensor: str, graph: Graph) -> bool:
-    """Whether the float model has ``tensor``."""
-    return tensor in graph.producer or tensor in graph.inputs
 
 
 def _readers(model: Model) -> dict[str, list[Node]]:

@@ -1,7 +1,7 @@
 """The structure of a graph without its weights: what a placement file keeps of its model.
 
 With it the nodes of a model are found again in another file of the same network that calls them
-otherwise (``placer.apply.matching``). Graph inputs and outputs are vertices like nodes.
+otherwise (``placer.graph.matching``). Graph inputs and outputs are vertices like nodes.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ _KIN = {
     "Sum": "Add",
 }
 _DIGITS = 10
+
+
+def kind_of(op: str) -> str:
+    """The operator that stands for all that exporters write in the place of ``op``."""
+    return _KIN.get(op, op)
 
 
 class Port(NamedTuple):
@@ -70,7 +75,7 @@ class Vertex:
     @property
     def kind(self) -> str:
         """The operator, or the one that stands for all that exporters write in its place."""
-        return _KIN.get(self.op, self.op)
+        return kind_of(self.op)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-from placer.apply.matching import Correspondence
 from placer.graph import Edge, Graph
+from placer.graph.matching import Correspondence
 from placer.model import Model, load_model
 from placer.quantization import Placement, Range
 from placer.quantization.placement_file import PlacementFile, placement_text, read_placement

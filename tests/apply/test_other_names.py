@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto
 
-from placer.apply.matching import Correspondence, correspond
 from placer.apply.transfer import transfer_placement
 from placer.graph import Edge, Graph, index_graph, tensor_type
+from placer.graph.matching import Correspondence, correspond
 from placer.graph.structure import COMMUTATIVE, structure_of
 from placer.graph.text import parse_model
 from placer.model import load_model

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placer.apply.matching import correspond
 from placer.apply.transfer import Transferred, transfer_placement
 from placer.errors import InputError
 from placer.graph import Edge, Graph
+from placer.graph.matching import correspond
 from placer.graph.structure import parse_structure, structure_of
 from placer.model import load_model
 from placer.plan import Plan

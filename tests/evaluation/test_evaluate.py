@@ -94,6 +94,44 @@ def test_the_first_wrong_layer_is_the_one_behind_the_narrow_range(net: Path):
     assert wrong.layers[0].sqnr > 30  # dB: the input's pair is as it should be.
 
 
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ("abcy", None),
+        ("bcdy", "4 of 4 were found by structure"),  # As numbers go on where a tensor came in.
+        ("efgy", "4 of 4 were found by structure"),
+        ("abco", None),  # The output alone, which its place tells.
+    ],
+)
+def test_tensors_that_were_named_anew_are_found(tmp_path: Path, names: str, found: str | None):
+    """Of the two Convs and Relus, none is held against another one."""
+    head = """
+    <ir_version: 8, opset_import: ["" : 17]> g (float[1,2,8,8] x) => (float[1,2,8,8] OUT)
+    <float[2,2,1,1] v = {1, -1, 0.5, 1}, float[2,2,1,1] w = {0.5, 1, 1, -1},
+     float s = {0.01}, int8 z = {0}>
+    """
+    first, second, third, last = names
+    bodies = {
+        "float": "a = Conv(x, v) b = Relu(a) c = Conv(b, w) y = Sigmoid(c)",
+        "quantized": f"{first} = Conv(x, v) {second} = Relu({first}) "
+        f"i = QuantizeLinear({second}, s, z) j = DequantizeLinear(i, s, z) "
+        f"{third} = Conv(j, w) {last} = Sigmoid({third})",
+    }
+    for name, body in bodies.items():
+        text = head.replace("OUT", "y" if name == "float" else last) + f"{{ {body} }}"
+        onnx.save(parse_model(text), tmp_path / f"{name}.onnx")
+    data = np.random.default_rng(0).normal(size=(4, 2, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=data.clip(-0.4, 0.4))
+    files = (tmp_path / "float.onnx", tmp_path / "quantized.onnx")
+    (one,) = placer.evaluate(*files, data=tmp_path / "data.npz", layers=True).models
+    assert [layer.tensor for layer in one.layers if layer.tensor != "y"] == ["a", "b", "c"]
+    assert one.layers[0].sqnr == math.inf
+    assert all(layer.sqnr > 30 for layer in one.layers)
+    told = [note for note in one.notes if "by structure" in note]
+    assert len(told) == (found is not None)
+    assert all(note.endswith(f"otherwise than the float model: {found}") for note in told)
+
+
 @pytest.mark.parametrize("taken_out", [True, False])
 def test_a_relu_that_the_pair_behind_replaces_does_not_go_wrong(tmp_path: Path, taken_out: bool):
     """ONNX Runtime's quantizer takes it out and gives its name to what it read."""
