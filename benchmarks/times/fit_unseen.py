@@ -13,8 +13,7 @@ Printed with the errors: those that the first half of the rounds would have as a
 second, how many of the estimates are within the 80% intervals that ``explain`` and ``optimize``
 show with such a fit, and the errors of further builds where the float and default builds of all
 files were given, as by ``placer fit --models``. The same errors of the architectures that a fit
-measures are told last, each estimated by a fit without it, which takes longest. ``fit_draws.py``
-tells how far figures depend on which networks are generated.
+measures are told last, each estimated by a fit without it, which takes longest.
 
 ``--builds`` keeps what was measured; another run measures only what is missing there.
 ``--only-fit`` measures nothing and fits to what is there, also if another machine measured it.
