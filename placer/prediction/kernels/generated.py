@@ -104,39 +104,55 @@ class Generated:
         return any(not self._graph.type_of(tensor).is_float for tensor in made)
 
     def _may_join(self, writer: Unit, unit: Unit) -> bool:
+        """Whether ``unit`` may be computed by the kernel of ``writer``, which it reads."""
         kernel = self._groups.of(writer)
         if writer.group == unit.group or self._groups.those(writer, _is_closed):
             return False
         if unit.alone or self._is_left_to_readers(writer, unit):
             return False
-        large = self._sums.is_of_large_map(unit)
-        turned = self._sums.ends_turned(writer, unit) or self._turned.is_map(writer, unit)
-        if (large and turned) or self._turned.ends(writer, unit):
+        if self._is_turned_apart(writer, unit) or self._is_joined_apart(writer, unit):
             return False
-        later = self._is_joined_later(kernel, unit) or self._reads_later_part(writer, unit)
-        if later or self._is_joined(writer, unit):
-            return False
-        moved = unit.node.op in VIEWS or (
-            unit.node.op == "Transpose" and keeps_all(self._graph, unit.node)
-        )
-        if moved and self._groups.those(writer, is_sum):
-            summed = [r for _, r in unit.readers if r.role == "reduce"]
-            summed = [reader for reader in summed if not self._sums.is_row_product(reader)]
-            if summed and len(summed) == len(unit.readers):
-                return False
-        joined = self.joins.is_in_place(writer) or self.joins.is_in_place(unit)
-        if joined or self._reads_part(writer, unit):
+        if self._is_moved_for_sums(writer, unit) or self._pads_apart(writer, unit):
             return False
         if multiplies_out(self._graph, unit) and not self._are_of_inputs(kernel):
             return False
         if any(edge.input_index == NORMED for edge, _ in unit.reads):
             return False
-        if self._pads_apart(writer, unit):
-            return False
-        views = unit.node.op in VIEWS and any(e in self._form.scales for e, _ in unit.readers)
-        if views and writer.role != "cast" and self._sums.multiplies_row(unit):
+        if writer.role != "cast" and self._is_quantized_view_of_row(unit):
             return False
         return self._may_fuse(writer, unit)
+
+    def _is_turned_apart(self, writer: Unit, unit: Unit) -> bool:
+        """Whether another kernel turns what ``writer`` makes, or sums it as turned."""
+        large = self._sums.is_of_large_map(unit)
+        turned = self._sums.ends_turned(writer, unit) or self._turned.is_map(writer, unit)
+        return (large and turned) or self._turned.ends(writer, unit)
+
+    def _is_joined_apart(self, writer: Unit, unit: Unit) -> bool:
+        """Whether a kernel ends with ``writer`` as it is, or ``unit``, or both are joined."""
+        if self._is_joined_later(self._groups.of(writer), unit):
+            return True
+        if self._reads_later_part(writer, unit) or self._is_joined(writer, unit):
+            return True
+        joined = self.joins.is_in_place(writer) or self.joins.is_in_place(unit)
+        return joined or self._reads_part(writer, unit)
+
+    def _is_moved_for_sums(self, writer: Unit, unit: Unit) -> bool:
+        """Whether ``unit`` is a view of what a kernel of sums makes, which sums alone read."""
+        is_transposed = unit.node.op == "Transpose" and keeps_all(self._graph, unit.node)
+        if unit.node.op not in VIEWS and not is_transposed:
+            return False
+        if not self._groups.those(writer, is_sum):
+            return False
+        return bool(unit.readers) and all(
+            reader.role == "reduce" and not self._sums.is_row_product(reader)
+            for _, reader in unit.readers
+        )
+
+    def _is_quantized_view_of_row(self, unit: Unit) -> bool:
+        """Whether it is a view that is quantized for a product of one row."""
+        quantized = any(edge in self._form.scales for edge, _ in unit.readers)
+        return unit.node.op in VIEWS and quantized and self._sums.multiplies_row(unit)
 
     def _pads_apart(self, writer: Unit, unit: Unit) -> bool:
         """Whether ``unit`` pads channels, but not in the kernel of ``writer``."""
