@@ -36,9 +36,7 @@ class Moves:
         multiple of eight wide, of what is read twice and of what a Conv reads, or a product that
         writes a map, the kernel has the Transpose's name.
         """
-        if all(self.is_view(unit) for unit in units):
-            return False
-        if not all(u.node.op in VIEWS or u.node.op == "Transpose" for u in units):
+        if all(self.is_view(unit) for unit in units) or not _only_move(units):
             return False
         writers = [w for u in units for _, w in u.reads if w not in units]
         edges = (e for u in units for e, _ in (*u.reads, *u.readers))
@@ -46,20 +44,21 @@ class Moves:
         if quantized and not all(w is not None and w.scales for w in writers):
             return False
         readers = [r for u in units for _, r in u.readers if r not in units]
-        products = bool(readers) and all(reader.role == "product" for reader in readers)
-        if products and all(self._turns_map(unit) for unit in units):
+        if not readers or any(reader.role != "product" for reader in readers):
+            return False
+        if all(self._turns_map(unit) for unit in units):
             return True
         wide = all(self._width(unit) % NARROW == 0 for unit in units)
-        once = len(readers) == 1 and not leaves_turned(self._graph, readers[0].node)
-        once = once and readers[0].node.op not in CONVS
-        return products and wide and once and all(w is not None and self._mixes(w) for w in writers)
+        if not wide or len(readers) > 1 or self._reads_turned(readers[0]):
+            return False
+        return all(w is not None and self._mixes(w) for w in writers)
 
     def quantize_turned(self, units: Sequence[Unit]) -> bool:
         """Whether it quantizes a Conv's map as it makes tokens of it: of no node either.
 
         So are channels of a graph input of one sample (ten small graphs).
         """
-        if not all(u.node.op in VIEWS or u.node.op == "Transpose" for u in units):
+        if not _only_move(units):
             return False
         turned = [unit for unit in units if unit.node.op == "Transpose"]
         read = [edge for unit in units for edge, r in unit.readers if r not in units]
@@ -78,23 +77,23 @@ class Moves:
             return False
         if all(self.is_view(unit) for unit in units):
             return not self._makes_map(units)
-        moves = all(unit.node.op in VIEWS or unit.node.op == "Transpose" for unit in units)
+        return self._are_of_attention(units) or self._kernels.is_in_place(units[0])
+
+    def _are_of_attention(self, units: Sequence[Unit]) -> bool:
+        """Whether they only move what whole attentions wrote, in its type, for no Conv."""
         writers = [w for unit in units for _, w in unit.reads if w not in units]
+        if not _only_move(units) or not all(w and self._units.is_mha(w) for w in writers):
+            return False
         read = [edge for unit in units for edge, _ in unit.reads]
         quantized = any(edge in self._form.scales for edge in read)
         float8 = all(map(self._units.is_float8, read))
-        if (
-            moves
-            and (not quantized or all(w is not None and (w.integers or float8) for w in writers))
-            and all(w is not None and self._units.is_mha(w) for w in writers)
-            and not any(
-                reader.node.op in CONVS or leaves_turned(self._graph, reader.node)
-                for unit in units
-                for _, reader in unit.readers
-            )
-        ):
-            return True
-        return self._kernels.is_in_place(units[0])
+        if quantized and not float8 and not all(w and w.integers for w in writers):
+            return False
+        return not any(self._reads_turned(reader) for unit in units for _, reader in unit.readers)
+
+    def _reads_turned(self, reader: Unit) -> bool:
+        """Whether it needs what it reads as a Transpose stores it: a Conv, or a map's product."""
+        return reader.node.op in CONVS or leaves_turned(self._graph, reader.node)
 
     def is_view(self, unit: Unit) -> bool:
         """Whether all elements stay where they are, as those of a single head that is turned do."""
@@ -133,3 +132,7 @@ class Moves:
             for tensor in (product.node.outputs[0], views[-1].node.outputs[0])
         )
         return product.node.op in PRODUCTS or (product.node.op in CONVS and given[1:2] != made[1:2])
+
+
+def _only_move(units: Sequence[Unit]) -> bool:
+    return all(unit.node.op in VIEWS or unit.node.op == "Transpose" for unit in units)
