@@ -54,30 +54,36 @@ class Sums:
         if sum(map(self.is_row_product, sums)) > 1 and any(map(self.is_row_product, summed)):
             return True
         if any(self._ends_row(u) for u in summed):
-            if any(map(self._is_repeated, summed)):
-                return True
-            kernel = summed[0].group
-            others = any(w is None or w.group != kernel for _, w in unit.reads)
-            if unit.role != "pointwise" or others:
-                return True
-            feeds = self._feeds_row_product(unit) or _is_squared(unit)
-            return row_activations.ends_kernel(self._graph, unit, feeds)
+            return self._ends_behind_row(summed, unit)
         if not summed:
             return False
         if unit.node.op == "Expand":
             return True
         if any(map(sums_channels, summed)):
             return unit.role == "reduce" or self._is_spread_over_map(unit)
-        if any(self._ends_mean(u, unit) for u in summed):
-            return True
         both = [reduction(self._graph, u.node) for u in (*sums, unit) if u.role == "reduce"]
-        if any(s.is_shared for s in both) or any(self._is_outgrown(u, unit) for u in summed):
+        if any(one.is_shared or one.ends_kernel for one in both):
             return True
-        if any(self._is_turned_back(u, unit) for u in summed):
+        return any(self._ends_one(one, unit) for one in summed)
+
+    def _ends_behind_row(self, summed: Sequence[Unit], unit: Unit) -> bool:
+        """Whether ``unit`` is in another kernel than ``summed``, of which some end rows."""
+        if any(map(self._is_repeated, summed)):
             return True
-        if any(self._is_moved_behind(u, unit) and not self._ends_squares(u, unit) for u in summed):
+        kernel = summed[0].group
+        others = any(writer is None or writer.group != kernel for _, writer in unit.reads)
+        if unit.role != "pointwise" or others:
             return True
-        return any(s.ends_kernel for s in both)
+        feeds = self._feeds_row_product(unit) or _is_squared(unit)
+        return row_activations.ends_kernel(self._graph, unit, feeds)
+
+    def _ends_one(self, summed: Unit, unit: Unit) -> bool:
+        """Whether ``unit`` is in another kernel than ``summed`` by what it makes of it."""
+        if self._ends_mean(summed, unit) or self._is_outgrown(summed, unit):
+            return True
+        if self._is_turned_back(summed, unit):
+            return True
+        return self._is_moved_behind(summed, unit) and not self._ends_squares(summed, unit)
 
     def _ends_mean(self, mean: Unit, unit: Unit) -> bool:
         """Whether it computes of a map's means for products, or beside what else reads them.
