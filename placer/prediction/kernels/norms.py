@@ -58,21 +58,11 @@ def is_of_groups(graph: Graph, node: Node) -> bool:
 
 
 def _group_norm(graph: Graph, norm: Node) -> GroupNorm | None:
-    first = graph.producer.get(norm.inputs[0])
-    if not (_are_all(graph, norm.inputs[1], 1) and _are_all(graph, norm.inputs[2], 0)):
+    chain = _group_norm_nodes(graph, norm)
+    if chain is None:
         return None
-    chain = [norm]
-    for op in ("Reshape", "Mul", "Add"):
-        readers = graph.edges_of(chain[-1].outputs[0])
-        node = graph.by_name.get(readers[0].node) if len(readers) == 1 else None
-        if node is None or node.op != op:
-            return None
-        if op != "Reshape" and not any(t in graph.initializers for t in node.inputs):
-            return None
-        chain.append(node)
-    if first is None or first.op != "Reshape" or len(graph.edges_of(first.outputs[0])) != 1:
-        return None
-    shapes = [graph.type_of(t).shape or () for t in (first.inputs[0], chain[1].outputs[0])]
+    first, _, reshape, *_ = chain
+    shapes = [graph.type_of(t).shape or () for t in (first.inputs[0], reshape.outputs[0])]
     groups = (graph.type_of(first.outputs[0]).shape or (0, 0))[1]
     if shapes[0] != shapes[1] or len(shapes[0]) < 3 or groups < 2 or shapes[0][1] % 16:
         return None
@@ -83,7 +73,26 @@ def _group_norm(graph: Graph, norm: Node) -> GroupNorm | None:
     narrow = groups == _GROUPS and each < groups and math.log2(channels).is_integer()
     viewed = len(shapes[0]) == _MAP_RANKS[0] and _is_line(graph, first.inputs[0])
     map_like = len(shapes[0]) in _MAP_RANKS and not viewed
-    return GroupNorm((first, *chain), map_like and (channels % _WIDE == 0 or narrow), viewed)
+    return GroupNorm(chain, map_like and (channels % _WIDE == 0 or narrow), viewed)
+
+
+def _group_norm_nodes(graph: Graph, norm: Node) -> tuple[Node, ...] | None:
+    """The nodes of a group norm in order, of which ``norm`` normalizes; None if it is none."""
+    first = graph.producer.get(norm.inputs[0])
+    if first is None or first.op != "Reshape" or len(graph.edges_of(first.outputs[0])) != 1:
+        return None
+    if not (_are_all(graph, norm.inputs[1], 1) and _are_all(graph, norm.inputs[2], 0)):
+        return None
+    chain = [first, norm]
+    for op in ("Reshape", "Mul", "Add"):
+        readers = graph.edges_of(chain[-1].outputs[0])
+        node = graph.by_name.get(readers[0].node) if len(readers) == 1 else None
+        if node is None or node.op != op:
+            return None
+        if op != "Reshape" and graph.initializers.keys().isdisjoint(node.inputs):
+            return None
+        chain.append(node)
+    return tuple(chain)
 
 
 def _is_line(graph: Graph, tensor: str) -> bool:
