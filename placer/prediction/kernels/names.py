@@ -28,24 +28,28 @@ class KernelNames:
         writer = unit.reads[0][1] if unit.reads else None
         if writer is not None and self._takes_bias(unit, writer):
             return (unit.node, writer.node)
-        if not unit.works and unit.role == "pointwise" and unit.node.op == "Conv":
-            return (unit.node,) if len(unit.node.inputs) > 2 and unit.node.inputs[2] else ()
-        if not unit.works and unit.role == "pointwise" and self.multiplies_activations(unit):
-            return ()
+        if not unit.works and unit.role == "pointwise":
+            if unit.node.op == "Conv":
+                return (unit.node,) if any(unit.node.inputs[2:3]) else ()
+            if self.multiplies_activations(unit):
+                return ()
         if unit.node.op == "Transpose" and writer is not None and self._turns_rows(writer):
             return (unit.node, writer.node)
-        if unit.generated and (flat := self._flattened_for(unit)):
-            return (*self._units.nodes_of(unit), *flat)
-        if unit.generated and (reshaped := self._reshaped(unit)):
-            return (*self._units.nodes_of(unit), *reshaped)
-        if unit.role == "reduce" and (sums := self._sums_rows(unit)):
-            return (*self._units.nodes_of(unit), *sums)
+        if more := self._named_besides(unit):
+            return (*self._units.nodes_of(unit), *more)
         if unit.works or unit.role != "move":
             return self._units.nodes_of(unit)
         readers = [reader for _, reader in unit.readers]
         reader = next((r for r in readers if r.node is unit.node), readers[0])
         units = self._groups[reader.group]
         return tuple(u.node for u in units) if self._kernels.is_prepared(units) else (unit.node,)
+
+    def _named_besides(self, unit: Unit) -> tuple[Node, ...]:
+        """Nodes of other kernels whose rows this one makes or reads otherwise."""
+        more: tuple[Node, ...] = ()
+        if unit.generated:
+            more = self._flattened_for(unit) or self._reshaped(unit)
+        return more or (self._sums_rows(unit) if unit.role == "reduce" else ())
 
     def _flattened_for(self, unit: Unit) -> tuple[Node, ...]:
         """Sums of products of flattened rows that add these, which are flattened here."""
