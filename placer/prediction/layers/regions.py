@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
 
-from placer.graph import Edge, Node
+from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.claims import FLOAT, Claim, find_claims
 from placer.prediction.layers.clamps import Exceeds, edges_behind_clamps, is_held_back
 from placer.prediction.layers.dequantized import edges_behind
@@ -54,22 +54,16 @@ class Region:
     @property
     def outside(self) -> frozenset[Edge]:
         """What else it depends on than the pairs on edges into and out of its nodes."""
-        claims = [candidate.claim for candidate in self.claimed if candidate.claim is not None]
-        looked_at = [edge for claim in claims for edge in (*claim.absorbed, *claim.bare)]
-        looked_at += [edge for claim in claims for _, others in claim.beside for edge in others]
-        looked_at += [edge for claim in claims for edges in claim.sums for edge in edges]
+        looked_at = list[Edge]()
         for candidate in self.claimed:
-            read = () if candidate.claim is None else candidate.claim.undequantized
-            looked_at += [e for edge in read for e in edges_behind(edge, candidate.graph)]
-        integer_readers = [
-            one for integer_readers in self.integer_readers.values() for one in integer_readers
-        ]
-        looked_at += [edge for one in integer_readers for edge in (*one.paired, *one.bare)]
+            if candidate.claim is not None:
+                looked_at += _looked_at(candidate.claim, candidate.graph)
+        for readers in self.integer_readers.values():
+            looked_at += [edge for one in readers for edge in (*one.paired, *one.bare)]
         looked_at += [edge for operand in self.operands.values() for edge in operand.edges]
         for candidate in self.alone:
-            looked_at += [
-                e for node in candidate.nodes for e in edges_behind_clamps(node, candidate.graph)
-            ]
+            for node in candidate.nodes:
+                looked_at += edges_behind_clamps(node, candidate.graph)
         return frozenset(looked_at)
 
     @cached_property
@@ -216,6 +210,15 @@ def _is_held_back(
     return False
 
 
+def _looked_at(claim: Claim, graph: Graph) -> Iterator[Edge]:
+    """Edges whose pairs decide on ``claim`` besides those that it demands."""
+    yield from (*claim.absorbed, *claim.bare)
+    for edges in (*(others for _, others in claim.beside), *claim.sums):
+        yield from edges
+    for edge in claim.undequantized:
+        yield from edges_behind(edge, graph)
+
+
 def find_regions(
     matches: Matches,
     rules: Sequence[Rule],
@@ -246,29 +249,39 @@ def find_regions(
         LayerCandidate(claim.nodes[-1].index, claim.nodes, claim, graph)
         for claim in sorted(claims, key=lambda claim: claim.rank)
     ]
-    alone = [LayerCandidate(node.index, (node,), None, graph) for node in graph.nodes]
-    alone += [
-        LayerCandidate(len(graph.nodes) + index, (), None, graph)
-        for index, tensor in enumerate(graph.outputs)
-        if graph.type_of(tensor).is_float
-    ]
-    candidates = [*claimed, *alone]
+    candidates = [*claimed, *_unclaimed(graph)]
     places = [[n.index for n in b.nodes] or [b.position] for b in candidates]
-    regions = []
-    for region in connected([*places, *_neighbours(claimed), *filter(None, map(_reach, claimed))]):
-        members = [candidates[i] for i in region if i < len(candidates)]
-        alone_here = tuple(candidate for candidate in members if candidate.claim is None)
-        readers = dict.fromkeys(edge for candidate in alone_here for edge in candidate.readers)
-        reads = dict.fromkeys(edge for candidate in alone_here for edge in candidate.reads)
-        regions.append(
-            Region(
-                tuple(candidate for candidate in members if candidate.claim is not None),
-                alone_here,
-                {edge: integer_readers[edge] for edge in readers if edge in integer_readers},
-                {edge: operands[edge] for edge in (*readers, *reads) if edge in operands},
-            )
-        )
-    return tuple(regions)
+    connections = [*places, *_neighbours(claimed), *filter(None, map(_reach, claimed))]
+    return tuple(
+        _region([candidates[i] for i in part if i < len(candidates)], integer_readers, operands)
+        for part in connected(connections)
+    )
+
+
+def _unclaimed(graph: Graph) -> Iterator[LayerCandidate]:
+    """Each node by itself, and the float outputs of the graph."""
+    for node in graph.nodes:
+        yield LayerCandidate(node.index, (node,), None, graph)
+    for index, tensor in enumerate(graph.outputs):
+        if graph.type_of(tensor).is_float:
+            yield LayerCandidate(len(graph.nodes) + index, (), None, graph)
+
+
+def _region(
+    members: Sequence[LayerCandidate],
+    integer_readers: IntegerReaders,
+    operands: Mapping[Edge, Operand],
+) -> Region:
+    """The region of ``members``, with what is known of the edges of those without a claim."""
+    alone = tuple(candidate for candidate in members if candidate.claim is None)
+    readers = dict.fromkeys(edge for candidate in alone for edge in candidate.readers)
+    reads = dict.fromkeys(edge for candidate in alone for edge in candidate.reads)
+    return Region(
+        tuple(candidate for candidate in members if candidate.claim is not None),
+        alone,
+        {edge: integer_readers[edge] for edge in readers if edge in integer_readers},
+        {edge: operands[edge] for edge in (*readers, *reads) if edge in operands},
+    )
 
 
 def _with_beside(claim: Claim, shared: Mapping[Edge, tuple[Edge, ...]]) -> Claim:
