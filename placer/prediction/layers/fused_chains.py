@@ -74,17 +74,32 @@ def find_fused_chains(
                 copied = copied_edges(last, end, form)
                 groups.append(FusedChain(scales, (), copied))
         if taken:
-            followed = [candidates[node.index] for follower in taken for node in follower.nodes]
-            joined.update(followed)
-            movers = [mover for follower in taken for mover in follower.movers]
-            last_own = last_mover(candidate)
-            groups.append(FusedChain((candidate, *followed), (*filter(None, [last_own]), *movers)))
+            chain = _chain(candidate, taken, candidates)
+            joined.update(chain.group[1:])
+            groups.append(chain)
+    groups = _with_moved_scales(groups, moved)
+    if has_pairs:
+        groups = _with_pooled_scales(groups, candidates, form)
+    return groups
+
+
+def _chain(
+    candidate: LayerCandidate, taken: Sequence[Follower], candidates: Mapping[int, LayerCandidate]
+) -> FusedChain:
+    """``candidate`` with the followers that it takes along."""
+    followed = [candidates[node.index] for follower in taken for node in follower.nodes]
+    movers = [mover for follower in taken for mover in follower.movers]
+    return FusedChain((candidate, *followed), (*filter(None, [last_mover(candidate)]), *movers))
+
+
+def _with_moved_scales(
+    groups: list[FusedChain], moved: Mapping[LayerCandidate, tuple[LayerCandidate, ...]]
+) -> list[FusedChain]:
+    """``groups`` in which pools take along the scales that ``moved`` has for them."""
     for pool, scales in moved.items():
         chain = next((one for one in groups if one.group[0] is pool), FusedChain((pool,), ()))
         groups = [one for one in groups if one is not chain]
         groups.append(FusedChain((pool, *scales, *chain.group[1:]), chain.movers))
-    if has_pairs:
-        groups = _with_pooled_scales(groups, candidates, form)
     return groups
 
 
