@@ -118,14 +118,10 @@ def _is_one(group: Group, last: int, form: NormalForm, operands: Mapping[Edge, O
     written = (tensor for part in group for node in part.nodes for tensor in node.outputs)
     if _takes_pairs(group[0]) and sum(tensor in graph.outputs for tensor in written) > 1:
         return False  # "Too many Result children" (OpenVINO's TokenizeSnippets).
+    takes_pairs = _takes_pairs(group[0])
     for edge in (edge for part in group for edge in part.readers):
         if edge.node in inside:
-            if edge in form.scales and not _takes_pairs(group[0]):
-                return False
-            if edge in copied:
-                return False
-            operand = operands.get(edge) if edge in form.scales else None
-            if operand is not None and operand.is_kept(form):
+            if edge in copied or not _has_no_pair(edge, form, operands, takes_pairs):
                 return False
         elif edge in copied or edge.is_graph_output:
             continue
@@ -134,6 +130,16 @@ def _is_one(group: Group, last: int, form: NormalForm, operands: Mapping[Edge, O
             if not _reads_around(reader, graph.producer[edge.tensor], graph, form):
                 return False
     return True
+
+
+def _has_no_pair(
+    edge: Edge, form: NormalForm, operands: Mapping[Edge, Operand], takes_pairs: bool
+) -> bool:
+    """Whether no pair is on ``edge``, or one that the layer around it takes."""
+    if edge not in form.scales:
+        return True
+    operand = operands.get(edge)
+    return takes_pairs and (operand is None or not operand.is_kept(form))
 
 
 def _takes_pairs(candidate: LayerCandidate) -> bool:
