@@ -134,17 +134,14 @@ def find_passages(matches: Matches, rules: Iterable[Rule]) -> tuple[Passage, ...
 
 def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
     inside = {node.name for node in match.nodes.values()}
-    before = (e for t in match.tensors[motion.before] for e in graph.edges_of(t))
-    after = (e for t in match.tensors[motion.after] for e in graph.edges_of(t))
+    read, written = match.tensors[motion.before], match.tensors[motion.after]
+    before = (e for t in read for e in graph.edges_of(t))
+    after = (e for t in written for e in graph.edges_of(t))
     may_leave, may_enter = True, True
     if motion.exclusive:
-        may_leave = all(
-            len(graph.edges_of(t)) == 1 or t in graph.inputs for t in match.tensors[motion.before]
-        )
-        may_enter = not any(
-            t in graph.outputs and len(graph.edges_of(t)) > 1 for t in match.tensors[motion.after]
-        )
-    ends = {t for name in (motion.before, motion.after) for t in match.tensors[name]}
+        may_leave = all(len(graph.edges_of(t)) == 1 or t in graph.inputs for t in read)
+        may_enter = not any(t in graph.outputs and len(graph.edges_of(t)) > 1 for t in written)
+    ends = {*read, *written}
     between = {t for node in match.nodes.values() for t in node.outputs} - ends
     entering = [e for e in before if e.node in inside and e.tensor not in graph.initializers]
     return Passage(
