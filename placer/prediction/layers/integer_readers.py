@@ -121,15 +121,10 @@ def rounded(
     fusion = None if claim is None else claim.fusion
     if claim is not None and claim.fusion.outputs == "same" and claim.demanded:
         return NO_ROUNDED
-    edges_of: dict[tuple[str, Scale], list[Edge]] = {}
-    for edge in candidate.readers:
-        scale = form.scales.get(edge)
-        if scale is not None and edge.tensor in scale.tensors:
-            edges_of.setdefault((edge.tensor, scale), []).append(edge)
     is_kernel = fusion is not None and (fusion.takes is not None or fusion.outputs != FLOAT)
     is_pointwise = fusion is not None and fusion.reads == ANY
     alone, besides = set[tuple[str, Scale]](), set[tuple[str, Scale]]()
-    for key, edges in edges_of.items():
+    for key, edges in _edges_by_scale(candidate, form).items():
         if any(edge in form.second for edge in edges):
             continue
         floats = [edge for edge in edges if not read.are_integers(edge)]
@@ -141,3 +136,15 @@ def rounded(
         elif floats and is_pointwise:
             besides.add(key)
     return Rounded(frozenset(alone), frozenset(besides))
+
+
+def _edges_by_scale(
+    candidate: LayerCandidate, form: NormalForm
+) -> dict[tuple[str, Scale], list[Edge]]:
+    """What reads each tensor of a layer through a pair, by the tensor and the pair's scale."""
+    edges_of: dict[tuple[str, Scale], list[Edge]] = {}
+    for edge in candidate.readers:
+        scale = form.scales.get(edge)
+        if scale is not None and edge.tensor in scale.tensors:
+            edges_of.setdefault((edge.tensor, scale), []).append(edge)
+    return edges_of
