@@ -50,18 +50,14 @@ def _cubic(graph: Graph, inner: Node, tensor: str) -> list[Node] | None:
 
 def _behind(graph: Graph, inner: Node, tensor: str, has_power: bool) -> list[Node] | None:
     """The nodes from the root to the last product."""
-    root = next_node(graph, inner)
-    tanh = root and next_node(graph, root)
-    one = tanh and next_node(graph, tanh)
-    product = one and next_node(graph, one)
-    if root is None or tanh is None or one is None or product is None:
+    chain = _in_a_row(graph, inner, 4)
+    if len(chain) < 4:
         return None
-    is_sum = (
-        _is_by(graph, root, "Mul", _ROOT) and tanh.op == "Tanh" and _is_by(graph, one, "Add", 1)
-    )
-    if not is_sum or product.op != "Mul":
+    root, tanh, one, product = chain
+    if not (_is_by(graph, root, "Mul", _ROOT) and tanh.op == "Tanh"):
         return None
-    chain = [root, tanh, one, product]
+    if not _is_by(graph, one, "Add", 1) or product.op != "Mul":
+        return None
     if _is_by(graph, product, "Mul", 0.5):
         last = next_node(graph, product)
         is_last = last is not None and last.op == "Mul" and tensor in last.inputs
@@ -72,6 +68,14 @@ def _behind(graph: Graph, inner: Node, tensor: str, has_power: bool) -> list[Nod
     half = _operand(graph, product, "Mul", one.outputs[0])
     is_half = half is not None and _is_by(graph, half, "Mul", 0.5) and tensor in half.inputs
     return [*chain, half] if half is not None and is_half else None
+
+
+def _in_a_row(graph: Graph, node: Node, count: int) -> list[Node]:
+    """Up to ``count`` nodes behind ``node``, each of which alone reads the one before."""
+    row = list[Node]()
+    while len(row) < count and (after := next_node(graph, row[-1] if row else node)) is not None:
+        row.append(after)
+    return row
 
 
 def _operand(graph: Graph, node: Node, op: str, tensor: str) -> Node | None:
