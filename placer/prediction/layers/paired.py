@@ -6,7 +6,7 @@ on these, in whatever placement they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -226,23 +226,28 @@ def _constants(
     if claim is None and is_integer_operator(candidate.nodes):
         return ()
     for node in candidate.nodes:
-        edges = candidate.graph.edges_into(node)
-        constants = [e for e in edges if e.tensor in candidate.graph.initializers]
-        paired = [edge for edge in constants if edge in form.scales]
-        if node.op in STORED and edges[0] in form.scales:
-            requantized = _is_requantized(node, candidate.graph, form)
-            if requantized and edges[1] in constants:
-                paired.append(edges[1])
-            is_quantized = edges[1] in form.scales or edges[1] in paired
-            if is_quantized and (requantized or target.stores_biases):
-                paired += [
-                    edge
-                    for edge in constants
-                    if edge.input_index == BIAS_INDEX
-                    and (target.stores_biases or is_vector(edge, candidate.graph))
-                ]
-        edges_read += dict.fromkeys(paired)
+        edges_read += dict.fromkeys(_constants_of(target, node, candidate.graph, form))
     return tuple(edges_read)
+
+
+def _constants_of(
+    target: BuildTarget, node: Node, graph: Graph, form: NormalForm
+) -> Iterator[Edge]:
+    """The constants that ``node`` reads through a pair or as integers; some are told twice."""
+    edges = graph.edges_into(node)
+    constants = [edge for edge in edges if edge.tensor in graph.initializers]
+    yield from (edge for edge in constants if edge in form.scales)
+    if node.op not in STORED or edges[0] not in form.scales:
+        return
+    requantized = _is_requantized(node, graph, form)
+    is_stored = requantized and edges[1] in constants
+    if is_stored:
+        yield edges[1]
+    is_quantized = is_stored or edges[1] in form.scales
+    if is_quantized and (requantized or target.stores_biases):
+        for edge in constants:
+            if edge.input_index == BIAS_INDEX and (target.stores_biases or is_vector(edge, graph)):
+                yield edge
 
 
 def _is_requantized(node: Node, graph: Graph, form: NormalForm) -> bool:
