@@ -53,16 +53,21 @@ class LayerTypes:
         if self._is_cast_that_leaves(tensor) or (scale is None and self._stays_half(tensor)):
             return type_name(self.target.graph, tensor)
         if tensor not in self.formats:
-            if claim is not None and claim.nodes[-1].op in _INTEGER_PRODUCTS:
-                return claim.fusion.float_type or type_name(self.target.graph, tensor)
-            return type_name(self.target.graph, tensor)
+            multiplies = claim is not None and claim.nodes[-1].op in _INTEGER_PRODUCTS
+            told = claim.fusion.float_type if claim is not None and multiplies else None
+            return told or type_name(self.target.graph, tensor)
+        dtypes = [port.dtype for port in reads.values()]
         if scale is not None:
             same = claim is not None and claim.fusion.outputs == "same"
-            read = [port.dtype for port in reads.values() if same and is_quantized(port.dtype)]
-            return read[0] if read else self.target.integer_of(tensor, scale)
-        floats = [port.dtype for port in reads.values() if port.dtype in FLOATS]
+            read = next(filter(is_quantized, dtypes if same else ()), None)
+            return read or self.target.integer_of(tensor, scale)
+        return self._written_float(tensor, claim, reads)
+
+    def _written_float(self, tensor: str, claim: Claim | None, reads: Mapping[Edge, Port]) -> str:
+        """The type of ``tensor``, which is a float, where ``reads`` are read."""
         if claim is None or claim.fusion.outputs == "same":
-            return floats[0] if floats else self.target.base
+            floats = (port.dtype for port in reads.values() if port.dtype in FLOATS)
+            return next(floats, self.target.base)
         if claim.like is not None and claim.like in reads:
             like = reads[claim.like].dtype
             return like if like in FLOATS else self.target.base
