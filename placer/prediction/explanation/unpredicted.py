@@ -22,6 +22,18 @@ def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
     """Sentences on nodes of ``graph`` whose layers the pack of ``manifest`` cannot tell."""
     if told := lacking(graph, manifest):
         yield told
+    if manifest.behaviour.foreign == "plugins":
+        yield from _foreign(graph, engine_title(manifest.engine))
+    recurrent = [op for op in RECURRENT if any(node.op == op for node in graph.nodes)]
+    if recurrent and manifest.behaviour.kernels == "generated":
+        yield (
+            f"TensorRT-RTX unrolls {' and '.join(recurrent)} into dozens of kernels that are not "
+            "predicted: do not rely on these layers and times; build with placer check"
+        )
+
+
+def _foreign(graph: Graph, engine: str) -> Iterator[str]:
+    """Sentences on operators of other domains than ONNX's, of which ``engine`` knows few."""
     named = sorted({f"{node.domain}.{node.op}" for node in graph.nodes if node.domain})
     own = [name for name in named if _OWN.search(name)]
     of_ort = [name for name in named if name.startswith(f"{MICROSOFT}.")]
@@ -30,33 +42,26 @@ def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
         f"{node.domain}.{node.op}" for node in graph.nodes if is_foreign_quantizer(node.proto)
     }
     foreign = [name for name in named if name not in (*own, *of_ort, *quantizers)]
-    if own and manifest.behaviour.foreign == "plugins":
+    if own:
         yield f"layers and times of {', '.join(own)} are not known; placer check builds them"
     fused = [name for name in of_ort if name not in integers]
     for names, what_to_do in (
         (fused, "export the model without ONNX Runtime's fusions"),
         (integers, "quantize in the Q/DQ format (QuantFormat.QDQ)"),
     ):
-        if names and manifest.behaviour.foreign == "plugins":
+        if names:
             yield (
-                f"{engine_title(manifest.engine)} has no {listed(names)}, of ONNX Runtime, whose "
-                f"layers and times are not known; {what_to_do}"
+                f"{engine} has no {listed(names)}, of ONNX Runtime, whose layers and times are not "
+                f"known; {what_to_do}"
             )
-    if quantizers and manifest.behaviour.foreign == "plugins":
+    if quantizers:
         yield (
             f"{listed(sorted(quantizers))}: a training tool's simulation of quantization, of which "
             "no layers and times are known; have the tool export Q/DQ pairs"
         )
-    if foreign and manifest.behaviour.foreign == "plugins":
+    if foreign:
         yield (
-            f"{engine_title(manifest.engine)} needs plugins for {listed(foreign)}, "
-            "whose layers and times are not known"
-        )
-    recurrent = [op for op in RECURRENT if any(node.op == op for node in graph.nodes)]
-    if recurrent and manifest.behaviour.kernels == "generated":
-        yield (
-            f"TensorRT-RTX unrolls {' and '.join(recurrent)} into dozens of kernels that are not "
-            "predicted: do not rely on these layers and times; build with placer check"
+            f"{engine} needs plugins for {listed(foreign)}, whose layers and times are not known"
         )
 
 
