@@ -50,9 +50,11 @@ def _is_beyond(constant: TensorProto) -> bool:
 
 
 def _is_of_power(graph: Graph, node: Node) -> bool:
-    """Whether it is the mean of powers, as of a norm that is written out."""
+    """Whether it is the mean of powers or squares, as of a norm that is written out."""
     power = graph.producer.get(node.inputs[0]) if node.op == "ReduceMean" else None
-    return power is not None and power.op == "Pow"
+    if power is None or power.op not in ("Pow", "Mul"):
+        return False
+    return power.op == "Pow" or len(set(power.inputs)) == 1
 
 
 def _casts_for_power(graph: Graph, node: Node) -> bool:

@@ -12,7 +12,6 @@ from placer.graph.kept import kept
 from placer.plan import Port
 from placer.prediction.kernels.channels import sums_channels
 from placer.prediction.kernels.fusion import Kernels
-from placer.prediction.kernels.joins import is_joined_with_sums
 from placer.prediction.kernels.lines import IN_PARTS
 from placer.prediction.kernels.parts import (
     CONVS,
@@ -133,8 +132,6 @@ class KernelPorts:
         """Whether what passes is neither rounded nor in the type of floats."""
         if edge not in self._form.scales and self._stays_float32(edge.tensor, writer):
             return True
-        if is_joined_with_sums(reader) and self._averages_squares(writer):
-            return True
         is_cast = self._is_cast(edge.tensor, writer, reader)
         return is_cast and not self._kernels.is_float(writer)
 
@@ -194,13 +191,6 @@ class KernelPorts:
         )
         return tensor in self._units.float32 and not (
             scales and any(r.group == writer.group for r in powers)
-        )
-
-    def _averages_squares(self, unit: Unit) -> bool:
-        """Whether it is the mean of what is multiplied by itself, which is FP32."""
-        squared = unit.reads[0][1] if unit.node.op == "ReduceMean" and unit.reads else None
-        return squared is not None and (
-            squared.node.op == "Mul" and len(set(squared.node.inputs)) == 1
         )
 
     def _is_cast(self, tensor: str, writer: Unit, reader: Unit) -> bool:

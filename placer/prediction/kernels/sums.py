@@ -26,6 +26,9 @@ from placer.prediction.layers.motion import NormalForm
 # Activations behind which the map that a Conv wrote is turned, in the same kernel.
 _TURNED_AFTER = ("HardSwish", "LeakyRelu")
 
+# Sums that their kernel combines with what it summed; others are taken in FP32 or scale it anyway.
+_COMBINED = ("ReduceMean", "ReduceMax", "ReduceMin")
+
 Depends = Callable[[Unit, Unit], bool]
 T = TypeVar("T", bound=Hashable)
 
@@ -62,9 +65,13 @@ class Sums:
         if any(map(sums_channels, summed)):
             return unit.role == "reduce" or self._is_spread_over_map(unit)
         both = [reduction(self._graph, u.node) for u in (*sums, unit) if u.role == "reduce"]
-        if any(one.is_shared or one.ends_kernel for one in both):
+        if any(one.is_shared for one in both):
             return True
-        return any(self._ends_one(one, unit) for one in summed)
+        if any(self._ends_one(one, unit) for one in summed):
+            return True
+        if any(self._is_combined(one, unit) for one in summed):
+            return False
+        return any(one.ends_kernel for one in both)
 
     def _ends_behind_row(self, summed: Sequence[Unit], unit: Unit) -> bool:
         """Whether ``unit`` is in another kernel than ``summed``, of which some end rows."""
@@ -84,6 +91,27 @@ class Sums:
         if self._is_turned_back(summed, unit):
             return True
         return self._is_moved_behind(summed, unit) and not self._ends_squares(summed, unit)
+
+    def _is_combined(self, summed: Unit, unit: Unit) -> bool:
+        """Whether a kernel that sums columns of rows which it computes goes on with ``unit``.
+
+        It combines the sums with what it summed, as deviations from a mean, once, and goes on from
+        there to sums of the same columns, as variances are (40 small graphs).
+        """
+        inside = [w is not None and w.group == summed.group for _, w in unit.reads]
+        if summed.node.op not in _COMBINED or not all(inside):
+            return False
+        if not reduction(self._graph, summed.node).ends_kernel:
+            return False
+        if any(w is summed for _, w in unit.reads):
+            given = summed.reads[0][0].tensor
+            return unit.role == "pointwise" and any(e.tensor == given for e, _ in unit.reads)
+        axes = reduction_axes(self._graph, summed.node)
+        if unit.role == "reduce":
+            return reduction_axes(self._graph, unit.node) == axes
+        return unit.role == "pointwise" and self._leads_to_sum(
+            unit, reduction(self._graph, summed.node).length
+        )
 
     def _ends_mean(self, mean: Unit, unit: Unit) -> bool:
         """Whether it computes of a map's means for products, or beside what else reads them.
