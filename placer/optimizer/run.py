@@ -15,7 +15,7 @@ from placer.engines.abilities import abilities_of
 from placer.errors import InputError, RunError
 from placer.graph.bodies import BODY_OPS, bodies_of
 from placer.optimizer.device_search import Device
-from placer.optimizer.observer import Observer
+from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.options.request import Request
 from placer.optimizer.outcome.doubts import doubt_sentence, final_warnings, no_difference_sentence
 from placer.optimizer.outcome.end_costs import kept_by, with_affordable_end
@@ -41,7 +41,7 @@ from placer.optimizer.outcome.winner import chosen, written_and_judged
 from placer.optimizer.outcome.written import Written
 from placer.optimizer.search_loop import devices_of, search
 from placer.optimizer.setup.auto_engine import resolve_engine_and_base
-from placer.optimizer.setup.auto_scheme import resolve_schemes
+from placer.optimizer.setup.auto_scheme import resolve_schemes, schemes_of_defaults
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import (
     dashboard_command,
@@ -90,6 +90,8 @@ def optimize(request: Request, observer: Observer) -> Result:
                 schemes = resolve_schemes(request, observer)
                 request, bases = resolve_engine_and_base(request, observer, schemes, limit)
                 task = prepare(request, observer, bases, schemes, limit)
+                if not schemes and (schemes := schemes_of_defaults(task, observer)):
+                    task = prepare(request, QuietObserver(), bases, schemes, limit)
             with _log_to(folder.log):
                 return _run(task, folder, observer, spent)
     finally:

@@ -18,7 +18,7 @@ from placer.optimizer.outcome.finals import Final, Rejected
 from placer.optimizer.outcome.written import Written, write_and_judge
 from placer.optimizer.run import optimize
 from placer.optimizer.setup import auto_scheme
-from placer.optimizer.setup.auto_scheme import resolve_schemes
+from placer.optimizer.setup.auto_scheme import resolve_schemes, schemes_of_defaults
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import open_study
 from placer.optimizer.setup.task import Task
@@ -74,6 +74,33 @@ def test_all_schemes_that_compute_correctly_are_kept_the_fastest_first(save: Sav
     assert observer.told[0] == "comparing scheme of the pack itself and symmetric"
     assert "of the time that it takes in scheme" in observer.told[1]
     assert resolve_schemes(replace(request, scheme="symmetric"), observer) == ()
+
+
+LEAKY = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,32,8,8] x) => (float[1,32,16,16] y)
+<float[32,32,1,1] w1 = {1}, float[32,32,2,2] w2 = {1}> {
+  [conv] a = Conv(x, w1)
+  [act] b = LeakyRelu(a)
+  [up] y = ConvTranspose<strides = [2, 2]>(b, w2)
+}
+"""
+
+
+@pytest.mark.slow
+def test_schemes_are_compared_unasked_where_one_of_them_quantizes_more_by_default(
+    save: Save, tmp_path: Path
+):
+    """A ConvTranspose reads integers without zero point only."""
+    observer = Stages()
+    request = replace(request_of(save(LEAKY), tmp_path / "out"), scheme=None)
+    found = schemes_of_defaults(prepare(request, QuietObserver()), observer)
+    assert sorted(found, key=str) == [None, "symmetric"]
+    assert observer.told[0] == "comparing scheme of the pack itself and symmetric"
+    chain = replace(request_of(save(CHAIN), tmp_path / "out"), scheme=None)
+    for named in (chain, replace(request, scheme="symmetric")):
+        assert schemes_of_defaults(prepare(named, QuietObserver()), observer) == ()
+    assert len(observer.told) == 2
 
 
 def test_a_scheme_that_the_engine_computes_wrongly_is_refused_and_said(

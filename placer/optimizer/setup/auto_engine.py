@@ -27,6 +27,7 @@ from placer.errors import InputError, PlacerError, RunError
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.options.option_values import check_values
 from placer.optimizer.options.request import AUTO, Base, Request
+from placer.optimizer.setup.auto_scheme import schemes_of_defaults
 from placer.optimizer.setup.calibrated import activations_of, ranges_of
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import bases_begun, study_settings
@@ -215,6 +216,8 @@ def _contenders(
 
 def _contender(request: Request, schemes: Schemes) -> _Contender:
     task = prepare(request, QuietObserver(), schemes=schemes)
+    if not schemes and (schemes := schemes_of_defaults(task, QuietObserver())):
+        task = prepare(request, QuietObserver(), schemes=schemes)
     model = task.judged.model
     few = task.calibration_data.limit(task.preset.noise_samples)
     reference = OnnxRuntimeModel(model.proto, model.base_dir, request.threads).run

@@ -26,7 +26,9 @@ from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import schemes_begun, study_settings
 from placer.optimizer.setup.task import Schemes, Task
 from placer.optimizer.setup.trial_setup import candidates_before_trials
+from placer.rules.defaults_by_gains import sites_with_defaults
 from placer.rules.packaging.load import load_pack
+from placer.rules.sites import place
 
 log = logging.getLogger(__name__)
 
@@ -77,11 +79,56 @@ def resolve_schemes(request: Request, observer: Observer) -> Schemes:
             "`scheme` auto needs an engine whose outputs are compared with ONNX Runtime's, as "
             f"openvino; with engine {task.engine.name} name the scheme"
         )
-    # The default placement of a scheme that offers more formats to single sites is in its own.
-    alternatives = task.pack.manifest.alternatives
-    names = sorted(n for n, alternative in alternatives.items() if not alternative.scheme.formats)
+    names = _alternatives(task)
     if not names:
         raise InputError(f"`scheme` auto: pack '{task.pack.manifest.name}' has one scheme only")
+    return _compared(task, names, observer)
+
+
+def schemes_of_defaults(task: Task, observer: Observer) -> Schemes:
+    """As ``resolve_schemes`` where no scheme was asked for: none but for those that quantize more.
+
+    Some layers read integers in one scheme only, so that the default placements differ. Where they
+    do not, the pack's own scheme stands. ``task`` is in that one.
+    """
+    request = task.request
+    pinned = any(one.scale is not None for one in request.overrides)
+    if request.scheme is not None or pinned or not task.engine.verified:
+        return ()
+    begun = study_settings(request)
+    if begun is not None:
+        return schemes_begun(begun)
+    names = [name for name in _alternatives(task) if _quantizes_more(task, name)]
+    found = _compared(task, names, observer) if names else ()
+    return () if found == (None,) else found
+
+
+def _alternatives(task: Task) -> list[str]:
+    """Names of the pack's other schemes.
+
+    The default placement of one that offers more formats to single sites is in its own.
+    """
+    alternatives = task.pack.manifest.alternatives
+    return sorted(n for n, alternative in alternatives.items() if not alternative.scheme.formats)
+
+
+def _quantizes_more(task: Task, name: str) -> bool:
+    """Whether the default placement has edges in scheme ``name`` that it lacks in the own one.
+
+    FP8 is another matter than zero points, and never taken unasked.
+    """
+    if task.pack.manifest.alternatives[name].scheme.has_float8:
+        return False
+    target = target_of(task.engine)
+    own, other = (
+        place(sites_with_defaults(task.model.graph, pack, target), {}).edges
+        for pack in (task.pack, in_scheme(task, name).pack)
+    )
+    return not other <= own
+
+
+def _compared(task: Task, names: list[str], observer: Observer) -> Schemes:
+    """The pack's own scheme and ``names``, the best one first, without those computed wrongly."""
     observer.stage(f"comparing scheme {' and '.join(map(scheme_text, (None, *names)))}")
     built = list(_built(task, [None, *names], observer))
     if not built:
@@ -98,13 +145,14 @@ def scheme_text(name: str | None) -> str:
 def _built(task: Task, names: list[str | None], observer: Observer) -> Iterator[_Built]:
     """What the engine computes as ONNX Runtime does."""
     model, data = task.model, task.calibration_data.limit(task.preset.noise_samples)
-    calibration = calibrate(model, activations_of(task), data, task.request.cache_dir)
     judged = task.judged
     reference = OnnxRuntimeModel(judged.model.proto, model.base_dir, task.request.threads).run
     evaluator = Evaluator(judged.graph, (), task.evaluation_data, reference)
-    placement = task.space.placement(task.space.defaults)
     for name in names:
-        scheme_task = in_scheme(task, name)
+        scheme_task = task if name is None else _with_sites_of(task, name)
+        placement = scheme_task.space.placement(scheme_task.space.defaults)
+        activations = activations_of(scheme_task)
+        calibration = calibrate(model, activations, data, task.request.cache_dir)
         ranges = ranges_of(scheme_task, calibration, METHODS[0])
         candidates = candidates_before_trials(scheme_task, ranges)
         try:
@@ -124,8 +172,14 @@ def _built(task: Task, names: list[str | None], observer: Observer) -> Iterator[
         yield _Built(name, compiled, sqnr)
 
 
+def _with_sites_of(task: Task, name: str) -> Task:
+    """``task`` with the scheme ``name`` and what that lets be quantized, on the same engine."""
+    prepared = prepare(replace(task.request, scheme=name), QuietObserver())
+    return replace(prepared, engine=task.engine)
+
+
 def in_scheme(task: Task, name: str | None) -> Task:
-    """``task`` with the scheme ``name`` of its pack."""
+    """``task`` with the scheme ``name`` of its pack, for placements of its own sites."""
     pack = load_pack(task.request.pack or task.engine.rules)
     target = target_of(task.engine)
     if name is not None:
