@@ -227,7 +227,8 @@ def _axes(node: Node, graph: Graph) -> list[int]:
     """The axes of a Softmax or Reduce operator; [] where none are given, as for all of them."""
     if node.op in ("Softmax", "LogSoftmax"):
         return [int(node.attributes.get("axis", -1))]
-    given = graph.initializers.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    is_reduced = node.op.startswith("Reduce") and len(node.inputs) > 1  # A pattern may match Min.
+    given = graph.initializers.get(node.inputs[1]) if is_reduced else None
     if given is not None and not is_external(given):
         return [int(axis) for axis in numpy_helper.to_array(given).ravel()]
     return [int(axis) for axis in node.attributes.get("axes", ())]

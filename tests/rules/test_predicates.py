@@ -284,6 +284,13 @@ def test_softmax_and_reduce_operators_are_told_by_their_axes(opset: int, node: s
     assert bool(match_rules(graph_of_text(text), [rule(pattern, "over_last_axis: op")])) is holds
 
 
+def test_the_second_operand_of_min_is_no_axis():
+    """TensorRT issue 2466: tf2onnx writes a norm with Min of infinity."""
+    text = f"{HEAD} g (float[4,5] x) => (float[4,5] y) <float e = {{inf}}> {{ [op] y = Min(x, e) }}"
+    pattern = '\n  op: {op: [ReduceMean, Min], inputs: [x, "_?"], output: y}'
+    assert not match_rules(graph_of_text(text), [rule(pattern, "over_last_axis: op")])
+
+
 @pytest.mark.parametrize(
     ("first", "second", "holds"),
     [
