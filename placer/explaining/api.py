@@ -35,6 +35,7 @@ from placer.explaining.run_time_constants import run_time_constants
 from placer.explaining.run_time_convs import run_time_convs
 from placer.explaining.saturating import saturating
 from placer.explaining.several_scales import scales_by_channel, scales_by_reader
+from placer.explaining.squared_norms import squared_norms
 from placer.explaining.unfused import shifted, summed, unfused
 from placer.explaining.unread_types import unread_types
 from placer.explaining.weights_only import weights_only
@@ -162,6 +163,7 @@ class ModelExplanation:
         floats = (
             float_casts(graph, self.pack),
             idle_constants(graph, self._placed.placement, self._placed.shared, plan, self.pack),
+            squared_norms(graph, plan, self.base, self.pack),
         )
         scales = "" if own is None else placeholder_scales(own.ranges)
         several = (

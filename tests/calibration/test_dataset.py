@@ -311,7 +311,7 @@ def test_wrong_shape(batched: Model, tmp_path: Path, shape: tuple[int, ...]) -> 
     source = saved(tmp_path / "data.npz", x=np.zeros(shape, np.float32))
     assert error_of(source, batched) == (
         f"{source}: array 'x' has shape {shape} but the model needs (N*4, 3, 2, 2) or "
-        "(N, 4, 3, 2, 2); reshape it or set the model's shape with `shapes`"
+        "(N, 4, 3, 2, 2); reshape it, or set the one shape that all samples have with `shapes`"
     )
 
 
@@ -573,7 +573,8 @@ def test_functions_that_change_between_passes(
         (
             "misshapen",
             "{m}:misshapen, batch 0: array 'x' has shape (2, 2) but the model needs "
-            "(N, 3, 2, 2) or (N, 1, 3, 2, 2); reshape it or set the model's shape with `shapes`",
+            "(N, 3, 2, 2) or (N, 1, 3, 2, 2); reshape it, or set the one shape that all samples "
+            "have with `shapes`",
         ),
         (
             "mislabelled",

@@ -365,3 +365,26 @@ def test_scales_that_no_engine_takes_are_told_first(save: Save, name: str, pack:
     ov = pytest.importorskip("openvino")
     with pytest.raises(RuntimeError, match="OpConversionFailure"):
         ov.Core().compile_model(path, "CPU")
+
+
+@pytest.mark.parametrize(
+    ("square", "base", "told"),
+    [
+        ("Pow(d, two)", "float16", True),
+        ("Mul(d, d)", "float16", True),
+        ("Pow(d, two)", "bfloat16", False),
+        ("Mul(d, x)", "float16", False),
+    ],
+)
+def test_squares_of_norms_in_half_precision_are_told(
+    save: Save, square: str, base: str, told: bool
+):
+    """TensorRT issue 2781: "Running layernorm after self-attention in FP16 may cause overflow"."""
+    path = save(f"""
+    <ir_version: 8, opset_import: ["": 14]>
+    g (float[1,32,64] x) => (float[1,32,64] y) <float two = {{2}}, float e = {{1e-5}}> {{
+      m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) [square] p = {square}
+      v = ReduceMean<axes = [-1]>(p) a = Add(v, e) s = Sqrt(a) y = Div(d, s)
+    }}""")
+    said = "squares of a norm may overflow in float16, as 256 squared does: 'square'; with opset 17"
+    assert any(note.startswith(said) for note in notes_of(path, base=base)) == told
