@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,9 +20,12 @@ from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE
 from placer.model.save import serialized
 
 _THREADS = 1
+_WIDE = frozenset({onnx.TensorProto.DOUBLE, onnx.TensorProto.INT64})
 CLAMPING = frozenset({"Relu", "Clip"})
-# Tensors that are held at once, of either model.
-AT_ONCE = 64
+# What the tensors of one sample that are held at once may take, of either model; one of an unknown
+# shape counts as a megabyte. A run of a large model takes long, whatever is looked at.
+_AT_ONCE = 64 << 20
+_UNKNOWN = 1 << 20
 WRONG_BELOW_DB = 15.0
 
 
@@ -47,13 +51,17 @@ class Layer:
 
 
 def compare_layers(
-    reference: Model, candidate: Model, samples: Iterable[Sample], named: Mapping[str, str]
+    reference: Model,
+    candidate: Model,
+    samples: Iterable[Sample],
+    named: Mapping[str, str],
+    shapes: Graph,
 ) -> list[Layer]:
     """Every float tensor of ``reference`` that ``candidate`` has too, in order of computation.
 
-    ``named``: what ``candidate`` calls these. Both run on ONNX Runtime with their graphs as they
-    are. A tensor of another shape counts as wrong altogether. Raises RunError if one of the models
-    is refused.
+    ``named``: what ``candidate`` calls these. ``shapes``: knows those of them. Both run on ONNX
+    Runtime with their graphs as they are. A tensor of another shape counts as wrong altogether.
+    Raises RunError if one of the models is refused.
 
     Where a quantizer has taken out the Relu or Clip that makes a tensor, because what the pair
     behind cuts off is the same, the tensor is what that pair makes of it.
@@ -63,8 +71,7 @@ def compare_layers(
     called = {name: _called(name, named[name], graph, other) for name in common}
     sums = {name: GroupSums() for name in common}
     kept = list(samples)
-    for start in range(0, len(common), AT_ONCE):
-        names = common[start : start + AT_ONCE]
+    for names in passes(common, shapes):
         runs = zip(
             tensor_values(reference, names, kept),
             tensor_values(candidate, [called[name] for name in names], kept),
@@ -109,6 +116,22 @@ def _add(sums: GroupSums, expected: object, actual: object) -> None:
         (expected == actual) | (np.isnan(expected) & np.isnan(actual))
     )
     sums.add(np.where(alike, 0, expected), np.where(alike, 0, actual))
+
+
+def passes(names: Iterable[str], shapes: Graph) -> Iterator[list[str]]:
+    """``names`` in parts that are held at once, by the sizes that ``shapes`` knows."""
+    part, held = list[str](), 0
+    for name in names:
+        dtype, shape = shapes.type_of(name)
+        width = 8 if dtype in _WIDE else 4
+        size = _UNKNOWN if shape is None else width * math.prod(shape)
+        if part and held + size > _AT_ONCE:
+            yield part
+            part, held = [], 0
+        part.append(name)
+        held += size
+    if part:
+        yield part
 
 
 def tensor_values(

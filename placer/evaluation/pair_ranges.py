@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from placer.accuracy.channel_groups import ChannelGroup
 from placer.calibration.sample import Sample
-from placer.evaluation.layers import AT_ONCE, tensor_values
+from placer.evaluation.layers import passes, tensor_values
 from placer.graph import Graph, Node, index_graph
 from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import read_tensor
@@ -97,13 +97,17 @@ class _Seen:
 
 
 def unsuited_pairs(
-    reference: Model, candidate: Model, samples: Sequence[Sample], called: Mapping[str, str]
+    reference: Model,
+    candidate: Model,
+    samples: Sequence[Sample],
+    called: Mapping[str, str],
+    shapes: Graph,
 ) -> tuple[str, ...]:
     """Sentences on pairs of ``candidate`` with one scale, the first ones first.
 
     They cut off or round away most of what the float model ``reference`` computes for what they
-    read. ``called``: the names that ``candidate`` has for its tensors. Raises RunError if
-    ``reference`` is refused.
+    read. ``called``: the names that ``candidate`` has for its tensors, ``shapes``: knows their
+    shapes. Raises RunError if ``reference`` is refused.
     """
     other = index_graph(candidate.proto.graph, {})
     mine = {name: name for name in reference.graph.inputs}
@@ -116,9 +120,7 @@ def unsuited_pairs(
     }
     readers = _readers(reference)
     seen = {tensor: _Seen(_only_reader(readers.get(tensor, ()), reference)) for tensor in pairs}
-    names = list(pairs)
-    for start in range(0, len(names), AT_ONCE):
-        of_pass = names[start : start + AT_ONCE]
+    for of_pass in passes(pairs, shapes):
         computed = [name for name in of_pass if name in reference.graph.producer]
         runs = tensor_values(reference, computed, samples)
         for sample, values in zip(samples, runs, strict=True):
@@ -126,7 +128,7 @@ def unsuited_pairs(
                 given = values[name] if name in values else sample.inputs.get(name)
                 if isinstance(given, np.ndarray) and given.dtype.kind == "f":
                     seen[name].add(given, pairs[name])
-    said = (_sentence(tensor, pairs[tensor], seen[tensor]) for tensor in names)
+    said = (_sentence(tensor, pairs[tensor], seen[tensor]) for tensor in pairs)
     return tuple(text for text in said if text)
 
 

@@ -18,6 +18,9 @@ from placer.graph.structure import (
 )
 from placer.model import Model, load_model
 
+_OUTER = (GRAPH_INPUT, GRAPH_OUTPUT)
+_WITH_BIAS = frozenset({"Conv", "ConvTranspose", "Gemm"})
+
 
 def same_tensors(source: Model, given: Model, candidate: Model) -> tuple[Mapping[str, str], str]:
     """The names that ``candidate`` has for tensors of ``source``, and a sentence if they differ.
@@ -35,14 +38,17 @@ def same_tensors(source: Model, given: Model, candidate: Model) -> tuple[Mapping
     except PlacerError:
         return named, ""
     wanted = [name for name in given.graph.producer if name in source.graph.producer]
-    agreeing = [name for name in wanted if name in recovered.producer]
-    if 2 * len(named) >= len(wanted) and all(_alike(n, given.graph, recovered) for n in agreeing):
+    both = [name for name in wanted if name in named and name in recovered.producer]
+    agree = all(_alike(name, given.graph, recovered) for name in both)
+    if agree and 2 * len(named) >= len(wanted):
         return named, ""
     found = {
         mine: theirs
         for mine, theirs in _by_structure(given.graph, recovered).items()
         if mine in source.graph.producer and theirs in written
     }
+    if agree and len(found) <= len(named):  # The others hold integers there.
+        return named, ""
     return found, (
         f"{candidate.path} names tensors otherwise than the float model: {len(found)} of "
         f"{len(wanted)} were found by structure"
@@ -52,24 +58,28 @@ def same_tensors(source: Model, given: Model, candidate: Model) -> tuple[Mapping
 def _alike(name: str, graph: Graph, other: Graph) -> bool:
     """Whether like operators write the tensor in both, in one shape.
 
-    A Relu or Clip may have been taken out, as what a pair cuts off is the same.
+    A Relu or Clip may have been taken out, as what a pair cuts off is the same, and a bias may be
+    added by a node of its own.
     """
     shapes = graph.type_of(name).shape, other.type_of(name).shape
-    ops = graph.producer[name].op, other.producer[name].op
-    alike = kind_of(ops[0]) == kind_of(ops[1]) or ops[0] in CLAMPING
+    op, others = graph.producer[name].op, other.producer[name].op
+    alike = kind_of(op) == kind_of(others) or op in CLAMPING
+    alike = alike or (op in _WITH_BIAS and others == "Add")
     return alike and (None in shapes or shapes[0] == shapes[1])
 
 
-def _by_structure(graph: Graph, other: Graph) -> Mapping[str, str]:
-    """By tensor that a node of ``graph`` writes, the one that stands for it in ``other``."""
-    matched = correspond(_renamed(structure_of(graph), "a"), _renamed(structure_of(other), "b"))
+def _by_structure(graph: Graph, recovered: Graph) -> Mapping[str, str]:
+    """By tensor that a node of ``graph`` writes, the one that stands for it in ``recovered``."""
+    matched = correspond(_renamed(structure_of(graph), "a"), _renamed(structure_of(recovered), "b"))
+    pairs = [
+        (matched.source.vertices[s], matched.target.vertices[t]) for s, t in matched.pairs.items()
+    ]
     return {
         mine: theirs
-        for s, t in matched.pairs.items()
-        if matched.source.vertices[s].op not in (GRAPH_INPUT, GRAPH_OUTPUT)
-        for mine, theirs in zip(
-            matched.source.vertices[s].outputs, matched.target.vertices[t].outputs, strict=False
-        )
+        for one, other in pairs
+        # A MatMul stands for a Gemm, but its bias is added by another node.
+        if one.op not in _OUTER and (one.op == other.op or "Gemm" not in (one.op, other.op))
+        for mine, theirs in zip(one.outputs, other.outputs, strict=False)
         if mine and theirs
     }
 
@@ -77,7 +87,6 @@ def _by_structure(graph: Graph, other: Graph) -> Mapping[str, str]:
 def _renamed(structure: Structure, prefix: str) -> Structure:
     """``structure`` with other names for its nodes, by which nothing is to be found."""
     vertices = enumerate(structure.vertices)
-    outer = (GRAPH_INPUT, GRAPH_OUTPUT)
     return Structure(
-        tuple(v if v.op in outer else replace(v, name=f"{prefix}:{i}") for i, v in vertices)
+        tuple(v if v.op in _OUTER else replace(v, name=f"{prefix}:{i}") for i, v in vertices)
     )

@@ -21,6 +21,7 @@ from placer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeModel
 from placer.engines.registry import EngineOptions
 from placer.engines.select import BUILT_IN
 from placer.errors import RunError
+from placer.evaluation.layers import passes
 from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.qdq import Inserter
@@ -158,6 +159,17 @@ def test_a_relu_that_the_pair_behind_replaces_does_not_go_wrong(tmp_path: Path, 
     (one,) = found.models
     assert one.first_wrong is None
     assert [layer.tensor for layer in one.layers] == ["p", "r", "y"][taken_out:]
+
+
+def test_tensors_are_held_in_parts_of_so_many_bytes(net: Path, monkeypatch: pytest.MonkeyPatch):
+    shapes = load_model(net / "float.onnx").graph
+    monkeypatch.setattr("placer.evaluation.layers._UNKNOWN", 200)
+    monkeypatch.setattr("placer.evaluation.layers._AT_ONCE", 2 * 4 * 2 * 8 * 8)
+    assert list(passes("abcy", shapes)) == [["a", "b"], ["c"], ["y"]]
+    assert list(passes("aooob", shapes)) == [["a", "o", "o"], ["o", "b"]]
+    assert list(passes("", shapes)) == []
+    monkeypatch.setattr("placer.evaluation.layers._AT_ONCE", 1)
+    assert list(passes("ab", shapes)) == [["a"], ["b"]]
 
 
 def test_masks_of_infinities_and_sequences_do_not_go_wrong_by_themselves(tmp_path: Path):
