@@ -234,6 +234,28 @@ def test_a_scale_that_is_not_finite_is_refused(save: Save):
         load_model(path)
 
 
+def test_a_scale_of_zero_that_the_outputs_depend_on_is_refused(save: Save):
+    """Taken out, the pair is no part of the function; kept, it would divide by zero."""
+    body = "[q] q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Conv(d, w)"
+    constants, io = "float s = {0}, int8 z = {0}", "(float[1,4,8,8] x) => (float[1,4,8,8] y)"
+    path = save(f"{HEAD} g {io} <{constants}, {WEIGHT}> {{ {body} }}")
+    assert [node.op for node in load_model(path).graph.nodes] == ["Conv"]
+    with pytest.raises(InputError, match=r"'q' .* has the scale 0, so 'x' has to be calibrated"):
+        load_model(path, kept_pairs=["q"])
+
+
+def test_text_beside_pairs_stays(save: Save):
+    """Whether constants are negative tells of a Relu, but text has no sign."""
+    body = """
+        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Conv(d, w)
+        t = Concat<axis = 0>(text, text)
+    """
+    constants = 'float s = {0.5}, int8 z = {0}, string[1] text = {"seen"}'
+    io = "(float[1,4,8,8] x) => (float[1,4,8,8] y, string[2] t)"
+    model = model_of(save, body, constants, io)
+    assert [node.op for node in model.graph.nodes] == ["Conv", "Concat"]
+
+
 def test_a_clip_between_narrows_the_type(save: Save):
     """PyTorch writes quant_min = -127 so."""
     body = """

@@ -117,7 +117,8 @@ class FloatGraphBuilder:
 
     def _is_never_negative(self, tensor: str) -> bool:
         if tensor in self.constants:
-            return bool((self.array(tensor) >= 0).all())
+            is_text = self.constants[tensor].data_type == TensorProto.STRING
+            return not is_text and bool((self.array(tensor) >= 0).all())
         return tensor in self.never_negative
 
     def rename(self, new_name: Mapping[str, str]) -> None:
