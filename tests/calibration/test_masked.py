@@ -48,6 +48,24 @@ def test_a_finite_mask_beside_the_scores_is_found_too(tmp_path: Path, far: str):
     assert masked_tensors(model, ["s", "m", "a", "p", "x", "mask"], data) == {"m", "a"}
 
 
+@pytest.mark.parametrize(
+    ("value", "unfit"), [("<value = float[1] {-1e4}>", {"m", "a"}), ("", set())]
+)
+def test_a_mask_of_a_shape_that_the_sample_gives_is_found_too(
+    tmp_path: Path, value: str, unfit: set[str]
+):
+    """Without a value, ConstantOfShape makes zeros."""
+    text = MASKED.replace("(float[2,160] x)", "(float[2,160] x, int64[2] size)").replace(
+        "float[2,2] mask = {0, -inf, 0, 0}> {",
+        f"int64 one = {{1}}> {{ f = ConstantOfShape {value} (size) mask = Trilu (f, one)",
+    )
+    model = model_of(text, tmp_path)
+    x = np.random.default_rng(0).normal(size=(4, 2, 160)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=x, size=np.full((4, 2), 2))
+    data = load_dataset(str(tmp_path / "data.npz"), model)
+    assert masked_tensors(model, ["s", "m", "a", "p", "x"], data) == unfit
+
+
 def test_attention_to_one_position_only_is_no_mask(tmp_path: Path):
     # On some of these samples all that Softmax gives is nearly 0 or nearly 1.
     model = model_of(MASKED.replace("-inf", "-1e4").replace("0.005", "0.1"), tmp_path)

@@ -267,6 +267,14 @@ def test_one_sample_has_no_interval():
     assert all(one.interval is None for one in measures([sample]))
 
 
+def test_two_samples_have_an_interval_between_both():
+    samples = [Comparison.of((ChannelGroup("y"),)) for _ in range(2)]
+    for sample, error in zip(samples, (0.1, 0.01), strict=True):
+        sample.add({"y": np.ones(3)}, {"y": np.ones(3) * (1 + error)}, None)
+    (sqnr,) = (one for one in measures(samples) if one.metric == "sqnr")
+    assert sqnr.interval == pytest.approx((20, 40))
+
+
 def test_labels_of_their_own_file(net: Path):
     copy_few_digits(net)
     data = dict(np.load(net / "evaluation.npz"))

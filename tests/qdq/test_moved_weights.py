@@ -151,6 +151,17 @@ def test_a_reshape_that_parts_channels_stays():
     assert moved(text) == parse_model(text)
 
 
+def test_what_reads_nothing_stays():
+    text = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[3] x) => (float[3] y)
+        {
+          [draw] r = RandomNormal<shape = [3]>()
+          [add] y = Add(x, r)
+        }"""
+    assert moved(text) == parse_model(text)
+
+
 def test_what_an_output_or_a_computed_shape_needs_stays():
     text = """
         <ir_version: 9, opset_import: ["": 17]>

@@ -62,6 +62,24 @@ def test_a_pair_behind_a_neighbour_stays():
     assert Edge("d", "softmax", 0) in without.edges
 
 
+def test_a_pair_that_an_excluded_node_alone_would_read_is_no_layout():
+    """ONNX Runtime's Add may have one behind it alone, which here nothing has a use for."""
+    graph = graph_of_text("""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8] x, float[1,16,8] z) => (float[1,16,8] y)
+    <float[8] scale = {1}, float[8] bias = {1}> {
+      [add] s = Add (x, z)
+      [norm] y = LayerNormalization (s, scale, bias)
+    }
+    """)
+    (site,), (left,) = (
+        sites_of("onnxruntime", graph=graph),
+        sites_of("onnxruntime", "norm", graph=graph),
+    )
+    assert list(site.layouts) == ["float", "output", "integer"]
+    assert list(left.layouts) == ["float", "integer"]
+
+
 def test_without_patterns_nothing_changes():
     sites = find_sites(NET, load_pack("tensorrt").rules)
     assert restricted(sites, NET, frozenset()) == sites
