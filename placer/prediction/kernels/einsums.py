@@ -43,14 +43,12 @@ class Equation:
         both = [letter for letter in first if letter in second]
         summed = "".join(letter for letter in both if letter not in made)
         batch = "".join(letter for letter in both if letter in made)
-        rows = "".join(letter for letter in made if letter in first and letter not in second)
-        columns = "".join(letter for letter in made if letter in second and letter not in first)
-        known = set(batch + rows + columns + summed) == set(first + second)
-        return (
-            Equation(first, second, made, batch, rows, columns, summed)
-            if summed and known
-            else None
-        )
+        alone = [letter for letter in made if letter not in both]
+        rows = "".join(letter for letter in alone if letter in first)
+        columns = "".join(letter for letter in alone if letter in second)
+        if not summed or set(batch + rows + columns + summed) != set(first + second):
+            return None
+        return Equation(first, second, made, batch, rows, columns, summed)
 
 
 @dataclass(frozen=True)
