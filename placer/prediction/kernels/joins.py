@@ -55,22 +55,12 @@ class Joins:
         the kernels of Convs in three steps and more (60 small graphs). ``Quantizers`` finds
         integers in place.
         """
-        scales = {
-            None if other is not None and other.role == "cast" else self._form.last(edge)
-            for edge, other in (*unit.reads, *unit.readers)
-        }
-        writers = [writer for _, writer in unit.reads]
-        if scales != {None} or self._groups.are_apart(writers):
+        if not self._is_float(unit) or self._groups.are_apart([w for _, w in unit.reads]):
             return False
         generated = [self._is_read_generated(reader) for _, reader in unit.readers]
         if all(generated) or (any(generated) and not self._is_map(unit)):
             return False
-        if any(w and w.role == "move" and not is_concat(w) for _, w in unit.reads):
-            return False
-        if any(map(self._groups.writes_line, writers)):
-            return False
-        single = math.prod((self._graph.type_of(unit.outputs[0]).shape or ())[2:]) == 1
-        if single and any(w is not None and w.role == "reduce" for w in writers):
+        if any(self._is_written_apart(unit, writer) for _, writer in unit.reads):
             return False
         parts = [(edge.tensor, writer) for edge, writer in unit.reads if writer is not None]
         if any(self._is_joined_elsewhere(part, w, unit) for part, w in parts):
@@ -78,6 +68,24 @@ class Joins:
         if any(r.role == "norm" for part, w in parts for e, r in w.readers if e.tensor == part):
             return False
         return len({edge.tensor for edge, _ in unit.reads}) == len(unit.node.inputs)
+
+    def _is_float(self, unit: Unit) -> bool:
+        """Whether it reads and writes floats, those that it casts aside."""
+        scales = {
+            None if other is not None and other.role == "cast" else self._form.last(edge)
+            for edge, other in (*unit.reads, *unit.readers)
+        }
+        return scales == {None}
+
+    def _is_written_apart(self, joined: Unit, writer: Unit | None) -> bool:
+        """Whether ``writer`` moves a part, writes it as a line, or sums one that is no map."""
+        if self._groups.writes_line(writer):
+            return True
+        if writer is None or writer.role not in ("move", "reduce"):
+            return False
+        if writer.role == "move":
+            return not is_concat(writer)
+        return math.prod((self._graph.type_of(joined.outputs[0]).shape or ())[2:]) == 1
 
     def _is_map(self, unit: Unit) -> bool:
         return len(self._graph.type_of(unit.outputs[0]).shape or ()) >= _MAP_RANK
