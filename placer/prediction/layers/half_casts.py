@@ -169,19 +169,24 @@ class _Casts:
         given = (*self.graph.inputs, *dict.fromkeys(self._shared.values()))
         yield from (self._cast(t, self.twin[t]) for t in given if self._is_new(t))
         for node in self.graph.nodes:
-            in_float = node.name in self.floats
             halves = [tensor for tensor in node.outputs if self._is_read_in_half(tensor)]
             if node.op == "Cast" and node.outputs[0] in self.twin and not halves:
                 continue
-            outputs = tuple(self.twin.get(t, t) if in_float else t for t in node.outputs)
-            moved = {e.input_index for e in self.graph.reads[node.name] if self._reads_float(e)}
-            inputs = tuple(self.twin[t] if i in moved else t for i, t in enumerate(node.inputs))
-            yield replace(node, inputs=inputs, outputs=outputs)
-            for tensor in node.outputs:
-                if in_float and tensor in halves and tensor in self.twin:
-                    yield self._cast(self.twin[tensor], tensor)
-                elif not in_float and self._is_new(tensor):
-                    yield self._cast(tensor, self.twin[tensor])
+            yield self._with_twins(node)
+            if node.name in self.floats:
+                left = (tensor for tensor in halves if tensor in self.twin)
+                yield from (self._cast(self.twin[tensor], tensor) for tensor in left)
+            else:
+                new = (tensor for tensor in node.outputs if self._is_new(tensor))
+                yield from (self._cast(tensor, self.twin[tensor]) for tensor in new)
+
+    def _with_twins(self, node: Node) -> Node:
+        """``node`` as it reads and, where it computes in float, writes the float twins."""
+        in_float = node.name in self.floats
+        outputs = tuple(self.twin.get(t, t) if in_float else t for t in node.outputs)
+        moved = {e.input_index for e in self.graph.reads[node.name] if self._reads_float(e)}
+        inputs = tuple(self.twin[t] if i in moved else t for i, t in enumerate(node.inputs))
+        return replace(node, inputs=inputs, outputs=outputs)
 
     def _is_new(self, tensor: str) -> bool:
         return self.twin.get(tensor) == f"{tensor}{_IN_FLOAT}"
