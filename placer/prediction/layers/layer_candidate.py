@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -185,12 +185,7 @@ class LayerCandidate:
             return True
         if not known.isdisjoint(MOVED_FORMATS) and any(n.op not in _MOVING for n in claim.nodes):
             return False
-        if formats <= {None}:
-            return True
-        layout = claim.match.rule.layouts[claim.layout]
-        return len(formats) == 1 and all(
-            one is not None and layout.has_format(one) for one in formats
-        )
+        return formats <= {None} or _has_one_format(claim, formats)
 
     def _is_bias(self, edge: Edge) -> bool:
         return edge.input_index == bias_input(self.graph.by_name[edge.node])
@@ -238,6 +233,12 @@ class LayerCandidate:
         if scale is None or self.claim is None:
             return scale
         return scale if self._formats(self.claim, form) <= {scale.format} else None
+
+
+def _has_one_format(claim: Claim, formats: Set[Format | None]) -> bool:
+    """Whether all of ``formats`` are one that the layout of ``claim`` may have."""
+    layout = claim.match.rule.layouts[claim.layout]
+    return len(formats) == 1 and all(one is not None and layout.has_format(one) for one in formats)
 
 
 def _have_one_scale(edges: Sequence[Edge], form: NormalForm) -> bool:
