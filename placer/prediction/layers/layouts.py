@@ -112,10 +112,14 @@ def written_layout(
     if layouts <= _ROW_MAJOR:
         return "image"
     if any(node.op == "Slice" for node in nodes):
-        readers = [edge for tensor in nodes[-1].outputs for edge in graph.edges_of(tensor)]
-        return "linear" if all(_moves(graph, edge) for edge in readers) else "grouped"
+        return "linear" if _is_only_moved(graph, nodes[-1]) else "grouped"
     is_ungrouped = nodes[-1].op in _UNGROUPED
     return "interleaved" if layouts == {"interleaved"} and not is_ungrouped else "grouped"
+
+
+def _is_only_moved(graph: Graph, last: Node) -> bool:
+    """Whether all that reads what ``last`` writes only moves it, or is the caller."""
+    return all(_moves(graph, edge) for tensor in last.outputs for edge in graph.edges_of(tensor))
 
 
 def _is_transposed_for_conv(graph: Graph, last: Node, dtype: str) -> bool:
@@ -164,25 +168,37 @@ def can_read(
         return row_major
     row_major = row_major or _is_one_half(graph, name, dtype, layout)
     if node.op in _MOVES:
-        moves_any = op == NO_OP or (node.op == "Transpose" and layout == "grouped")
-        reshape = graph.producer.get(name) if node.op == "Transpose" else node
-        return (
-            row_major
-            or (moves_any and _is_converted_output(graph, node, dtype))
-            or (layout == "grouped" and dtype in _HALF and makes_rows(graph, reshape))
-        )
+        return row_major or _can_move(graph, op, node, tensor)
     if node.op in _UNGROUPED and op != _IMAGE_AND_POOL:
         return layout != "interleaved"
     if node.op == "Add" and op == _CONVOLUTION and dtype in _HALF:
         return (layout == "interleaved") == with_integers
     if node.op != "Conv" or op == _IMAGE_AND_POOL:
         return True
+    return _can_convolve(graph, node, tensor, engine)
+
+
+def _can_move(graph: Graph, op: str, node: Node, tensor: tuple[str, str, Layout]) -> bool:
+    """Whether a layer ``op`` moves with ``node`` what is not row-major; see ``can_read``."""
+    name, dtype, layout = tensor
+    moves_any = op == NO_OP or (node.op == "Transpose" and layout == "grouped")
+    if moves_any and _is_converted_output(graph, node, dtype):
+        return True
+    reshape = graph.producer.get(name) if node.op == "Transpose" else node
+    return layout == "grouped" and dtype in _HALF and makes_rows(graph, reshape)
+
+
+def _can_convolve(
+    graph: Graph, conv: Node, tensor: tuple[str, str, Layout], engine: tuple[str, Target]
+) -> bool:
+    """Whether the kernel of ``conv`` reads a tensor as it is; see ``can_read``."""
+    name, dtype, layout = tensor
     if dtype in _HALF and layout == "interleaved":
         return False
-    in_groups = _needs_groups(graph, node, name, dtype) or _is_grouped_image(
+    in_groups = _needs_groups(graph, conv, name, dtype) or _is_grouped_image(
         graph, name, dtype, engine
     )
-    if is_quantized(dtype) or (in_groups and node.inputs[0] == name):
+    if is_quantized(dtype) or (in_groups and conv.inputs[0] == name):
         return layout != "linear"
     return layout != "image"
 
