@@ -113,17 +113,21 @@ def without_no_ops(
             )
     if not no_ops and not merged:
         return WithoutNoOps(graph, {})
-    gone = no_ops | merged.keys()
+    rest = _without(graph, no_ops | merged.keys(), origins)
+    twins: dict[str, tuple[str, ...]] = {}
+    for name, kept_name in merged.items():
+        twins[kept_name] = (*twins.get(kept_name, ()), name)
+    return WithoutNoOps(rest, dict(_moves(graph, origins, no_ops, merged)), twins)
+
+
+def _without(graph: Graph, gone: Container[str], origins: Mapping[str, str]) -> Graph:
+    """``graph`` without the nodes called ``gone``; others read the origins of what those write."""
     nodes = [
         replace(node, inputs=tuple(origins.get(t, t) for t in node.inputs))
         for node in graph.nodes
         if node.name not in gone
     ]
-    rest = with_nodes(graph, nodes)
-    twins: dict[str, tuple[str, ...]] = {}
-    for name, kept_name in merged.items():
-        twins[kept_name] = (*twins.get(kept_name, ()), name)
-    return WithoutNoOps(rest, dict(_moves(graph, origins, no_ops, merged)), twins)
+    return with_nodes(graph, nodes)
 
 
 def undone_transposes(graph: Graph) -> Mapping[str, str]:
