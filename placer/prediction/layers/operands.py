@@ -6,7 +6,7 @@ the kernel that writes it. From plans of OpenVINO 2026.4.1 of all combinations o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -156,12 +156,7 @@ def _kernel(tensor: str, graph: Graph) -> Kernel:
         node = graph.producer[tensor]
         data = [t for t in node.inputs if t and t not in graph.initializers]
         if node.op in ("Conv", "MatMul", "Gemm"):
-            kind: Literal["conv", "linear"] = "conv" if node.op == "Conv" else "linear"
-            if node.inputs[1] not in graph.initializers:
-                return Kernel("other")
-            is_bare = tensor == start and not any(node.inputs[2:])
-            rank = len(graph.type_of(start).shape or ())
-            return Kernel(kind, graph.edges_into(node)[:2], is_bare, rank, tuple(inner))
+            return _product(node, start, tensor, inner, graph)
         gated = _gated(data, graph) if node.op == "Mul" else []
         data = gated or data
         if len(data) != 1 or node.op not in FOLLOWING:
@@ -172,6 +167,16 @@ def _kernel(tensor: str, graph: Graph) -> Kernel:
     if writer is not None and writer.op == "Concat":
         return Kernel("joined")
     return Kernel("pointwise" if writer is not None and writer.op in _POINTWISE else "other")
+
+
+def _product(node: Node, start: str, written: str, inner: Sequence[Edge], graph: Graph) -> Kernel:
+    """The kernel of the product ``node`` that writes ``start``, from ``written`` over ``inner``."""
+    if node.inputs[1] not in graph.initializers:
+        return Kernel("other")
+    kind: Literal["conv", "linear"] = "conv" if node.op == "Conv" else "linear"
+    is_bare = written == start and not any(node.inputs[2:])
+    rank = len(graph.type_of(start).shape or ())
+    return Kernel(kind, graph.edges_into(node)[:2], is_bare, rank, tuple(inner))
 
 
 def _gated(data: list[str], graph: Graph) -> list[str]:
