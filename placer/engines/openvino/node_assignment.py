@@ -44,14 +44,11 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
         for number in op.nodes:
             if number not in homes or _does_the_work(tags, number, op):
                 homes[number] = op.name
-    settled = tags.settled
+    gone = tags.settled | tags.no_ops
     lost = [
         number
         for number, node in enumerate(tags.nodes)
-        if number not in homes
-        and number not in settled
-        and number not in tags.no_ops
-        and node.op_type not in _VIEWS
+        if number not in homes and number not in gone and node.op_type not in _VIEWS
     ]
     _find_homes_by_name(lost, homes, tags)
     unnamed = {op.name: Counter(op.unnamed) for op in operations if op.unnamed}
@@ -62,23 +59,32 @@ def assign_nodes(operations: Sequence[Operation], tags: Tags) -> dict[int, str]:
     moved |= _find_homes_before(lost, homes, operations, unnamed, tags)
     # OpenVINO gives an activation that it puts together from several nodes a name of its own.
     inventive = {op.name for op in operations if op.invented}
-    for number in lost:
-        near_homes = {homes[n] for n in tags.producers(number) - moved if n in homes}
-        if number not in homes and len(near_homes) == 1 and near_homes <= inventive:
-            homes[number] = near_homes.pop()
+    _find_homes_behind(lost, homes, tags, moved, lambda _, home: home in inventive)
     _find_homes_in_products(lost, homes, operations, tags, moved)
     for number in reversed(lost):
         near_homes = {homes.get(n, "") for n in tags.readers(number) - moved} - {""}
         if number not in homes and len(near_homes) == 1 and not _is_layout(tags, number):
             homes[number] = near_homes.pop()
-    for number in lost:  # What is left is read by several, and implied where it is quantized.
-        near_homes = {homes[n] for n in tags.producers(number) - moved if n in homes}
-        if number not in homes and len(near_homes) == 1 and tags.nodes[number].op_type in _IMPLIED:
-            homes[number] = near_homes.pop()
+    # What is left is read by several, and implied where it is quantized.
+    _find_homes_behind(lost, homes, tags, moved, lambda n, _: tags.nodes[n].op_type in _IMPLIED)
     for number in _in_quantizations_before_joins(homes, operations, tags):
         del homes[number]
     _settle_reductions(homes, operations, tags)
     return homes
+
+
+def _find_homes_behind(
+    lost: Sequence[int],
+    homes: dict[int, str],
+    tags: Tags,
+    moved: Set[int],
+    may_be: Callable[[int, str], bool],
+) -> None:
+    """Give lost nodes the one operation of what writes what they read, where it ``may_be``."""
+    for number in (n for n in lost if n not in homes):
+        near_homes = {homes[n] for n in tags.producers(number) - moved if n in homes}
+        if len(near_homes) == 1 and all(may_be(number, home) for home in near_homes):
+            homes[number] = near_homes.pop()
 
 
 def _does_the_work(tags: Tags, number: int, op: Operation) -> bool:
@@ -151,11 +157,12 @@ def _find_homes_in_products(
     """
     products = {op.name for op in operations if op.kind in _PRODUCTS}
     joins = {op.name for op in operations if op.kind == "Concatenation"}
-    for number in (n for n in lost if n not in homes and tags.nodes[n].op_type in _IMPLIED):
-        near_homes = {homes[n] for n in tags.producers(number) - moved if n in homes}
-        behind = {homes.get(n, "") for n in tags.readers(number)}
-        if len(near_homes) == 1 and near_homes <= products and behind <= joins:
-            homes[number] = near_homes.pop()
+
+    def is_implied(number: int, home: str) -> bool:
+        is_joined = all(homes.get(n, "") in joins for n in tags.readers(number))
+        return tags.nodes[number].op_type in _IMPLIED and home in products and is_joined
+
+    _find_homes_behind(lost, homes, tags, moved, is_implied)
 
 
 def _find_homes_in_splits(
@@ -229,20 +236,20 @@ def _find_homes_between(
     nameless = {op.name: op for op in operations if not op.nodes and op.reshapes}
     passing = _passing(operations, tags)
     sources = {op.name: _sources_behind(op.sources, passing) for op in operations}
-    readers: dict[str, set[str]] = {name: set() for name in nameless}
-    for op in operations:
-        for source in sources[op.name] & nameless.keys():
-            readers[source].add(op.name)
+    readers = {
+        name: {op.name for op in operations if name in sources[op.name]} for name in nameless
+    }
     for number in (n for n in lost if n not in homes and not is_pair(tags, n)):
         # Operations that stand for graph inputs are called after these.
         before = _nearest_homes(number, tags.producers, beside) | tags.sources(number)
         for factor in _factors_before(number, tags):  # Of a scale, which is computed behind.
             before |= _nearest_homes(factor, tags.producers, beside)
         behind = _nearest_homes(number, tags.readers, beside)
+        is_reduction = tags.nodes[number].op_type in REDUCING
         for name, op in nameless.items():
             ends = op.kind in MOVING and not behind and not readers[name]
             # A Reduce takes the Transpose in front of it along.
-            own = {name} if op.kind == "Reduce" and tags.nodes[number].op_type in REDUCING else ()
+            own = {name} if op.kind == "Reduce" and is_reduction else ()
             if before & sources[name].union(own) and (ends or behind & readers[name]):
                 homes[number], beside[number] = name, {name}
 
@@ -280,17 +287,26 @@ def _find_homes_before(
             continue
         before = _before_movers(number, moved, homes, tags)
         kinds = MOVED.get(tags.nodes[number].op_type, ())
-        near = [n for n in unnamed if n in before or before & sources[n]]
-        nearest = next(((n, kind) for n in near for kind in kinds if unnamed[n][kind]), None)
-        whole = next((name for name in near if _COMPOSITES & unnamed[name].keys()), None)
-        if nearest is not None:
-            homes[number], kind = nearest
-            unnamed[homes[number]][kind] -= 1
-            moved.add(number)
-        elif kinds and whole is not None:
-            homes[number] = whole
+        near = {n: unnamed[n] for n in unnamed if n in before or before & sources[n]}
+        home = _taken_from(near, kinds)
+        if home is not None:
+            homes[number] = home
             moved.add(number)
     return moved
+
+
+def _taken_from(near: Mapping[str, Counter[str]], kinds: Sequence[str]) -> str | None:
+    """The first operation in which a node of one of ``kinds`` is, which is taken away there.
+
+    Else the first that is put together from several nodes. ``near``: see ``_find_homes_before``.
+    """
+    for name, parts in near.items():
+        for kind in kinds:
+            if parts[kind]:
+                parts[kind] -= 1
+                return name
+    wholes = (name for name, parts in near.items() if _COMPOSITES & parts.keys())
+    return next(wholes, None) if kinds else None
 
 
 def _before_movers(
