@@ -7,7 +7,7 @@ operands behind or before other nodes. Convs and attentions in one kernel do not
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from onnx import numpy_helper
 
@@ -21,11 +21,12 @@ _KEEPS_ALL = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def factors(
-    graph: Graph, form: NormalForm, is_attention: Callable[[Node], bool]
+    graph: Graph, form: NormalForm, is_attention: Callable[[Node], bool], apart: Container[str]
 ) -> Mapping[str, Node]:
     """By name of a Mul or Div by one number: the product that does it as well.
 
-    ``is_attention``: whether a product is part of an attention in one kernel.
+    ``is_attention``: whether a product is part of an attention in one kernel; ``apart``: names of
+    those that are almost, which only scale what another product wrote for them.
     """
     product_of: dict[str, Node] = {}
     ends = {gelu.nodes[-1].name for gelu in gelus(graph)}
@@ -35,9 +36,19 @@ def factors(
         product = _product(graph, form, node, product_of)
         given = (Edge(tensor, node.name, i) for i, tensor in enumerate(node.inputs))
         quantized = any(edge in form.scales for edge in given) or _is_scaled(graph, form, node)
-        if product is not None and not quantized and not is_attention(product):
+        if product is None or quantized or is_attention(product):
+            continue
+        if product.name not in apart or _is_of_product(graph, node):
             product_of[node.name] = product
     return product_of
+
+
+def _is_of_product(graph: Graph, factor: Node) -> bool:
+    """Whether it scales what a product writes as it is, be it repeated for several queries."""
+    node = graph.producer.get(factor.inputs[0])
+    while node is not None and node.op in (*_KEEPS_ALL, "Expand"):
+        node = graph.producer.get(node.inputs[0])
+    return node is not None and node.op in PRODUCTS
 
 
 @kept

@@ -20,6 +20,7 @@ from placer.prediction.kernels.parts import (
     role_of,
 )
 from placer.prediction.kernels.reductions import WRITTEN_OUT, has_heads, product_shape
+from placer.prediction.kernels.turned_operands import has_odd_rows
 from placer.prediction.kernels.views import is_matrix_conv, readers_of
 from placer.prediction.kernels.wiring import UnitGraph, is_volume
 
@@ -156,10 +157,12 @@ class ProductUnits:
             self._add_odd_product(node)
             return
         edges = self._made.edges(node)
-        pads = weighted and self._pads_columns(node)
-        if pads:
-            self._made.add(node, "move", edges[:1], (f"{node.inputs[0]}/{node.name}",), works=False)
-        padded = self._made.units[-1] if pads else None
+        padded, odd = None, weighted and has_odd_rows(self._graph, node)
+        if odd:
+            padded = self._add_alone(node, edges[:1], ())
+        elif weighted and self._pads_columns(node):
+            made = (f"{node.inputs[0]}/{node.name}",)
+            padded = self._made.add(node, "move", edges[:1], made, works=False)
         product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
         rounded = weighted and self._reads_rounded(node)
         product.integers = rounded or self._made.reads_integers(node)
@@ -167,7 +170,18 @@ class ProductUnits:
         product.dequantizes = weighted and self._dequantizes_weight(node)
         if padded is not None:
             self._made.relink(product, edges[0], padded)
-        self._finish(product, node)
+        if odd and not product.leaves_sums:
+            self._cut_rows(product, node)
+        else:
+            self._finish(product, node)
+
+    def _cut_rows(self, product: Unit, node: Node) -> None:
+        """What reads padded rows cuts the padding off."""
+        made = tuple(node.outputs)
+        product.outputs = self._made.padded(made)
+        cut = self._made.add(node, "move", [], made, works=False)
+        cut.names = (node,)
+        self._made.link(Edge(product.outputs[0], node.name, CUT), product, cut)
 
     def _cuts_heads(self, node: Node) -> bool:
         """Whether a kernel of its own takes off what pads a weight of several heads."""

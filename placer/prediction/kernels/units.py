@@ -36,6 +36,7 @@ from placer.prediction.kernels.parts import (
 from placer.prediction.kernels.product_units import ProductUnits
 from placer.prediction.kernels.reductions import is_written_out, reduction_axes
 from placer.prediction.kernels.rows import Rows
+from placer.prediction.kernels.turned_operands import turned_operands
 from placer.prediction.kernels.views import free_nodes, keeps_all
 from placer.prediction.kernels.wiring import UnitGraph
 from placer.prediction.layers.claims import FLOAT
@@ -88,9 +89,7 @@ class Units(UnitGraph):
         self._in_place = InPlace(self, self._attentions, joint)
         self.rows = Rows(graph, self._free, self._attentions.has, self._in_place.are_made_of)
         self._norms = NormUnits(self, self.rows, base != FLOAT)
-        self._factors = factors(
-            graph, form, lambda node: node.name in apart or self._attentions.has(node)
-        )
+        self._factors = factors(graph, form, self._attentions.has, apart)
         multiplied = {product.name for product in self._factors.values()}
         self._products = ProductUnits(self, self._norms, fans, multiplied)
         self.is_whole_norm, self.of_groups = self._norms.is_whole, self._norms.of_groups
@@ -110,7 +109,7 @@ class Units(UnitGraph):
                 continue
             if node.name in self._free or is_identity(node) or self._keeps_size(node):
                 self._pass_on(node)
-            elif node.name in self._factors or self._in_place.has(node):
+            elif self._is_no_unit(node):
                 self._skip(node)
             elif self._is_pooled_again(node):
                 self._pool_once(node)
@@ -126,6 +125,11 @@ class Units(UnitGraph):
             writer = self.writer.get(tensor)
             if writer is not None and self._is_cast(tensor):
                 self.add(writer.node, "cast", [Edge(tensor, "", index)], (), works=False)
+
+    def _is_no_unit(self, node: Node) -> bool:
+        """Whether the products that read what it makes read what that is made of."""
+        turned = node.name in turned_operands(self.graph)
+        return turned or node.name in self._factors or self._in_place.has(node)
 
     def _is_constant(self, node: Node) -> bool:
         """Whether it reads constants alone: the builder computes it."""

@@ -1,0 +1,61 @@
+"""Matrices that are turned for a product with a weight, whose kernel reads them as they are.
+
+So networks for series mix steps of time. The kernel needs an even number of rows: others are
+padded before by a kernel that is named after the product, which does nothing else then; what reads
+its rows cuts the padding off and has its name, too.
+
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 32 small graphs of 7 to 25
+series, in FP16 and INT8.
+"""
+
+from __future__ import annotations
+
+from placer.graph import Graph, Node
+from placer.graph.kept import kept
+from placer.graph.weights import weight_input
+from placer.prediction.kernels.parts import PRODUCTS, role_of
+from placer.prediction.kernels.views import only_reader
+
+_SWAPPED = ([0, 2, 1], [1, 0])
+
+
+@kept
+def turned_operands(graph: Graph) -> frozenset[str]:
+    """Names of Transposes of two dimensions that nothing but products with weights reads."""
+    return frozenset(node.name for node in graph.nodes if _is_turned_operand(graph, node))
+
+
+def has_odd_rows(graph: Graph, product: Node) -> bool:
+    """Whether ``product`` has an odd number of rows, and is turned before or behind its bias."""
+    rows = (graph.type_of(product.inputs[0]).shape or (0, 0))[-2]
+    before, behind = graph.producer.get(product.inputs[0]), only_reader(graph, product)
+    if rows % 2 == 0 or rows == 1 or (behind is not None and _turns(behind)):
+        return False  # What is turned back as it is is another product.
+    if before is not None and before.name in turned_operands(graph):
+        return True
+    biased = product.op == "Gemm" and len(product.inputs) > 2
+    if behind is not None and behind.op == "Add" and _is_bias(graph, product, behind):
+        biased, behind = True, only_reader(graph, behind)
+    return biased and behind is not None and _turns(behind)
+
+
+def _is_bias(graph: Graph, product: Node, added: Node) -> bool:
+    return all(t in product.outputs or t in graph.initializers for t in added.inputs)
+
+
+def _turns(node: Node) -> bool:
+    return node.op == "Transpose" and list(node.attributes.get("perm", ())) in _SWAPPED
+
+
+def _is_turned_operand(graph: Graph, node: Node) -> bool:
+    if not _turns(node):
+        return False
+    if node.outputs[0] in graph.outputs or 1 in (graph.type_of(node.inputs[0]).shape or (1,))[-2:]:
+        return False
+    before = graph.producer.get(node.inputs[0])
+    if before is not None and (before.op in PRODUCTS or role_of(before) != "pointwise"):
+        return False
+    edges = graph.edges_of(node.outputs[0])
+    readers = [graph.by_name[e.node] for e in edges if e.node and not e.input_index]
+    weighted = all(r.op in PRODUCTS and weight_input(graph, r) is not None for r in readers)
+    return len(readers) == len(edges) > 0 and weighted
