@@ -68,6 +68,24 @@ def test_the_sum_of_two_maps_with_pairs_is_part_of_the_conv_that_openvino_choose
     assert conversions(predicted) == conversions(actual)
 
 
+@pytest.mark.parametrize("other", ["relu", "none"])
+@pytest.mark.parametrize("int8", [(0, 1), (1,)])
+def test_a_prelu_stands_where_a_leaky_relu_may(int8, other, tmp_path):
+    text = MAPS.replace("[add] t = Add(v0, v1)", "[add] s = Add(v0, v1) [after] t = PRelu(s, q)")
+    text = text.replace(
+        "float[16] b0", "float[16,1,1] p = {0.2}, float[16,1,1] q = {0.3}, float[16] b0"
+    )
+    text = text.replace("FIRST", WRITERS[other].replace("#", "0"))
+    text = text.replace("SECOND", "[conv1] u1 = Conv(x1, w1, b1) [act1] v1 = PRelu(u1, p)")
+    pairs = [edge("v0", "add"), edge("v1", "add", 1), edge("t", "next"), edge("w", "next", 1)]
+    for number in int8:
+        if number or other != "none":
+            pairs += [edge(f"x{number}", f"conv{number}"), edge(f"w{number}", f"conv{number}", 1)]
+    predicted, actual = plans(text, pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert conversions(predicted) == conversions(actual)
+
+
 @pytest.mark.parametrize("act", ["tanh", "silu"])
 def test_an_operand_that_is_read_in_float_too_keeps_its_integers_for_a_sum(act, tmp_path):
     text = MAPS.replace("FIRST", "[act0] v0 = Softmax(x0) [other] z = Conv(v0, w0)")
