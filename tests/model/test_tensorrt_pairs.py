@@ -448,6 +448,32 @@ def test_tensorrt_8_wants_scales_of_a_transposed_conv_elsewhere(
     assert ("TensorRT 8" in said and "'up'" in said) == is_said
 
 
+@pytest.mark.parametrize(
+    ("channels", "groups", "is_said"), [(6, 6, True), (8, 8, False), (12, 6, True)]
+)
+def test_tensorrt_8_may_lack_kernels_for_small_groups(
+    save: Save, channels: int, groups: int, is_said: bool
+):
+    """TensorRT issues 1556 and 1934: depthwise Convs of 10 channels, groups of two."""
+    ones = ", ".join(["1"] * (channels * channels // groups))
+    text = f"""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,{channels},8,8] x) => (float[1,{channels},8,8] y)
+    <int8[{channels},{channels // groups},1,1] w = {{{ones}}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {PAIR.format("z")} v = DequantizeLinear(w, s, z) [grouped] y = Conv<group = {groups}>(d, v)
+    }}"""
+    said = placer.check(save(text), static=True).older
+    assert ("'grouped'" in said and "are no multiple of 4" in said) == is_said
+
+
+def test_tensorrt_8_refuses_identities_of_integers(save: Save):
+    """TensorRT issue 2163: pytorch-quantization's export shares zero points so."""
+    body = "[shared] i = Identity(z) " + PAIR.format("i") + CONV
+    report = placer.check(save(text_of(body)), static=True)
+    assert report.findings == ()
+    assert "TensorRT 8.4 refuses 'shared' (Identity)" in report.older
+
+
 @pytest.mark.parametrize("shown", [True, False])
 def test_a_quantized_weight_that_is_an_output_is_named(save: Save, builder: Any, shown: bool):
     """TensorRT issue 1864; the builder has a layer without inputs that makes the weight."""

@@ -28,6 +28,7 @@ from placer.model.tensorrt_pairs import (
     Finding,
     alike,
     check_pairs,
+    moved_by_identities,
     refused_by_tensorrt_8,
     repeated_names,
 )
@@ -162,13 +163,14 @@ def _pairs_report(path: Path, static: bool) -> CheckReport:
     Raises InputError for external data that a builder, where one follows, would not find.
     """
     proto = read_model(path)
-    repeated = tuple(repeated_names(proto))
+    repeated, moved = tuple(repeated_names(proto)), moved_by_identities(proto)
     inline_pairs(proto, path)
     if not static:
         tensors = list(all_tensors(proto.graph))
         check_tensors(filter(is_external, tensors), data_folder(tensors, path), path)
     placed_for, names = _placed_for(proto), _names(proto)
-    findings, older = _findings(proto, path), refused_by_tensorrt_8(proto)
+    findings = _findings(proto, path)
+    older = "; ".join(filter(None, (moved, refused_by_tensorrt_8(proto))))
     is_float = not is_quantized(proto)
     return CheckReport(
         (*repeated, *findings), None, placed_for, is_float=is_float, older=older, names=names

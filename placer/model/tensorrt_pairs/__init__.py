@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from placer.model.tensorrt_pairs.check import check_pairs, misplaced_scales
 from placer.model.tensorrt_pairs.finding import Finding, alike
-from placer.model.tensorrt_pairs.older_tensorrt import refused_by_tensorrt_8
+from placer.model.tensorrt_pairs.older_tensorrt import moved_by_identities, refused_by_tensorrt_8
 from placer.model.tensorrt_pairs.repeated_names import repeated_names
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "alike",
     "check_pairs",
     "misplaced_scales",
+    "moved_by_identities",
     "refused_by_tensorrt_8",
     "repeated_names",
 ]

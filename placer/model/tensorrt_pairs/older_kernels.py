@@ -16,6 +16,7 @@ from placer.graph.weights import CONV_OPS, is_depthwise
 from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, input_at, integer
 
 _LEAST_IN_GROUP = 4  # Output channels of a ConvTranspose, "at least 4 times groups number".
+_MULTIPLE = 4  # Of the channels in each group of a Conv.
 _LARGE_WINDOW = 16  # Places along a side, of the patches of a ViT.
 _IMAGE = 4  # Channels.
 _RANK_3D = 5
@@ -105,6 +106,19 @@ def _few_in_group(conv: _Conv) -> bool:
     return is_up and conv.group > 1 and conv.dims[1] < _LEAST_IN_GROUP
 
 
+def _in_small_groups(conv: _Conv) -> bool:
+    """NvInfer.h asks for groups of a multiple of 4 channels in INT8 (setNbGroups).
+
+    Of depthwise ones TensorRT has kernels of their own, from 8.5 on for any number of channels
+    (issue 1556).
+    """
+    if conv.node.op_type != "Conv" or conv.group == 1:
+        return False
+    of_group = conv.dims[1], conv.dims[0] // conv.group
+    counts = (conv.group,) if is_depthwise(conv.dims, conv.group) else of_group
+    return any(count % _MULTIPLE for count in counts)
+
+
 def _in_3d(conv: _Conv) -> bool:
     """TensorRT issues 1726 (8.2.2) and 2125 (8.2.5)."""
     return conv.node.op_type == "Conv" and len(conv.dims) == _RANK_3D
@@ -127,6 +141,11 @@ _REPORTED: Sequence[tuple[Callable[[_Conv], bool], str]] = (
         _few_in_group,
         "before TensorRT 8.5 a ConvTranspose with pairs has at least 4 output channels in each "
         "group, and {} has fewer: there, keep it in float",
+    ),
+    (
+        _in_small_groups,
+        "channels of {} (of a group, or all if depthwise) are no multiple of 4, for which TensorRT "
+        "8 may lack INT8 kernels: keep them in float if it does not build them",
     ),
     (
         _in_3d,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from placer.common.listed import in_quotes
 from placer.graph.edit import every_node
@@ -13,11 +13,30 @@ from placer.model.quantized.operators import DEQUANTIZE, input_at, integer
 from placer.model.tensorrt_pairs.older_kernels import refused_kernels
 
 _OP = "ConvTranspose"
+_INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
 
 def refused_by_tensorrt_8(proto: ModelProto) -> str:
     """A sentence on the nodes of ``proto`` that TensorRT 8 refuses; empty without any."""
     return "; ".join(filter(None, (_along_outputs(proto), _shown(proto), refused_kernels(proto))))
+
+
+def moved_by_identities(proto: ModelProto) -> str:
+    """A sentence on Identities of integers in ``proto``, as it was read; empty without any.
+
+    PyTorch shares zero points so. "Invalid weights type of Int8", says TensorRT 8.4 of such an
+    Identity (issues 2163 and 2361, yolo_deepstream issue 64).
+    """
+    stored = {t.name for t in proto.graph.initializer if t.data_type in _INTEGERS}
+    nodes = list(every_node(proto.graph.node))
+    found = [n.name for n in nodes if n.op_type == "Identity" and n.input[0] in stored]
+    if not found:
+        return ""
+    return (
+        f"TensorRT 8.4 refuses {in_quotes(found)} (Identity), which read 8-bit constants, as where "
+        "exporters share zero points: fold constants (polygraphy surgeon sanitize "
+        "--fold-constants); placer import takes them out"
+    )
 
 
 def _shown(proto: ModelProto) -> str:
