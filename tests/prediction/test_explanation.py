@@ -259,8 +259,9 @@ def test_how_many_layers_compute_in_integers_is_told(
     path = save("""
         <ir_version: 8, opset_import: ["": 17]>
         g (float[1,16,8,8] x) => (float[1,16,16,16] y)
-        <int8[16,16,2,2] w = {1}, float s = {0.1}, int8 z = {0}> {
-          q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) v = DequantizeLinear(w, s, z)
+        <float[16,16,2,2] w = {0.1}, float s = {0.1}, int8 z = {0}> {
+          q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+          i = QuantizeLinear(w, s, z) v = DequantizeLinear(i, s, z)
           [up] y = ConvTranspose<strides = [2, 2]>(d, v)
         }
     """)
