@@ -43,8 +43,9 @@ log = logging.getLogger(__name__)
 CPU_ENGINES = ("openvino", "onnxruntime")
 # Of the time limit, what comparing engines and bases may take.
 _SHARE_OF_TIME = 0.15
-_BLOCKS = 5
-_ROUNDS = 3
+# Rounds in which contenders take turns: a processor's clock drifts, by a third within seconds where
+# others use it, and what is measured in blocks of several rounds differs by that, too.
+_ROUNDS = 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,8 +243,8 @@ def _contender(request: Request, schemes: Schemes) -> _Contender:
 def _times(contenders: Sequence[_Contender]) -> list[list[float]]:
     """Seconds of the models of each, measured in turn."""
     seconds: list[list[np.ndarray]] = [[] for _ in contenders]
-    for _ in range(_BLOCKS):
+    for _ in range(_ROUNDS):
         for contender, rounds in zip(contenders, seconds, strict=True):
             task = contender.task
-            rounds.append(measured_seconds(task.engine, contender.compiled, task.inputs, _ROUNDS))
+            rounds.append(measured_seconds(task.engine, contender.compiled, task.inputs, 1))
     return [np.median(np.vstack(rounds), axis=0).tolist() for rounds in seconds]
