@@ -58,9 +58,7 @@ def _rounded(state: ImportState, node: NodeProto, info: Quantized) -> Quantized:
     if scale is None or scale.size != 1 or info.dtype not in INTEGERS or state.draft.opset < 11:
         raise state.refuse(node, "is part of the function and cannot be written as arithmetic")
     if not scale.all():  # It makes all values 0, but for NaN of these.
-        raise state.refuse(
-            node, f"has the scale 0, so '{info.tensor}' has to be calibrated again"
-        )
+        raise state.refuse(node, f"has the scale 0, so '{info.tensor}' has to be calibrated again")
     target = names.unused(f"{info.tensor}/rounded")
     integers = names.unused(f"{target}/integers")
     limits, point = (info.lowest, info.highest), info.zero_point
