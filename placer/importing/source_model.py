@@ -23,6 +23,7 @@ from placer.common.ort_session import one_line
 from placer.engines.base import Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import InputError, LimitError, RunError
+from placer.graph.node_names import unique_names
 from placer.graph.port_arithmetic import IntegerPort, as_numbers, integer_ports
 from placer.importing.source_pairs import SourcePair, source_pairs, without_pairs
 from placer.model import Model, load_as_is, load_model
@@ -96,6 +97,8 @@ class Source:
         Raises UncomparedError with ONNX Runtime's reason if it refuses the file.
         """
         proto, judged = load_as_is(model.path, model.input_shapes).proto, _judged(model)
+        for node, name in zip(proto.graph.node, unique_names(proto.graph.node), strict=True):
+            node.name = name  # ONNX Runtime takes no two nodes of one name.
         if judged.rows is not None and has_tensors(proto, judged.rows.sources):
             add_outputs(proto, judged.rows.sources)
         present = {value.name for value in proto.graph.output}

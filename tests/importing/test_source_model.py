@@ -109,6 +109,17 @@ def test_pairs_of_mere_noise_are_looked_at_together(save: Save, monkeypatch: pyt
     assert looks == [33, 16, 17, 8, 9, 4, 5, 2, 3, 1, 2, 1, 1]
 
 
+def test_a_file_whose_nodes_are_called_the_same_is_compared(save: Save):
+    """ONNX Runtime refuses it as it is."""
+    path = save(ORDINARY)
+    proto = onnx.load(path)
+    for node in proto.graph.node:
+        node.name = "node"
+    onnx.save(proto, path)
+    _, distance = recover(path)
+    assert distance > 25
+
+
 def test_made_up_inputs_lie_in_the_range_that_the_source_quantizes(save: Save):
     """The input's own pair saturates below 0, which random inputs in [-1, 1] would show as such."""
     text = f"""
