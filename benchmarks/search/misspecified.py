@@ -21,7 +21,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -180,27 +180,28 @@ def known_best(runs: Sequence[Run], references: Mapping[Case, float]) -> dict[Ca
     return found
 
 
+def _parts(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """``runs`` by model, by what the models were for, and all; none is empty."""
+    models = list(dict.fromkeys(run.case.model for run in runs))
+    members: dict[str, Container[str]] = {model: (model,) for model in models}
+    members |= {"developed on": DEVELOPED_ON, "held out": HELD_OUT, "aside": ASIDE, "all": models}
+    parts = {part: [r for r in runs if r.case.model in names] for part, names in members.items()}
+    return {part: of_part for part, of_part in parts.items() if of_part}
+
+
 def table(title: str, budget: int, runs: Sequence[Run], best: Mapping[Case, float]) -> Table:
     """Median, mean and worst regret by model and scheme."""
     shown = Table(title=title)
     for column in ("model", "scheme", "runs", "ended"):
         shown.add_column(column)
-    for trials in (n for n in SHOWN if n <= budget):
-        shown.add_column(f"regret at {trials}: median, mean (worst)")
-    models = list(dict.fromkeys(run.case.model for run in runs))
-    parts = {model: [run for run in runs if run.case.model == model] for model in models}
-    for group, names in (
-        ("developed on", DEVELOPED_ON),
-        ("held out", HELD_OUT),
-        ("aside", tuple(ASIDE)),
-    ):
-        parts[group] = [run for run in runs if run.case.model in names]
-    parts["all"] = list(runs)
-    for part, of_part in ((name, own) for name, own in parts.items() if own):
+    for trials in SHOWN:
+        if trials <= budget:
+            shown.add_column(f"regret at {trials}: median, mean (worst)")
+    shown_at = [n for n in SHOWN if n <= budget]
+    for part, of_part in _parts(runs).items():
         schemes = list(dict.fromkeys(run.scheme for run in of_part))
         for scheme in schemes:
             own = [run for run in of_part if run.scheme == scheme]
-            shown_at = [n for n in SHOWN if n <= budget]
             regrets = [[run.at(n) / best[run.case] - 1 for run in own] for n in shown_at]
             shown.add_row(
                 part if scheme == schemes[0] else "",
