@@ -330,11 +330,7 @@ def table(runs: Sequence[Run], kinds: Sequence[str] = GATES) -> Table:
             own = [r for r in runs if r.scheme == scheme and gate in ("all", r.case.gate)]
             if not own:
                 continue
-            cells = []
-            for trials in SHOWN:
-                regrets = [run.at(trials) / best[run.case] - 1 for run in own]
-                high = float(np.quantile(regrets, 0.9, method="higher"))
-                cells.append(f"{median(regrets):.1%}, {high:.1%}, {max(regrets):.1%}")
+            cells = [_regrets([run.at(n) / best[run.case] - 1 for run in own]) for n in SHOWN]
             lost = [
                 sum(by_key[r.case, mine].best[-1] > r.best[-1] * 1.001 for r in own)
                 for mine in (OURS, NO_PROFILE)
@@ -346,6 +342,11 @@ def table(runs: Sequence[Run], kinds: Sequence[str] = GATES) -> Table:
             head = [gate or "no gate", scheme, *map(str, (len(own), *figures, ended))]
             shown.add_row(*head, f"{seconds:.1f}", *cells, ", ".join(map(str, lost)))
     return shown
+
+
+def _regrets(regrets: Sequence[float]) -> str:
+    high = float(np.quantile(regrets, 0.9, method="higher"))
+    return f"{median(regrets):.1%}, {high:.1%}, {max(regrets):.1%}"
 
 
 def load(path: Path) -> list[Run]:
