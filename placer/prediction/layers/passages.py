@@ -135,27 +135,40 @@ def find_passages(matches: Matches, rules: Iterable[Rule]) -> tuple[Passage, ...
 def _passage(match: Match, motion: Motion, graph: Graph) -> Passage:
     inside = {node.name for node in match.nodes.values()}
     read, written = match.tensors[motion.before], match.tensors[motion.after]
-    before = (e for t in read for e in graph.edges_of(t))
-    after = (e for t in written for e in graph.edges_of(t))
-    may_leave, may_enter = True, True
-    if motion.exclusive:
-        may_leave = all(len(graph.edges_of(t)) == 1 or t in graph.inputs for t in read)
-        may_enter = not any(t in graph.outputs and len(graph.edges_of(t)) > 1 for t in written)
-    ends = {*read, *written}
-    between = {t for node in match.nodes.values() for t in node.outputs} - ends
-    entering = [e for e in before if e.node in inside and e.tensor not in graph.initializers]
+    between = {t for node in match.nodes.values() for t in node.outputs} - {*read, *written}
+    entering = [
+        edge
+        for edge in _edges_of(read, graph)
+        if edge.node in inside and edge.tensor not in graph.initializers
+    ]
+    backward = motion.only != "forward" and not (motion.exclusive and _is_shared(read, graph))
+    forward = motion.only != "backward" and not (motion.exclusive and _leaves(written, graph))
     return Passage(
         before=tuple(entering),
-        after=tuple(after),
-        inside=tuple(e for tensor in sorted(between) for e in graph.edges_of(tensor)),
-        backward=motion.only != "forward" and may_leave,
-        forward=motion.only != "backward" and may_enter,
+        after=_edges_of(written, graph),
+        inside=_edges_of(sorted(between), graph),
+        backward=backward,
+        forward=forward,
         per_channel=motion.per_channel,
-        forward_first=motion.forward_first and motion.only != "backward" and may_enter,
+        forward_first=motion.forward_first and forward,
         apart=tuple(_apart(entering, graph)) if motion.apart in match.nodes else (),
         whole=motion.exclusive,
         turns=all(node.op == "Transpose" for node in match.nodes.values()),
     )
+
+
+def _edges_of(tensors: Iterable[str], graph: Graph) -> tuple[Edge, ...]:
+    return tuple(edge for tensor in tensors for edge in graph.edges_of(tensor))
+
+
+def _is_shared(tensors: Iterable[str], graph: Graph) -> bool:
+    """Whether something else reads one of ``tensors``, unless that is a graph input."""
+    return any(len(graph.edges_of(t)) != 1 and t not in graph.inputs for t in tensors)
+
+
+def _leaves(tensors: Iterable[str], graph: Graph) -> bool:
+    """Whether one of ``tensors`` is a graph output that nodes read as well."""
+    return any(t in graph.outputs and len(graph.edges_of(t)) > 1 for t in tensors)
 
 
 def _apart(edges: Sequence[Edge], graph: Graph) -> Sequence[Edge]:
