@@ -86,14 +86,16 @@ def _kind(graph: Graph, row: Sequence[Node], scale: Node | None) -> str | None:
         return None
     halves = [node for node in row if _is_half(graph, node)]
     if len(ops) - len(halves) == 3 and len(halves) + (scale is not None) == 1:
-        divide, erf, add = (node for node in row if node not in halves)
-        scaled = _constant(graph, divide)
-        root = math.sqrt(2)
-        expected = root if divide.op == "Div" else 1 / root
-        is_scaled = divide.op in ("Div", "Mul") and is_near(scaled, expected)
-        if is_scaled and erf.op == "Erf" and add.op == "Add" and is_near(_constant(graph, add), 1):
-            return "Gelu"
+        return "Gelu" if _is_error_sum(graph, [n for n in row if n not in halves]) else None
     return None
+
+
+def _is_error_sum(graph: Graph, row: Sequence[Node]) -> bool:
+    """Whether three nodes compute 1 + erf(x / sqrt(2))."""
+    divide, erf, add = row
+    expected = math.sqrt(2) if divide.op == "Div" else 1 / math.sqrt(2)
+    is_scaled = divide.op in ("Div", "Mul") and is_near(_constant(graph, divide), expected)
+    return is_scaled and erf.op == "Erf" and add.op == "Add" and is_near(_constant(graph, add), 1)
 
 
 def _is_hard_swish(graph: Graph, row: Sequence[Node], scale: Node | None) -> bool:
