@@ -60,13 +60,7 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     if layer.kind == "no-op":
         return None
     if not nodes:
-        moved = sum(port_bytes(port, graph) for port in (*layer.inputs, *layer.outputs))
-        given = (layer.inputs or layer.outputs)[0]  # What clears memory reads nothing.
-        few = _channels(given.tensor, graph) <= FEW_CHANNELS
-        name = "few-channel conversion" if few else "conversion"
-        elements = max(_elements(port.tensor, graph) for port in layer.outputs)
-        written = sum(port_bytes(port, graph) for port in layer.outputs)
-        return Work(name, given.dtype, elements, moved, written)
+        return _conversion_work(layer, graph)
     if layer.op == "Concat":
         return _concat_work(predicted, graph)
     dtype = _computing_type(layer.inputs)
@@ -88,6 +82,16 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
         exponentials=share * _exponentials(nodes, graph) if dtype in _QUANTIZED else 0,
         softmax_rows=_softmax_rows(main, graph),
     )
+
+
+def _conversion_work(layer: Layer, graph: Graph) -> Work:
+    moved = sum(port_bytes(port, graph) for port in (*layer.inputs, *layer.outputs))
+    given = (layer.inputs or layer.outputs)[0]  # What clears memory reads nothing.
+    few = _channels(given.tensor, graph) <= FEW_CHANNELS
+    name = "few-channel conversion" if few else "conversion"
+    elements = max(_elements(port.tensor, graph) for port in layer.outputs)
+    written = sum(port_bytes(port, graph) for port in layer.outputs)
+    return Work(name, given.dtype, elements, moved, written)
 
 
 def _exponentials(nodes: Sequence[Node], graph: Graph) -> int:
