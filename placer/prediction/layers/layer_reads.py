@@ -141,14 +141,19 @@ class LayerReads:
         fits = not in_groups or fills_groups(graph, join, edge.tensor, port.dtype)
         if fits and self.tensors.is_converted(edge, port):
             return port
-        producer = graph.producer.get(edge.tensor)
         others = (other for other in graph.edges_of(edge.tensor) if other != edge)
         alone = all(o.node and graph.by_name[o.node].op == "Conv" for o in others)
-        formats = self.tensors.formats[edge.tensor]
-        owned = producer is None or producer.op in _OWN_BUFFER
-        owned = owned or formats.owned or formats.part_of is not None
-        owned = owned or joins_last_axis(graph, join)
-        return port if fits and alone and not owned else self._copy(edge, port)
+        is_written_there = fits and alone and not joins_last_axis(graph, join)
+        if is_written_there and not self._has_own_buffer(edge.tensor):
+            return port
+        return self._copy(edge, port)
+
+    def _has_own_buffer(self, tensor: str) -> bool:
+        """Whether what writes ``tensor`` writes it nowhere else than into memory of its own."""
+        producer = self.target.graph.producer.get(tensor)
+        formats = self.tensors.formats[tensor]
+        is_part = formats.part_of is not None
+        return producer is None or producer.op in _OWN_BUFFER or formats.owned or is_part
 
     def _copy(self, edge: Edge, port: Port) -> Port:
         chain = self.tensors.chains[edge]
