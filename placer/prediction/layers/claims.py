@@ -175,13 +175,12 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
     fusion = offer.fusion
     inner = _inner(nodes, graph)
     absorbed = _edges(match, fusion.absorbs, graph)
-    names = [node.name for node in nodes]
     taking = {node.name for name in fusion.pairs_before for node in match.row(name)}
     demanded = _edges(match, offer.reads, graph)
     if demanded:
+        names = [node.name for node in nodes]
         demanded = tuple([e for e in demanded if e.node in names and e not in inner])
     like = _edges(match, [fusion.float_like], graph) if fusion.float_like else ()
-    scaled = [t for name in fusion.unscaled for t in match.tensors.get(name, ())]
     later_edges = _edges(match, [fusion.later_input] if fusion.later_input else [], graph)
     return Claim(
         match=match,
@@ -203,11 +202,15 @@ def _claim(match: Match, offer: _Offer, nodes: tuple[Node, ...], graph: Graph) -
         passed=frozenset(node.name for name in fusion.passes for node in match.row(name)),
         sums=_sums(match, fusion, graph),
         formats=offer.formats,
-        with_pairs=False
-        if any(is_moved_factor(tensor, graph) for tensor in scaled)
-        else _WITH_PAIRS[fusion.pairs],
+        with_pairs=False if _is_scaled(match, fusion, graph) else _WITH_PAIRS[fusion.pairs],
         undequantized=_edges(match, fusion.undequantized, graph),
     )
+
+
+def _is_scaled(match: Match, fusion: Fusion, graph: Graph) -> bool:
+    """Whether a factor was moved into one of the tensors that ``fusion`` needs unscaled."""
+    tensors = (t for name in fusion.unscaled for t in match.tensors.get(name, ()))
+    return any(is_moved_factor(tensor, graph) for tensor in tensors)
 
 
 def _bare_inside(
