@@ -31,10 +31,7 @@ def with_joined_concats(left: WithoutNoOps) -> WithoutNoOps:
             places = list(_places(node, graph, inner))
             inputs = tuple(edge.tensor for edge, _ in places)
             moved.update(_moves(node, places))
-            taken = {edge.node for edge, _ in places} - {node.name}
-            taken |= {edge.node for _, behind in places for edge in behind} - {node.name}
-            names = sorted(name for n in taken for name in (n, *left.twins.get(n, ())))
-            if names:
+            if names := _taken(node, places, left):
                 twins[node.name] = (*twins.get(node.name, ()), *names)
         nodes.append(replace(node, inputs=inputs))
     rest = with_nodes(graph, nodes)
@@ -43,6 +40,12 @@ def with_joined_concats(left: WithoutNoOps) -> WithoutNoOps:
         for edge, ends in left.moved.items()
     }
     return WithoutNoOps(rest, {**moved, **earlier}, twins)
+
+
+def _taken(node: Node, places: Sequence[_Place], left: WithoutNoOps) -> list[str]:
+    """The Concats that ``node`` takes in, with their twins, by name."""
+    ends = {edge.node for first, behind in places for edge in (first, *behind)} - {node.name}
+    return sorted(name for n in ends for name in (n, *left.twins.get(n, ())))
 
 
 def _is_inner(node: Node, graph: Graph) -> bool:
