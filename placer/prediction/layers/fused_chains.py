@@ -63,9 +63,7 @@ def find_fused_chains(
         past = passed(candidate, taken, form) if has_pairs else ()
         moves = _disagree(last, form) and _moves_on(candidate, taken, last, form)
         if past or moves:
-            end = list[Node]()
-            while taken and taken[-1].is_affine:
-                end[:0] = taken.pop().nodes
+            end = _without_scales(taken)
             scales = tuple([candidates[node.index] for node in end])
             pool = candidates.get(past[0].index) if past and is_pool(past[0]) else None
             if end and pool is not None and takes_scales(pool, end, form):
@@ -81,6 +79,14 @@ def find_fused_chains(
     if has_pairs:
         groups = _with_pooled_scales(groups, candidates, form)
     return groups
+
+
+def _without_scales(taken: list[Follower]) -> list[Node]:
+    """The nodes of the scales and shifts that end ``taken``, which loses them."""
+    end = list[Node]()
+    while taken and taken[-1].is_affine:
+        end[:0] = taken.pop().nodes
+    return end
 
 
 def _chain(
