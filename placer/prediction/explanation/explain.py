@@ -288,6 +288,11 @@ def reason(
         if source == target:
             return f"'{tensor}' is read in another memory layout by {served}"
         return f"'{tensor}' is {source} but read as {target} by {served}"
+    return _reason_of_float(tensor, prediction, graph, passed)
+
+
+def _reason_of_float(tensor: str, prediction: Prediction, graph: Graph, passed: Set[str]) -> str:
+    """Why ``tensor`` is written in float, though integers are read."""
     if tensor in graph.inputs:
         return "the graph input is float: a standing cost of quantizing the first layer"
     if tensor not in graph.producer:
