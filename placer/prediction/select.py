@@ -22,6 +22,7 @@ from placer.prediction.layers.shape_constants import cut_states
 from placer.quantization import Range, Ranges, Scheme, union
 from placer.quantization.numerics import activation_quantization
 from placer.quantization.scheme import INT8_OR_UINT8
+from placer.rules.behaviour import Behaviour
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.target import Target
@@ -61,21 +62,11 @@ def make_predictor(
         graph = _narrowed(graph)
     if behaviour.types == "chosen":
         target = replace(target, typing=None)
-    integer, integers = scheme.integer, None
-    equal = equal_nodes(graph) if behaviour.equal != "kept" else {}
-    if behaviour.equal == "states":
-        decided = cut_states(graph)
-        equal = {name: kept for name, kept in equal.items() if name in decided}
+    equal = _equal(graph, behaviour)
     known = ranges_before(graph, ranges or {}, equal)
-    if scheme.activation == INT8_OR_UINT8:
-        integers = partial(_integer, graph, scheme, known)
-    elif not scheme.is_float8:
-        integers = partial(_format, scheme)
-    if types:
-        integers = partial(_own, types, integers or (lambda _: scheme.integer))
     if behaviour.kernels == "generated":
         return KernelPredictor(
-            graph, pack.rules, target, base, integer, matches, stored, ranges=known
+            graph, pack.rules, target, base, scheme.integer, matches, stored, ranges=known
         )
     requantizes = None
     if behaviour.repeats == "requantized" and not scheme.symmetric:
@@ -86,10 +77,10 @@ def make_predictor(
         pack.rules,
         target,
         base,
-        integer,
+        scheme.integer,
         matches,
         behaviour=behaviour,
-        integers=integers,
+        integers=_integers(graph, scheme, known, types),
         equal=equal,
         requantizes=requantizes,
         exceeds=partial(_exceeds, graph, known, scheme) if clamps else None,
@@ -98,6 +89,31 @@ def make_predictor(
         stores_biases=scheme.bias == "int32" and base == FLOAT and types is None,
         alike=_by_range(known, types or {}) if behaviour.equal_scales == "one" else None,
     )
+
+
+def _equal(graph: Graph, behaviour: Behaviour) -> Mapping[str, str]:
+    """The nodes that the engine computes once, by those that compute the same."""
+    if behaviour.equal == "kept":
+        return {}
+    equal = equal_nodes(graph)
+    if behaviour.equal != "states":
+        return equal
+    decided = cut_states(graph)
+    return {name: kept for name, kept in equal.items() if name in decided}
+
+
+def _integers(
+    graph: Graph, scheme: Scheme, ranges: Ranges, types: Mapping[str, str] | None
+) -> Callable[[Scale], str] | None:
+    """What tells the type that a scale quantizes to, where it is not the scheme's own alone."""
+    integers: Callable[[Scale], str] | None = None
+    if scheme.activation == INT8_OR_UINT8:
+        integers = partial(_integer, graph, scheme, ranges)
+    elif not scheme.is_float8:
+        integers = partial(_format, scheme)
+    if types:
+        return partial(_own, types, integers or (lambda _: scheme.integer))
+    return integers
 
 
 def _narrowed(graph: Graph) -> Graph:
