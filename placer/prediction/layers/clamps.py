@@ -111,12 +111,16 @@ def reshaped_gemm(node: Node, graph: Graph) -> Edge | None:
         return None
     biases = [t for t in add.inputs if t in graph.initializers]
     edges = [edge for edge in graph.edges_into(add) if edge.tensor not in graph.initializers]
-    product = graph.producer.get(edges[0].tensor) if len(edges) == 1 and biases else None
-    if product is None or product.op != "MatMul":
+    if len(edges) != 1 or not biases or len(graph.initializers[biases[0]].dims) != 1:
         return None
-    rows, matrix = (graph.type_of(t).shape for t in product.inputs)
-    if rows is None or len(rows) < 3 or product.inputs[0] in graph.open_tensors:
-        return None
-    is_constant = product.inputs[1] in graph.initializers
-    is_bias = len(graph.initializers[biases[0]].dims) == 1
-    return edges[0] if is_constant and is_bias and matrix and len(matrix) == 2 else None
+    product = graph.producer.get(edges[0].tensor)
+    return edges[0] if product is not None and _is_gemm_on_rows(product, graph) else None
+
+
+def _is_gemm_on_rows(product: Node, graph: Graph) -> bool:
+    """Whether it multiplies rows of known sizes in several dimensions with a constant matrix."""
+    if product.op != "MatMul" or product.inputs[1] not in graph.initializers:
+        return False
+    rows, matrix = (graph.type_of(t).shape or () for t in product.inputs)
+    is_open = product.inputs[0] in graph.open_tensors
+    return len(rows) >= 3 and len(matrix) == 2 and not is_open
