@@ -111,23 +111,24 @@ def _is_one(group: Group, last: int, form: NormalForm, operands: Mapping[Edge, O
 
     ``last``: where the last of what its last part reads is computed.
     """
-    graph = group[0].graph
-    inside = {node.name for part in group for node in part.nodes}
+    graph, takes_pairs = group[0].graph, _takes_pairs(group[0])
+    nodes = [node for part in group for node in part.nodes]
+    inside = {node.name for node in nodes}
     last = max(last, start_of(group))
     copied = {edge for part in group if part.claim is not None for edge in part.claim.copied}
-    written = (tensor for part in group for node in part.nodes for tensor in node.outputs)
-    if _takes_pairs(group[0]) and sum(tensor in graph.outputs for tensor in written) > 1:
+    left = sum(tensor in graph.outputs for node in nodes for tensor in node.outputs)
+    if takes_pairs and left > 1:
         return False  # "Too many Result children" (OpenVINO's TokenizeSnippets).
-    takes_pairs = _takes_pairs(group[0])
     for edge in (edge for part in group for edge in part.readers):
         if edge.node in inside:
             if edge in copied or not _has_no_pair(edge, form, operands, takes_pairs):
                 return False
         elif edge in copied or edge.is_graph_output:
             continue
-        elif graph.by_name[edge.node].index <= last:
+        else:
             reader = graph.by_name[edge.node]
-            if not _reads_around(reader, graph.producer[edge.tensor], graph, form):
+            is_early = reader.index <= last
+            if is_early and not _reads_around(reader, graph.producer[edge.tensor], graph, form):
                 return False
     return True
 
