@@ -44,14 +44,18 @@ def edges_in_blocks(node: Node, graph: Graph, block: int) -> tuple[Edge, ...] | 
     if node.op in _KEEPS or (node.op == "Resize" and node.attributes.get("mode") != "cubic"):
         return edges[:1]
     if node.op in _OF_CONVS:
-        conv = graph.producer.get(node.inputs[0])
-        alone = conv is not None and conv.op == "Conv" and len(graph.edges_of(node.inputs[0])) == 1
-        return edges[:1] if alone else None
+        return edges[:1] if _is_behind_conv(node, graph) else None
     if node.op == "Concat":
         whole = all(_fills_blocks(tensor, graph, block) for tensor in node.inputs)
         return edges if whole and node.attributes.get("axis") == 1 else None
     gelu = _gelu_edges(node, graph)
     return edges if gelu is None and node.op in JOINS else gelu
+
+
+def _is_behind_conv(node: Node, graph: Graph) -> bool:
+    """Whether ``node`` alone reads what a Conv writes."""
+    conv = graph.producer.get(node.inputs[0])
+    return conv is not None and conv.op == "Conv" and len(graph.edges_of(node.inputs[0])) == 1
 
 
 def _gelu_edges(node: Node, graph: Graph) -> tuple[Edge, ...] | None:
