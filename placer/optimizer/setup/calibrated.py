@@ -148,29 +148,36 @@ def choose_ranges(
         except OutOfTime:
             shortened.append(f"{_LATE} to compare calibration methods: ranges are by {METHODS[0]}")
     single = METHODS[0] if requested == AUTO else requested
-    ranking = {single: math.nan} if choice is None else choice.ranking.sqnr
-    pinned = task.pins.by_tensor.keys()
-    methods = {} if choice is None else choice.methods
-    used = Counter(method for tensor, method in methods.items() if tensor not in pinned)
     if choice is not None:
         single = choice.ranking.best
-    mixed = len(used) > 1
-    held_back = None if choice is None else choice.held_back
     converts = task.engine.remainder == "built"
     return Calibrated(
         ranges=_ranges(task, data.whole, choice, single),
         plain=ranges_of(task, data.whole, METHODS[0]) if converts else {},
-        part=CalibrationPart(
-            data=task.request.data,
-            samples=data.whole.samples if activations_of(task) else len(task.calibration_data),
-            method=MIXED if mixed else single,
-            requested_method=requested,
-            sqnr_by_method={name: finite(value) for name, value in ranking.items()},
-            tensors_by_method=dict(sorted(used.items())) if mixed else {},
-            pinned=task.pins.sentences(),
-            held_back_sqnr=None if held_back is None else [finite(value) for value in held_back],
-            shortened=shortened,
-        ),
+        part=_part(task, data, choice, single, shortened),
+    )
+
+
+def _part(
+    task: Task, data: SplitCalibration, choice: Choice | None, single: str, shortened: list[str]
+) -> CalibrationPart:
+    """What result.json says. ``single``: the method where tensors have no other."""
+    ranking = {single: math.nan} if choice is None else choice.ranking.sqnr
+    pinned = task.pins.by_tensor.keys()
+    methods = {} if choice is None else choice.methods
+    used = Counter(method for tensor, method in methods.items() if tensor not in pinned)
+    mixed = len(used) > 1
+    held_back = None if choice is None else choice.held_back
+    return CalibrationPart(
+        data=task.request.data,
+        samples=data.whole.samples if activations_of(task) else len(task.calibration_data),
+        method=MIXED if mixed else single,
+        requested_method=task.request.calibration,
+        sqnr_by_method={name: finite(value) for name, value in ranking.items()},
+        tensors_by_method=dict(sorted(used.items())) if mixed else {},
+        pinned=task.pins.sentences(),
+        held_back_sqnr=None if held_back is None else [finite(value) for value in held_back],
+        shortened=shortened,
     )
 
 
