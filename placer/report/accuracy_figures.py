@@ -24,6 +24,14 @@ from placer.results.parts import TrialPart, TrialState
 from placer.results.result import Result
 
 _SQNR = "SQNR of all outputs, dB"
+_MENU = {
+    "bgcolor": "#ffffff",
+    "bordercolor": "#c3cad1",
+    "x": 1,
+    "xanchor": "right",
+    "y": 1.02,
+    "yanchor": "bottom",
+}
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,8 @@ def accuracy_figure(result: Result) -> go.Figure | None:
     if points:
         _mark_front(figure, result, points, [place(t) for t in points])
     if chosen:
-        mark_chosen(figure, result, [x for t in chosen for x in [place(t)] if x is not None])
+        places = map(place, chosen)
+        mark_chosen(figure, result, [x for x in places if x is not None])
     figure.layout = base_layout(
         420,
         xaxis={"title": {"text": first.title}},
@@ -101,9 +110,7 @@ def accuracy_figure(result: Result) -> go.Figure | None:
     if len(metrics) > 1:
         marked = [traces for traces in (points, chosen) if traces]
         buttons = [_button(metric, groups, everything, marked) for metric in metrics]
-        corner = {"x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"}
-        menu = {"buttons": buttons, "bgcolor": "#ffffff", "bordercolor": "#c3cad1", **corner}
-        figure.layout.updatemenus = [menu]
+        figure.layout.updatemenus = [{"buttons": buttons, **_MENU}]
     return figure
 
 
