@@ -54,11 +54,9 @@ def next_decibel(result: Result) -> list[str]:
     trials = [t for t in result.trials if t.ratio_to_float is not None and t.noise is not None]
     number = None if result.best is None else result.best.trial
     chosen = next((trial for trial in trials if trial.number == number), None)
-    if chosen is None:
+    if chosen is None or math.isinf(_level(chosen)):
         return []
     level = _level(chosen)
-    if math.isinf(level):
-        return []
     better = [t for t in trials if _level(t) >= level + STEP_DB and _ratio(t) < 1]
     recovered = result.recovery is not None and result.recovery.kept
     text = (
