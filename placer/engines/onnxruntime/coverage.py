@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import onnx
 import onnx.numpy_helper
@@ -179,12 +179,16 @@ class Coverage:
             if self._fused[after[0]].op_type == _RESHAPE:
                 continue
             nodes = [self._compute[n] for n, home in owner.items() if home == after[0]]
-            before = [n for m in nodes for t in m.input for n in self._producers[self._alias(t)]]
-            lost = [n.name for n in nodes if n.op_type == _RESHAPE]
-            lost += [n.name for n in before if n.op_type == _RESHAPE and n.name not in owner]
+            lost = self._reshapes_of(nodes, owner)
             if len(lost) == 1:
                 home_of[lost[0]] = index
         return home_of
+
+    def _reshapes_of(self, nodes: Sequence[onnx.NodeProto], owner: Container[str]) -> Sequence[str]:
+        """The Reshapes among ``nodes``, and those before them that have no ``owner``."""
+        before = [n for m in nodes for t in m.input for n in self._producers[self._alias(t)]]
+        lost = [n.name for n in nodes if n.op_type == _RESHAPE]
+        return lost + [n.name for n in before if n.op_type == _RESHAPE and n.name not in owner]
 
     def _by_name(self) -> dict[str, int]:
         owner: dict[str, int] = {}
