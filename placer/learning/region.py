@@ -11,6 +11,7 @@ from placer.graph import Graph, Node, TensorType
 from placer.graph.external_data import is_external, read_tensor
 from placer.learning.case import Case, Judgement
 from placer.model import Model
+from placer.plan import Layer
 from placer.plan.dtypes import reads_quantized
 
 Operators = tuple[str, ...]
@@ -68,11 +69,15 @@ def _differing(judged: Judgement) -> Sequence[frozenset[str]]:
     layers = (layer for plan in judged.plans for layer in plan.of_kind("compute"))
     node_groups = [layer.nodes for layer in layers if id(layer) not in paired]
     for conversion in diff.conversions:
-        for layer in (*conversion.missing, *conversion.extra):
-            tensors = {port.tensor for port in (*layer.inputs, *layer.outputs)}
-            node_groups.append(tuple(e.node for t in tensors for e in graph.edges_of(t) if e.node))
+        node_groups += [_readers(x, graph) for x in (*conversion.missing, *conversion.extra)]
     regions = (frozenset(name for name in nodes if name in graph.by_name) for nodes in node_groups)
     return sorted(dict.fromkeys(filter(None, regions)), key=lambda r: (len(r), sorted(r)))
+
+
+def _readers(layer: Layer, graph: Graph) -> tuple[str, ...]:
+    """The nodes that read what a layer reads or writes."""
+    tensors = {port.tensor for port in (*layer.inputs, *layer.outputs)}
+    return tuple(e.node for t in tensors for e in graph.edges_of(t) if e.node)
 
 
 def _grown(nodes: frozenset[str], hops: int, graph: Graph) -> frozenset[str]:
