@@ -87,25 +87,33 @@ class Epilogues:
         if chain and self._writes_beside(product, chain[-1]):
             return prepared
         adds = any(adds_padded(self._graph, unit, region) for unit in chain[-1:])
-        line = writes_line(self._graph, product)  # All else reads a view of it (24 graphs).
-        pulled = bool(chain) and (
-            self._is_pulled(
-                chain[-1],
-                bool(count) or adds or self._flat.are_of(product),
-                stays=count > 0,
-                spreads=is_matrix_conv(self._graph, product.node),
-                line=line,
-            )
-            or is_shuffled(self._graph, product, chain[-1])
-            or (line and is_shared(chain[-1]))
-            or leaves_to_lines(self._graph, product, chain, _CASTS_FIRST)
-        )
-        if len(prepared) == len(chain) or pulled or product.integers:
+        if len(prepared) == len(chain) or product.integers:
+            return prepared
+        if chain and self._is_taken_along(product, chain, count, adds):
             return prepared
         if turned := turned_with(self._graph, product, chain):
             return [*turned, *chain]
-        beside = [] if adds or line else self._beside(product, chain)
+        is_alone = adds or writes_line(self._graph, product)
+        beside = [] if is_alone else self._beside(product, chain)
         return prepared if beside is None else [*chain, *beside]
+
+    def _is_taken_along(self, product: Unit, chain: Sequence[Unit], count: int, adds: bool) -> bool:
+        """Whether what follows takes the end of ``chain`` along, and with it what ``chain`` does.
+
+        ``count``: of the product's batches. ``adds``: whether its end adds maps of more channels.
+        """
+        line = writes_line(self._graph, product)  # All else reads a view of it (24 graphs).
+        pulled = self._is_pulled(
+            chain[-1],
+            bool(count) or adds or self._flat.are_of(product),
+            stays=count > 0,
+            spreads=is_matrix_conv(self._graph, product.node),
+            line=line,
+        )
+        if pulled or is_shuffled(self._graph, product, chain[-1]):
+            return True
+        is_line = line and is_shared(chain[-1])
+        return is_line or leaves_to_lines(self._graph, product, chain, _CASTS_FIRST)
 
     def _region(self, product: Unit, count: int) -> tuple[list[Unit], int]:
         """The product and what may follow it in its kernel, and how many of them write one tensor.
@@ -118,9 +126,7 @@ class Epilogues:
         following = Following(self._units, product)
         following.add_readers(product)
         for unit in following:
-            inside = [edge for edge, writer in unit.reads if writer in within]
-            is_alone = self._may_end(product, unit) and len(self._groups[unit.group]) == 1
-            if not is_alone or any(edge in self._form.scales for edge in inside):
+            if not self._is_free(product, unit, within):
                 continue
             others = [w for _, w in unit.reads if w is not None and w not in within]
             if not count and self._turned.are_only_turned(unit, region):
@@ -138,6 +144,12 @@ class Epilogues:
             if live == [unit]:
                 best = len(region)
         return region, best
+
+    def _is_free(self, product: Unit, unit: Unit, within: Container[Unit | None]) -> bool:
+        """Whether a product's kernel may do it: in no other one, and in float inside of it."""
+        if not self._may_end(product, unit) or len(self._groups[unit.group]) > 1:
+            return False
+        return not any(edge in self._form.scales for edge, writer in unit.reads if writer in within)
 
     def _may_follow(self, unit: Unit, region: Sequence[Unit], others: Sequence[Unit]) -> bool:
         """Whether the kernel of a product that computes ``region`` may compute ``unit``."""
