@@ -25,10 +25,8 @@ def distance(
     inputs = inputs_of(model, data)
     if data.synthetic:
         inputs = scaled_to(inputs, ranges)
-    source = Source.of(model)
-    if source is None:
-        return None
     try:
+        source = Source.of(model)
         seen = onnx.ModelProto()
         seen.CopyFrom(result)
         add_outputs(seen, source.outputs)

@@ -121,7 +121,7 @@ def test_a_gpu_of_the_users_own(placer: Placer):
         (("--engine", "fusion-model", "--gpu", "t4", "--base", "int4"), "unknown base 'int4'"),
         (
             ("--engine", "onnxruntime", "--gpu", "t4"),
-            "with engine fusion-model; ONNX Runtime measures",
+            "with engine fusion-model or tensorrt-rtx-build, which estimates",
         ),
     ],
 )

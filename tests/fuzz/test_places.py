@@ -19,7 +19,7 @@ from tests.fuzz.seeds import PACK, PLAN, models
 
 Placer = Callable[..., Finished]
 Damage = Callable[[ModelProto], None]
-OFFLINE = ("--engine", "fusion-model", "--gpu", "a100", "--no-cache", "-o", "out", "--budget", 1)
+OFFLINE = ("--engine", "fusion-model", "--gpu", "a100", "--no-cache", "-o", "out", "--budget", 2)
 COMMANDS = {
     "check": ("check", "net.onnx", "--static"),
     "explain": ("explain", "net.onnx", "--pack", "mine"),

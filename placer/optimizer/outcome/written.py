@@ -157,7 +157,7 @@ def _judge(
         return Written(gates, evaluation, None)
     source = Source.of(task.model)
     samples = inputs_of(task.model, task.evaluation_data)
-    comparison = None if source is None else source.compared(run, samples)
+    comparison = source.compared(run, samples)
     if comparison is None:
         return Written(gates, evaluation, None)
     least = GateValue(
