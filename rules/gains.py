@@ -106,16 +106,21 @@ class Correction(Strict):
         description="For each thousand values of the kernel of all channels that the Conv writes, "
         "at each pixel of a row. None with groups.",
     )
+    products: float = Field(
+        default=0.0,
+        description="For each million products of a row besides, those of all channels.",
+    )
 
     def takes_us(self, node: Node, graph: Graph) -> float:
         """Microseconds for ``node``; 0 unless it is such a Conv."""
-        if not self.taps or not _is_padded(node, graph) or _groups(node) > 1:
+        if not _is_padded(node, graph) or _groups(node) > 1:
             return 0.0
         if is_non_negative(node.inputs[0], graph):
             return 0.0
         weights = graph.type_of(node.inputs[1]).shape or (0,)
         row = (graph.type_of(node.outputs[0]).shape or (0,))[-1]
-        return self.taps * row * weights[0] * math.prod(weights[2:]) / _THOUSAND
+        taps, products = row * weights[0] * math.prod(weights[2:]), row * math.prod(weights)
+        return self.taps * taps / _THOUSAND + self.products * products / _MILLION
 
 
 NO_CORRECTION = Correction()
