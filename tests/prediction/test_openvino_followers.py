@@ -215,6 +215,31 @@ def test_conv_transposes_with_gaps_wide_strides_or_groups_compute_in_float(
         assert [port.dtype for port in layer.inputs] == ["uint8" if in_integers else "float"]
 
 
+MISH = """
+g (float[1,16,8,8] x) => (float[1,16,8,8] out)
+<float[16,16,1,1] w = {1}, float[16,16,1,1] w2 = {1}> {
+  [conv] a = Conv(x, w)
+  [softplus] b = Softplus(a)
+  [tanh] c = Tanh(b)
+  [mul] d = Mul(a, c)
+  [conv2] out = Conv(d, w2)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("paired", "expected"),
+    [
+        ((), {frozenset({"conv", "softplus", "tanh", "mul"})}),
+        (("tanh",), {frozenset({"conv"}), frozenset({"softplus"}), frozenset({"tanh", "mul"})}),
+    ],
+)
+def test_mish_in_parts_is_part_of_a_conv_and_a_softplus_of_no_generated_kernel(
+    paired, expected, tmp_path
+):
+    assert expected <= agree(MISH, [(Edge("b", node, 0),) for node in paired], tmp_path)
+
+
 SCALED_BLOCK = """
 g (float[1,16,8,8] x) => (float[1,16,8,8] y)
 <float[16,16,1,1] w = {1}, float[16,16,3,3] w2 = {1}, float gamma = {1.7}, float alpha = {0.2},

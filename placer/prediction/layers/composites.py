@@ -80,6 +80,8 @@ def _kind(graph: Graph, row: Sequence[Node], scale: Node | None) -> str | None:
     ops = [node.op for node in row]
     if ops == ["Sigmoid"] and scale is None:
         return "Swish"
+    if ops == ["Softplus", "Tanh"] and scale is None:
+        return "Mish"
     if _is_hard_swish(graph, row, scale):
         return "HardSwish"
     if scale is not None and not _is_half(graph, scale):
