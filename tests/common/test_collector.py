@@ -47,7 +47,7 @@ def full_collections() -> Iterator[list[int]]:
 def keep_growing() -> None:
     """Keep so many new objects that Python looks for garbage among all, the old ones included."""
     gc.collect()
-    kept = [[] for _ in range(200_000 + len(gc.get_objects()))]
+    kept = [[] for _ in range(500_000 + len(gc.get_objects()) // 2)]
     del kept
 
 
