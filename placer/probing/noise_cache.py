@@ -45,7 +45,8 @@ class NoiseCache:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps([placement, noises]) + "\n")
         except OSError as error:
-            log.warning("%s cannot be written: %s", self._path, error)
+            log.warning("what is measured is not kept: cannot write %s: %s", self._path, error)
+            self._path = None  # The next one would fail, too.
 
     def _read(self, path: Path) -> None:
         try:

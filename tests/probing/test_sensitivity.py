@@ -116,6 +116,18 @@ def test_damaged_lines_are_measured_again(tmp_path: Path):
     assert NoiseCache(tmp_path, ["another"]).get("one") is None
 
 
+def test_a_cache_that_cannot_be_written_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    (tmp_path / "file").write_text("no folder")
+    kept = NoiseCache(tmp_path / "file", ["context"])
+    kept.add("one", {"y": 1.5})
+    kept.add("two", {"y": None})
+    (told,) = caplog.messages
+    assert told.startswith("what is measured is not kept: cannot write ")
+    assert (kept.get("one"), kept.get("two")) == ({"y": 1.5}, {"y": None})
+
+
 def test_the_table_fits_80_columns_and_the_page_needs_nothing_else(
     placer: Placer, net: Path, monkeypatch: pytest.MonkeyPatch
 ):
