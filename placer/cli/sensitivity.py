@@ -113,8 +113,14 @@ def sensitivity_command(
     What is measured is kept, so that the same command resumes. The options of a project file count
     as far as this command has them.
     """
+    several = {
+        "custom_ops": custom_ops,
+        "overrides": override,
+        "exclude": exclude,
+        "only": only,
+    }
     typed: dict[str, Any] = {
-        "custom_ops": custom_ops or (),
+        **{keyword: values or () for keyword, values in several.items()},
         "shapes": shapes_of(shape or []),
         "fix": fixes_of(fix or []),
         "data": data,
@@ -130,9 +136,6 @@ def sensitivity_command(
         "base": base,
         "calibration": calibration,
         "ranges": ranges,
-        "overrides": override or (),
-        "exclude": exclude or (),
-        "only": only or (),
         "preset": preset,
         "seed": seed,
         "cache": cache,
@@ -165,13 +168,11 @@ def sensitivity_command(
         write_sensitivity(sensitivity, figure)
     if as_json:
         typer.echo(sensitivity.model_dump_json(indent=2))
-        return
-    _print(console, sensitivity, rows)
-    if figure is not None:
-        console.print(f"figures are in {escape(str(figure))}", highlight=False, soft_wrap=True)
+    else:
+        _print(console, sensitivity, rows, figure)
 
 
-def _print(console: Console, result: Sensitivity, limit: int) -> None:
+def _print(console: Console, result: Sensitivity, limit: int, figure: Path | None) -> None:
     by_site = any(subject.kind == "site" for subject in result.subjects)
     for kind, head in _HEADS.items():
         subjects = [subject for subject in result.subjects if subject.kind == kind]
@@ -195,6 +196,8 @@ def _print(console: Console, result: Sensitivity, limit: int) -> None:
     )
     if not result.calibrated:
         console.print("[yellow]not calibrated:[/] ranges and noise rest on random inputs")
+    if figure is not None:
+        console.print(f"figures are in {escape(str(figure))}", highlight=False, soft_wrap=True)
 
 
 def _lost(result: Sensitivity) -> Iterator[str]:
