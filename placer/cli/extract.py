@@ -60,12 +60,7 @@ def extract_command(
     if fix or (shape and not is_region):
         _fix(model, output or Path(f"{model.stem}.fixed.onnx"), fix or [], shape or [])
         return
-    if (around is None) == (outputs == ""):
-        raise InputError(
-            "give --outputs C,D (and --inputs A,B), --around NODE or --fix NAME=VALUE, one of these"
-        )
-    if around is not None and inputs:
-        raise InputError("--around NODE finds the inputs itself; leave out --inputs")
+    _check_region(inputs, outputs, around)
     region = placer.extract_region(
         model,
         output or Path(f"{model.stem}.region.onnx"),
@@ -80,6 +75,16 @@ def extract_command(
     typer.echo(f"outputs: {', '.join(region.outputs)}")
     data_file = "" if region.data is None else f" and {region.data}"
     typer.echo(f"wrote {region.model} of {_nodes(region.nodes)}{data_file}")
+
+
+def _check_region(inputs: str, outputs: str, around: str | None) -> None:
+    """Raise InputError unless the region is named in one way."""
+    if (around is None) == (outputs == ""):
+        raise InputError(
+            "give --outputs C,D (and --inputs A,B), --around NODE or --fix NAME=VALUE, one of these"
+        )
+    if around is not None and inputs:
+        raise InputError("--around NODE finds the inputs itself; leave out --inputs")
 
 
 def _fix(model: Path, output: Path, texts: list[str], shapes: list[str]) -> None:
