@@ -32,20 +32,26 @@ def slices_of(node: Node, graph: Graph) -> tuple[Node, ...]:
     first_cut = _cut(node, graph)
     if first_cut is None:
         return ()
-    data = node.inputs[0]
-    readers = [graph.by_name[e.node] for e in graph.edges_of(data) if not e.is_graph_output]
-    parts = {}
-    for reader in readers:
-        cut = _cut(reader, graph)
-        if cut is not None and reader.inputs[0] == data and cut[0] == first_cut[0]:
-            parts[cut[1:]] = reader
-    borders = sorted(parts)
-    size = (graph.type_of(data).shape or ())[first_cut[0]]
+    data, axis = node.inputs[0], first_cut[0]
+    part_at = _parts_along(axis, data, graph)
+    borders = sorted(part_at)
+    parts = tuple(part_at[border] for border in borders)
+    size = (graph.type_of(data).shape or ())[axis]
     starts = [0, *(end for _, end in borders)]
     is_whole = [start for start, _ in borders] == starts[:-1] and starts[-1] == size
-    if not is_whole or len(parts) < 2 or node.name not in {part.name for part in parts.values()}:
-        return ()
-    return tuple(parts[border] for border in borders)
+    is_one_of_several = len(parts) > 1 and node.name in {part.name for part in parts}
+    return parts if is_whole and is_one_of_several else ()
+
+
+def _parts_along(axis: int, data: str, graph: Graph) -> dict[tuple[int, int], Node]:
+    """The Slices that cut ``data`` along ``axis``, by where they begin and end."""
+    parts: dict[tuple[int, int], Node] = {}
+    for edge in graph.edges_of(data):
+        reader = graph.by_name.get(edge.node)
+        cut = None if reader is None else _cut(reader, graph)
+        if reader is not None and cut is not None and reader.inputs[0] == data and cut[0] == axis:
+            parts[cut[1:]] = reader
+    return parts
 
 
 def written_with(tensor: str, graph: Graph) -> Iterator[str]:
