@@ -1,12 +1,13 @@
 """The order in which a compiler that generates kernels visits nodes.
 
-Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 25 small graphs in which
-two Convs of one tensor, at other depths, are added: the one that comes later in this order adds.
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 43 small graphs in which
+two Convs are added, of one tensor at other depths or of several, some of which wait for a third
+branch: the one that comes later in this order adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from placer.graph import Graph, Node
 from placer.graph.index import with_nodes
@@ -14,21 +15,28 @@ from placer.graph.kept import kept
 
 
 def depth_first_from_inputs(graph: Graph, cast: Iterable[str]) -> Graph:
-    """``graph`` with each node as soon behind the one that it reads as its other inputs allow.
+    """``graph`` with each node behind one that it reads, and what else it reads right before it.
 
-    Nodes that read no other node are first, and so are the casts of those graph inputs that are
-    ``cast``. Readers of one tensor keep their order. Nodes are numbered anew; names and edges stay.
+    Readers of a tensor keep their order; first are those of graph inputs that are ``cast``, then
+    nodes that read no other node. Nodes are numbered anew; names and edges stay.
     """
-    casts = sorted(set(cast), key=lambda tensor: _first_reader(graph, tensor))
-    missing = {node.name: len(set(_read(graph, node, casts))) for node in graph.nodes}
-    ordered = [node for node in graph.nodes if not missing[node.name]]
-    roots = [tuple(node.outputs) for node in ordered]
-    roots = [*((tensor,) for tensor in casts), *roots]
-    waiting = [node for made in reversed(roots) for node in _made_ready(graph, made, missing)]
+    casts = list(dict.fromkeys(cast))
+    roots = [node for node in graph.nodes if not _writers(graph, node)]
+    read = [reader for tensor in casts for reader in _readers(graph, (tensor,))]
+    waiting, ordered, done = [*reversed([*read, *roots])], list[Node](), set[str]()
     while waiting:
-        node = waiting.pop()
+        node = waiting[-1]
+        missing = [n for n in _writers(graph, node) if n.name not in done]
+        if node.name in done or not missing:
+            waiting.pop()
+        if node.name in done:
+            continue
+        if missing:
+            waiting += reversed(missing)
+            continue
+        done.add(node.name)
         ordered.append(node)
-        waiting += _made_ready(graph, node.outputs, missing)
+        waiting += reversed([n for n in _readers(graph, node.outputs) if n.name not in done])
     if [node.name for node in ordered] == [node.name for node in graph.nodes]:
         return graph
     return with_nodes(graph, ordered)
@@ -57,24 +65,13 @@ def branches_last_first(graph: Graph) -> Mapping[str, int]:
     return {name: place for place, name in enumerate(reversed(left))}
 
 
-def _first_reader(graph: Graph, tensor: str) -> int:
-    return min((graph.by_name[e.node].index for e in graph.edges_of(tensor) if e.node), default=0)
+def _writers(graph: Graph, node: Node) -> list[Node]:
+    """The nodes that ``node`` waits for, in the order of what it reads."""
+    made = (graph.producer.get(edge.tensor) for edge in graph.edges_into(node))
+    return list({writer.name: writer for writer in made if writer is not None}.values())
 
 
-def _read(graph: Graph, node: Node, casts: Sequence[str]) -> Iterator[str]:
-    """What a node waits for: names of nodes, and of graph inputs that are cast."""
-    for edge in graph.edges_into(node):
-        writer = graph.producer.get(edge.tensor)
-        if writer is not None:
-            yield writer.name
-        elif edge.tensor in casts:
-            yield f"input {edge.tensor}"
-
-
-def _made_ready(graph: Graph, made: Sequence[str], missing: dict[str, int]) -> list[Node]:
-    """The readers that wait for what writes ``made`` only, the last one first; it is there then."""
+def _readers(graph: Graph, made: Sequence[str]) -> list[Node]:
+    """The nodes that read any of ``made``, as they are listed."""
     names = {edge.node for tensor in made for edge in graph.edges_of(tensor) if edge.node}
-    for name in names:
-        missing[name] -= 1
-    readers = [graph.by_name[name] for name in names if not missing[name]]
-    return sorted(readers, key=lambda reader: -reader.index)
+    return sorted((graph.by_name[name] for name in names), key=lambda reader: reader.index)

@@ -127,9 +127,14 @@ class Units(UnitGraph):
                 self.add(writer.node, "cast", [Edge(tensor, "", index)], (), works=False)
 
     def _is_no_unit(self, node: Node) -> bool:
-        """Whether the products that read what it makes read what that is made of."""
-        turned = node.name in turned_operands(self.graph)
-        return turned or node.name in self._factors or self._in_place.has(node)
+        """Whether the products that read what it makes read what that is made of.
+
+        What some of them read in another type is turned.
+        """
+        if node.name in turned_operands(self.graph):
+            edges = self.graph.edges_of(node.outputs[0])
+            return len({self.form.scales.get(edge) for edge in edges}) == 1
+        return node.name in self._factors or self._in_place.has(node)
 
     def _is_constant(self, node: Node) -> bool:
         """Whether it reads constants alone: the builder computes it."""
