@@ -68,17 +68,21 @@ def _inputs(graph: Graph) -> Iterator[IntegerPort]:
             continue
         for edge in graph.edges_of(tensor):
             cast = graph.by_name.get(edge.node)
-            if cast is None or cast.op != "Cast" or cast.name in graph.scopes:
-                continue
-            half = _next(graph, cast, "Cast")  # In a base precision.
-            subtract = _next(graph, half or cast, "Sub")
-            multiply = _next(graph, subtract or half or cast, "Mul")
-            scale = _constant(graph, multiply)
-            zero_point = np.array(0) if subtract is None else _constant(graph, subtract)
-            if multiply is None or scale is None or zero_point is None:
-                continue
-            nodes = tuple(node for node in (cast, half, subtract, multiply) if node is not None)
-            yield from _port(tensor, multiply.outputs[0], scale, zero_point, nodes, True, dtype)
+            if cast is not None and cast.op == "Cast" and cast.name not in graph.scopes:
+                yield from _dequantized(graph, tensor, cast, dtype)
+
+
+def _dequantized(graph: Graph, tensor: str, cast: Node, dtype: int) -> Iterator[IntegerPort]:
+    """The port of what ``cast`` makes of an input, if it is freed of a zero point and scaled."""
+    half = _next(graph, cast, "Cast")  # In a base precision.
+    subtract = _next(graph, half or cast, "Sub")
+    multiply = _next(graph, subtract or half or cast, "Mul")
+    scale = _constant(graph, multiply)
+    zero_point = np.array(0) if subtract is None else _constant(graph, subtract)
+    if multiply is None or scale is None or zero_point is None:
+        return
+    nodes = tuple(node for node in (cast, half, subtract, multiply) if node is not None)
+    yield from _port(tensor, multiply.outputs[0], scale, zero_point, nodes, True, dtype)
 
 
 def _outputs(graph: Graph) -> Iterator[IntegerPort]:
@@ -86,16 +90,21 @@ def _outputs(graph: Graph) -> Iterator[IntegerPort]:
         dtype, cast = graph.type_of(tensor).dtype, graph.producer.get(tensor)
         if dtype is None or dtype not in _INTEGERS or cast is None or cast.op != "Cast":
             continue
-        clip = _before(graph, cast, "Clip")
-        add = _before(graph, clip, "Add")
-        rounded = _before(graph, add or clip, "Round")
-        divide = _before(graph, rounded, "Div")
-        scale = _constant(graph, divide)
-        zero_point = np.array(0) if add is None else _constant(graph, add)
-        if clip is None or divide is None or scale is None or zero_point is None:
-            continue
-        if _limits(graph, clip) != _whole(dtype) or cast.name in graph.scopes:
-            continue
+        if cast.name not in graph.scopes:
+            yield from _quantized(graph, tensor, cast, dtype)
+
+
+def _quantized(graph: Graph, tensor: str, cast: Node, dtype: int) -> Iterator[IntegerPort]:
+    """The port of an output that ``cast`` writes, if it is divided, rounded and clipped before."""
+    clip = _before(graph, cast, "Clip")
+    add = _before(graph, clip, "Add")
+    rounded = _before(graph, add or clip, "Round")
+    divide = _before(graph, rounded, "Div")
+    scale = _constant(graph, divide)
+    zero_point = np.array(0) if add is None else _constant(graph, add)
+    if clip is None or divide is None or scale is None or zero_point is None:
+        return
+    if _limits(graph, clip) == _whole(dtype):
         nodes = tuple(n for n in (divide, rounded, add, clip, cast) if n is not None)
         yield from _port(tensor, divide.inputs[0], scale, zero_point, nodes, False, dtype)
 
