@@ -62,12 +62,18 @@ def _is_per_channel(dims: tuple[int, ...], before: Node, graph: Graph) -> bool:
     shape = graph.type_of(before.outputs[0]).shape
     if before.op not in {*_PRODUCTS, _NORM} or before.domain or shape is None:
         return False
-    own = [graph.initializers.get(tensor) for tensor in before.inputs[1:3] if tensor]
-    vectors = own if before.op == _NORM else own[1:]
-    if not own or None in own or any(one is not None and len(one.dims) > 1 for one in vectors):
+    if not _has_constants(before, graph):
         return False
     if len(dims) > (1 if before.op == _NORM else len(shape)):
         return False
     axis = len(shape) - 1 if before.op in ("Gemm", _NORM) else 1
     full = (1,) * (len(shape) - len(dims)) + dims
     return all(size in (1, shape[i] if i == axis else 1) for i, size in enumerate(full))
+
+
+def _has_constants(layer: Node, graph: Graph) -> bool:
+    """Whether weight and bias, or scale and bias of a norm, are constants, and vectors if such."""
+    own = [graph.initializers.get(tensor) for tensor in layer.inputs[1:3] if tensor]
+    constants = [tensor for tensor in own if tensor is not None]
+    vectors = constants if layer.op == _NORM else constants[1:]
+    return 0 < len(constants) == len(own) and all(len(one.dims) <= 1 for one in vectors)
