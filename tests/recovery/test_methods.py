@@ -240,6 +240,15 @@ def test_of_many_groups_runs_without_noise_are_not_taken_apart():
     assert len(measured) == 13 + 2 * 5  # 13 runs of 5 neighbours, two of them taken apart.
 
 
+def test_runs_of_two_groups_are_taken_apart():
+    noise = {"a": 1.0, "b": 3.0, "c": 1.0, "d": 0.5, "e": 2.0}
+    noisiest, others = noisiest_of(
+        [(tensor,) for tensor in noise], 1, lambda run: {"y": sum(noise[t] for t in run)}
+    )
+    assert noisiest == [("b",)]
+    assert sorted(others) == [("a",), ("c", "d"), ("e",)]
+
+
 def test_of_few_groups_each_is_measured_alone():
     groups = [("a",), ("b", "c"), ("d",)]
     noise = {("a",): 1.0, ("b", "c"): 3.0, ("d",): 1.0}
