@@ -33,15 +33,25 @@ def read_labels(samples: Samples, gates: Sequence[Gate]) -> list[np.ndarray | No
 
 
 def note_on_few_labels(gates: Sequence[Gate], samples: Samples) -> str | None:
-    """A sentence on the first gate whose ``top1_drop`` is less than what one label stands for."""
-    count = sum(0 if sample.labels is None else np.size(sample.labels) for sample in samples)
-    for gate in gates:
-        if gate.metric == "top1_drop" and count and 0 < gate.threshold < 1 / count:
-            return (
-                f"{count} labels cannot tell a top1_drop of {gate.threshold:g}: one wrong answer "
-                f"more is a drop of {1 / count:.2g}; give {math.ceil(1 / gate.threshold)} or more"
-            )
-    return None
+    """A sentence on the gate whose ``top1_drop`` is less than what one label stands for, if any.
+
+    ``samples`` are read only where there is a gate that needs labels, and not further than that.
+    """
+    drops = [gate for gate in gates if gate.metric == "top1_drop" and 0 < gate.threshold < 1]
+    if not drops:
+        return None
+    finest = min(drops, key=lambda gate: gate.threshold)
+    needed, count = math.ceil(1 / finest.threshold), 0
+    for sample in samples:
+        count += 0 if sample.labels is None else int(np.size(sample.labels))
+        if count >= needed:
+            return None
+    if not count:
+        return None
+    return (
+        f"{count} label{'s are' if count > 1 else ' is'} too few for {finest.text()}: one more "
+        f"wrong answer is a drop of {1 / count:.2g}; give {needed} or more"
+    )
 
 
 def label_output(gate: Gate, classes: Mapping[str, ClassCounts], floats: Collection[str]) -> str:

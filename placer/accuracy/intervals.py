@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import binomtest, norm
+from scipy.special import betaincinv, ndtri
 
 from placer.accuracy.channel_groups import ChannelGroup
 from placer.accuracy.metrics import ClassCounts, Comparison, GroupSums
@@ -14,6 +14,8 @@ from placer.accuracy.metrics import ClassCounts, Comparison, GroupSums
 _RESAMPLES = 1000
 _LEVEL = 95  # percent
 _SEED = 0
+# Of a bootstrap over samples of which fewer stand out nothing can be told: it may draw none.
+_FEW = 5
 
 
 @dataclass(frozen=True)
@@ -88,16 +90,18 @@ def _share(
 
     Where each sample has one position the interval is the exact binomial one (C. Clopper and E.
     Pearson, 1934), as a bootstrap's has no width where all are right. Where samples have many
-    positions, which depend on each other, that interval is taken only if the bootstrap's has no
-    width, and one sample counts as one observation.
+    positions, which depend on each other, each counts as one observation for that interval, and it
+    is only joined to the bootstrap's if fewer than ``_FEW`` samples have another value than most.
     """
     rows = np.stack([parts, wholes], axis=1)
     measure = _measure(metric, where, rows, chosen, lambda s: s[..., 0] / s[..., 1])
-    if measure.interval is None or not _is_poor(measure.interval, wholes):
-        return measure
     count = int((wholes > 0).sum())
-    exact = binomtest(round(measure.value * count), count).proportion_ci(_LEVEL / 100, "exact")
-    return replace(measure, interval=(float(exact.low), float(exact.high)))
+    successes = round(measure.value * count) if count else 0
+    tail = (1 - _LEVEL / 100) / 2
+    low = betaincinv(successes, count - successes + 1, tail) if successes else 0.0
+    high = betaincinv(successes + 1, count - successes, 1 - tail) if successes < count else 1.0
+    unlike = min(int((parts < wholes).sum()), int((parts > 0).sum()))
+    return _joined(measure, (float(low), float(high)), wholes, unlike)
 
 
 def _drop(
@@ -109,26 +113,34 @@ def _drop(
 ) -> Measure:
     """The share of ``before`` less that of ``after``, counts by sample of shape (samples,).
 
-    Where ``_share`` would not take the bootstrap's interval, this is the adjusted Wald interval of
-    a difference of matched proportions (A. Agresti and Y. Min, Statistics in Medicine 24, 2005):
-    half an observation is added to each of the four combinations of right and wrong.
+    As ``_share``, but with the adjusted Wald interval of a difference of matched proportions (A.
+    Agresti and Y. Min, Statistics in Medicine 24, 2005): half an observation is added to each of
+    the four combinations of right and wrong.
     """
     rows = np.stack([before - after, wholes], axis=1)
     measure = _measure("top1_drop", where, rows, chosen, lambda s: s[..., 0] / s[..., 1])
-    if measure.interval is None or not _is_poor(measure.interval, wholes):
-        return measure
     change = np.divide(before - after, wholes, out=np.zeros(len(wholes)), where=wholes > 0)
-    count = (wholes > 0).sum() + 2
+    count = float((wholes > 0).sum()) + 2
     lost, gained = np.maximum(change, 0).sum() + 0.5, np.maximum(-change, 0).sum() + 0.5
     centre = (lost - gained) / count
     spread = np.sqrt(lost + gained - (lost - gained) ** 2 / count) / count
-    reach = norm.ppf(0.5 + _LEVEL / 200) * spread
-    return replace(measure, interval=(max(-1.0, centre - reach), min(1.0, centre + reach)))
+    reach = float(ndtri(0.5 + _LEVEL / 200) * spread)
+    ends = max(-1.0, float(centre) - reach), min(1.0, float(centre) + reach)
+    return _joined(measure, ends, wholes, int((change != 0).sum()))
 
 
-def _is_poor(bootstrap: tuple[float, float], wholes: np.ndarray) -> bool:
-    """Whether a bootstrap says too little of a share: see ``_share``."""
-    return bool(wholes.max() == 1) or bootstrap[0] == bootstrap[1]
+def _joined(
+    measure: Measure, by_formula: tuple[float, float], wholes: np.ndarray, unlike: int
+) -> Measure:
+    """``measure`` with the interval that ``_share`` describes; ``unlike``: samples that differ."""
+    if measure.interval is None:
+        return measure
+    if wholes.max() == 1:
+        return replace(measure, interval=by_formula)
+    if unlike >= _FEW:
+        return measure
+    low, high = measure.interval
+    return replace(measure, interval=(min(low, by_formula[0]), max(high, by_formula[1])))
 
 
 def _measure(

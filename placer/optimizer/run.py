@@ -6,9 +6,10 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from placer.accuracy.gate_labels import note_on_few_labels
 from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.common.folder_lock import locked
 from placer.engines.abilities import abilities_of
@@ -40,7 +41,7 @@ from placer.optimizer.outcome.summary import summarize
 from placer.optimizer.outcome.winner import chosen, written_and_judged
 from placer.optimizer.outcome.written import Written
 from placer.optimizer.search_loop import devices_of, search
-from placer.optimizer.setup.auto_engine import resolve_engine_and_base
+from placer.optimizer.setup.auto_engine import Resolved, resolve_engine_and_base
 from placer.optimizer.setup.auto_scheme import resolve_schemes, schemes_of_defaults
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import (
@@ -49,7 +50,7 @@ from placer.optimizer.setup.study_settings import (
     keep_model_file,
     open_study,
 )
-from placer.optimizer.setup.task import Task
+from placer.optimizer.setup.task import Schemes, Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.optimizer.time_limit import TimeLimit, TimeSpent
 from placer.optimizer.trials.proposer import predictor_of, probes_of
@@ -88,18 +89,46 @@ def optimize(request: Request, observer: Observer) -> Result:
         with locked(folder.path):  # First of all: loading and comparing engines may take minutes.
             with spent.on("preparation"):
                 schemes = resolve_schemes(request, observer)
-                request, bases = resolve_engine_and_base(request, observer, schemes, limit)
-                task = prepare(request, observer, bases, schemes, limit)
-                if not schemes and (schemes := schemes_of_defaults(task, observer)):
-                    task = prepare(request, QuietObserver(), bases, schemes, limit)
+                resolved = resolve_engine_and_base(request, observer, schemes, limit)
+                task = _prepared(resolved, schemes, observer, limit)
+                if few := note_on_few_labels(task.gates, task.evaluation_data):
+                    observer.warn(few)
+                    task = replace(task, warnings=(*task.warnings, few))
             with _log_to(folder.log):
                 return _run(task, folder, observer, spent)
     finally:
         remove_if_empty(folder.path)
 
 
+def _prepared(resolved: Resolved, schemes: Schemes, observer: Observer, limit: TimeLimit) -> Task:
+    """The task of a request, in the scheme that its engine's comparison found, or the pack's own.
+
+    ``schemes``: those that were asked for, which leave nothing to find.
+    """
+    request, bases = resolved.request, resolved.bases
+    if schemes or resolved.schemes is not None:
+        return prepare(request, observer, bases, schemes or resolved.schemes or (), limit)
+    task = prepare(request, observer, bases, limit=limit)
+    found = schemes_of_defaults(task, observer)
+    return prepare(request, QuietObserver(), bases, found, limit) if found else task
+
+
+def _check_budget(task: Task) -> None:
+    """Raise InputError for a budget that the float model's trial uses up.
+
+    A given placement, as that of a quantized file, is tried in its place.
+    """
+    if task.budget == 1 and not (task.from_quantized or task.warm_starts):
+        raise InputError(
+            "`budget` is 1, which is the float model's trial and leaves none for a candidate; give "
+            "2 or more"
+        )
+
+
 def _run(task: Task, folder: OutputFolder, observer: Observer, spent: TimeSpent) -> Result:
     earlier = earlier_study(task)
+    if earlier is None:
+        _check_budget(task)
     with spent.on("calibration"):
         setup = trial_setup_of(task, earlier, observer)
     devices = devices_of(task, setup, observer)

@@ -89,8 +89,7 @@ def search(
         with telling:
             records.append(record)
             spent.add(record)
-            outcome = record.error or f"{record.ratio} of the float model's latency"
-            log.info("trial %d (%s): %s", record.number, record.kind, outcome)
+            log.info("trial %d (%s): %s", record.number, record.kind, _in_words(record))
             observer.trial(record)
             if on_trial is not None:
                 on_trial(record)
@@ -112,6 +111,13 @@ def search(
         trials_s=sum(record.seconds for record in records) / len(devices),
         noise_s=spent.noise_s,
     )
+
+
+def _in_words(record: TrialRecord) -> str:
+    """What came of a trial, for the log."""
+    if record.ratio is None:
+        return str(record.error or record.ruled_out)
+    return f"{record.ratio:.3f} of the float model's latency"
 
 
 def _run_all(

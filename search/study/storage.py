@@ -89,7 +89,7 @@ def _opening(url: URL) -> Iterator[None]:
         yield
     except ImportError as error:
         driver = url.get_dialect().driver
-        package = "placer[postgresql]" if driver == "psycopg" else driver
+        package = "psycopg[binary]" if driver == "psycopg" else driver
         raise InputError(
             f"{name} needs the package {driver}, which is not installed; "
             f"run: pip install '{package}'"

@@ -1,7 +1,7 @@
 """Gates: the language, values and where they were taken, labels, the user's own metrics."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -249,9 +249,17 @@ def test_a_gate_finer_than_one_label_is_told_of():
     fine, coarse = Gate.parse("top1_drop<=0.005"), Gate.parse("top1_drop<=0.01")
     assert note_on_few_labels((coarse,), samples) is None
     assert note_on_few_labels((coarse, fine), samples) == (
-        "100 labels cannot tell a top1_drop of 0.005: one wrong answer more is a drop of 0.01; "
+        "100 labels are too few for top1_drop<=0.005: one more wrong answer is a drop of 0.01; "
         "give 200 or more"
     )
+
+
+def test_labels_are_counted_only_for_a_gate_that_needs_them():
+    def unread() -> Iterator[Batch]:
+        raise AssertionError("samples are read")
+        yield Batch({})
+
+    assert note_on_few_labels((Gate.parse("sqnr>=15"),), unread()) is None
 
 
 def test_labels_belong_to_one_output():

@@ -69,3 +69,13 @@ def test_collections_are_as_before_after_an_error():
         assert gc.get_threshold() != before
         raise ValueError("in the block")
     assert gc.get_threshold() == before
+
+
+def test_blocks_that_overlap_leave_nothing_behind():
+    before = gc.get_threshold()
+    first, second = few_full_collections(), few_full_collections()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before

@@ -261,6 +261,20 @@ def test_the_positions_of_one_sample_are_one_observation_where_all_agree():
     assert found.interval == pytest.approx((0.3976, 1.0), abs=1e-4)
 
 
+def test_one_wrong_position_does_not_make_an_interval_narrower():
+    """A bootstrap of four samples draws the one that is not all right in two of three cases."""
+    right, wrong = Comparison.of((ChannelGroup("y"),)), Comparison.of((ChannelGroup("y"),))
+    scores = np.tile([1.0, 0.0], (100, 1))
+    other = scores.copy()
+    other[0] = [0.0, 1.0]
+    right.add({"y": scores}, {"y": scores}, None)
+    wrong.add({"y": scores}, {"y": other}, None)
+    all_but_one = [right, right, right, wrong]
+    (found,) = (m for m in measures(all_but_one) if m.metric == "argmax_agreement")
+    assert found.value == 0.9975
+    assert found.interval == pytest.approx((0.3976, 1.0), abs=1e-4)
+
+
 def test_one_sample_has_no_interval():
     sample = Comparison.of((ChannelGroup("y"),))
     sample.add({"y": np.ones(3)}, {"y": np.ones(3) * 1.1}, None)

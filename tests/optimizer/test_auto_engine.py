@@ -12,7 +12,7 @@ from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
 from placer.optimizer.run import optimize
 from placer.optimizer.setup import auto_engine
-from placer.optimizer.setup.auto_engine import resolve_engine_and_base
+from placer.optimizer.setup.auto_engine import Resolved, resolve_engine_and_base
 from placer.optimizer.setup.study_settings import bases_begun
 from tests.conftest import DIGITS, two_convs
 
@@ -54,7 +54,8 @@ def test_the_fastest_engine_is_named_with_the_reason_and_a_resumed_run_keeps_it(
         budget=2,
     )
     observer = Stages()
-    resolved, bases = resolve_engine_and_base(request, observer)
+    found = resolve_engine_and_base(request, observer)
+    resolved, bases = found.request, found.bases
     # Which engine is faster depends on the CPU, and OpenVINO's bases on whether it has bfloat16.
     expected = {
         "onnxruntime": (None, set()),
@@ -72,7 +73,7 @@ def test_the_fastest_engine_is_named_with_the_reason_and_a_resumed_run_keeps_it(
     begun = replace(request, engine="openvino", base="float")
     result = optimize(begun, QuietObserver())
     observer = Stages()
-    assert resolve_engine_and_base(request, observer) == (begun, ())
+    assert resolve_engine_and_base(request, observer) == Resolved(begun)
     assert observer.told == []
     assert result.engine.device.endswith("float")
 
@@ -86,7 +87,7 @@ def test_only_what_is_left_open_is_compared():
         replace(request, pack="onnxruntime"),
         replace(request, base="float"),
     ):
-        assert resolve_engine_and_base(named, QuietObserver()) == (named, ())
+        assert resolve_engine_and_base(named, QuietObserver()) == Resolved(named)
 
 
 def test_an_engine_without_a_choice_of_the_base_refuses_auto():

@@ -1,5 +1,6 @@
 """``scheme`` auto: measured here, compared with ONNX Runtime, and judged once more at the end."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,12 @@ from placer.optimizer.outcome import winner
 from placer.optimizer.outcome.finals import Final, Rejected
 from placer.optimizer.outcome.written import Written, write_and_judge
 from placer.optimizer.run import optimize
-from placer.optimizer.setup import auto_scheme
+from placer.optimizer.setup import auto_engine, auto_scheme
 from placer.optimizer.setup.auto_scheme import resolve_schemes, schemes_of_defaults
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import open_study
 from placer.optimizer.setup.task import Task
+from placer.optimizer.time_limit import TimeLimit
 from placer.quantization.overrides import Override
 from placer.quantization.placement_file import read_placement
 from tests.conftest import DIGITS, two_convs
@@ -101,6 +103,28 @@ def test_schemes_are_compared_unasked_where_one_of_them_quantizes_more_by_defaul
     for named in (chain, replace(request, scheme="symmetric")):
         assert schemes_of_defaults(prepare(named, QuietObserver()), observer) == ()
     assert len(observer.told) == 2
+
+
+@pytest.mark.slow
+def test_engines_and_schemes_are_compared_in_one_go(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The scheme in which an engine was the fastest one is that of the search."""
+    monkeypatch.setattr(auto_engine, "CPU_ENGINES", ("openvino", "onnxruntime"))
+    monkeypatch.setattr(auto_engine, "_ROUNDS", 1)
+    observer, output = Stages(), tmp_path / "out"
+    request = replace(request_of(save(LEAKY), output), scheme=None, engine="auto", budget=2)
+    optimize(request, observer)
+    assert sum(text.startswith("comparing scheme") for text in observer.told) == 1
+
+
+def test_without_time_schemes_are_not_compared(save: Save, tmp_path: Path):
+    observer = Stages()
+    request = replace(request_of(save(LEAKY), tmp_path / "out"), scheme=None)
+    late = TimeLimit(time.monotonic() - 20, 100.0)
+    task = prepare(request, QuietObserver(), limit=late)
+    assert schemes_of_defaults(task, observer) == ()
+    assert observer.warned == ["the time limit left no time to compare scheme symmetric"]
 
 
 def test_a_scheme_that_the_engine_computes_wrongly_is_refused_and_said(

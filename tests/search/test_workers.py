@@ -200,7 +200,7 @@ def test_passwords_are_not_told():
 
 def test_a_missing_driver_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)  # Python's way to say: not installed.
-    with pytest.raises(InputError, match=r"pip install 'placer\[postgresql\]'"):
+    with pytest.raises(InputError, match=r"pip install 'psycopg\[binary\]'"):
         open_storage("postgresql://host/x", shared=True)
 
 

@@ -236,9 +236,10 @@ def _find_homes_between(
     nameless = {op.name: op for op in operations if not op.nodes and op.reshapes}
     passing = _passing(operations, tags)
     sources = {op.name: _sources_behind(op.sources, passing) for op in operations}
-    readers = {
-        name: {op.name for op in operations if name in sources[op.name]} for name in nameless
-    }
+    readers: dict[str, set[str]] = {name: set() for name in nameless}
+    for op in operations:
+        for source in sources[op.name] & readers.keys():
+            readers[source].add(op.name)
     for number in (n for n in lost if n not in homes and not is_pair(tags, n)):
         # Operations that stand for graph inputs are called after these.
         before = _nearest_homes(number, tags.producers, beside) | tags.sources(number)

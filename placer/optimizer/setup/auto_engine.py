@@ -27,7 +27,7 @@ from placer.errors import InputError, PlacerError, RunError
 from placer.optimizer.observer import Observer, QuietObserver
 from placer.optimizer.options.option_values import check_values
 from placer.optimizer.options.request import AUTO, Base, Request
-from placer.optimizer.setup.auto_scheme import schemes_of_defaults
+from placer.optimizer.setup.auto_scheme import SHARE_OF_TIME, schemes_of_defaults
 from placer.optimizer.setup.calibrated import activations_of, ranges_of
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.study_settings import bases_begun, study_settings
@@ -41,8 +41,6 @@ log = logging.getLogger(__name__)
 
 # Engines that measure on a CPU; the first is taken where they are equally fast.
 CPU_ENGINES = ("openvino", "onnxruntime")
-# Of the time limit, what comparing engines and bases may take.
-_SHARE_OF_TIME = 0.15
 # Rounds in which contenders take turns: a processor's clock drifts, by a third within seconds where
 # others use it, and what is measured in blocks of several rounds differs by that, too.
 _ROUNDS = 15
@@ -70,29 +68,38 @@ def _name(request: Request) -> str:
     return request.engine if request.base is None else f"{request.engine} in {request.base}"
 
 
-Resolved = tuple[Request, tuple[Base, ...]]
+@dataclass(frozen=True)
+class Resolved:
+    """What a request stands for.
+
+    ``bases``: the base precisions that the search decides between, that of the float model first;
+    none if nothing is left open. ``schemes``: see ``Task``; None where none were compared.
+    """
+
+    request: Request
+    bases: tuple[Base, ...] = ()
+    schemes: Schemes | None = None
 
 
 def resolve_engine_and_base(
     request: Request, observer: Observer, schemes: Schemes = (), limit: TimeLimit = UNLIMITED
 ) -> Resolved:
-    """``request`` with the engine named, and the base precisions that the search decides between.
+    """``request`` with the engine named, and what else was found for it.
 
-    Of these, the first is that of the float model; there are none if nothing is left open. A study
-    that was begun keeps what it was begun with. ``schemes``: see ``Task``. ``limit``: of the run's
-    time; what comes late in it is not compared. Raises InputError if the engine has no choice of
-    the base, and what ``prepare`` raises if no choice can be used.
+    A study that was begun keeps what it was begun with. ``schemes``: see ``Task``. ``limit``: of
+    the run's time; what comes late in it is not compared. Raises InputError if the engine has no
+    choice of the base, and what ``prepare`` raises if no choice can be used.
     """
     check_values(request)
     choices = list(_choices(request))
     if choices == [request]:
-        return request, ()
+        return Resolved(request)
     begun = study_settings(request)
     if begun is not None:
         return _as_begun(request, choices, begun)
     contenders = _contenders(choices, observer, schemes, limit)
     if len(contenders) == 1:
-        return contenders[0].request, ()
+        return Resolved(contenders[0].request, (), contenders[0].task.schemes)
     times = _times(contenders)
     fastest = [min(times_of_one) for times_of_one in times]
     best = contenders[fastest.index(min(fastest))]
@@ -106,9 +113,9 @@ def resolve_engine_and_base(
     )
     bases = _bases(best.request, contenders, times)
     if not bases:
-        return best.request, ()
+        return Resolved(best.request, (), best.task.schemes)
     observer.stage(f"the search decides on the base precision; the float model is in {bases[0]}")
-    return replace(best.request, base="auto"), bases
+    return Resolved(replace(best.request, base="auto"), bases, best.task.schemes)
 
 
 def _bases(
@@ -180,11 +187,11 @@ def _as_begun(request: Request, choices: Sequence[Request], begun: Mapping[str, 
     engine, base = str(begun.get("engine", "")).split(" ")[0], begun.get("base")
     bases = bases_begun(begun)
     if bases and request.base == AUTO:
-        return replace(request, engine=engine), bases
+        return Resolved(replace(request, engine=engine), bases)
     for choice in choices:
         if choice.engine == engine and choice.base in (None, base):
-            return choice, ()
-    return choices[0], ()  # Opening the study tells what does not fit.
+            return Resolved(choice)
+    return Resolved(choices[0])  # Opening the study tells what does not fit.
 
 
 def _contenders(
@@ -200,12 +207,12 @@ def _contenders(
     longest = 0.0
     for number, choice in enumerate(choices):
         start = time.monotonic()
-        if contenders and start + longest >= limit.after(_SHARE_OF_TIME):
+        if contenders and start + longest >= limit.after(SHARE_OF_TIME):
             left = ", ".join(_name(other) for other in choices[number:])
             observer.warn(f"the time limit left no time to compare {left}")
             break
         try:
-            contenders.append(_contender(choice, schemes))
+            contenders.append(_contender(choice, schemes, observer, limit))
         except PlacerError as error:
             log.info("%s, base %s, is left out: %s", choice.engine, choice.base, error)
             reasons.append(error)
@@ -215,10 +222,12 @@ def _contenders(
     return contenders
 
 
-def _contender(request: Request, schemes: Schemes) -> _Contender:
-    task = prepare(request, QuietObserver(), schemes=schemes)
-    if not schemes and (schemes := schemes_of_defaults(task, QuietObserver())):
-        task = prepare(request, QuietObserver(), schemes=schemes)
+def _contender(
+    request: Request, schemes: Schemes, observer: Observer, limit: TimeLimit
+) -> _Contender:
+    task = prepare(request, QuietObserver(), schemes=schemes, limit=limit)
+    if not schemes and (schemes := schemes_of_defaults(task, observer)):
+        task = prepare(request, QuietObserver(), schemes=schemes, limit=limit)
     model = task.judged.model
     few = task.calibration_data.limit(task.preset.noise_samples)
     reference = OnnxRuntimeModel(model.proto, model.base_dir, request.threads).run

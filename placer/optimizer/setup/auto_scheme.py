@@ -8,6 +8,7 @@ pack's schemes, compared with what ONNX Runtime makes of the same file, and meas
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 # An engine whose outputs have this many dB more noise than ONNX Runtime's of the same file computes
 # something else; builds that only round otherwise are within 1 dB.
 WRONG_DB = 3.0
+# Of the time limit, what comparing engines, bases and schemes unasked may take.
+SHARE_OF_TIME = 0.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +92,8 @@ def schemes_of_defaults(task: Task, observer: Observer) -> Schemes:
     """As ``resolve_schemes`` where no scheme was asked for: none but for those that quantize more.
 
     Some layers read integers in one scheme only, so that the default placements differ. Where they
-    do not, the pack's own scheme stands. ``task`` is in that one.
+    do not, the pack's own scheme stands, and so it does, with a warning, where the time limit
+    leaves no time. ``task`` is in that one.
     """
     request = task.request
     pinned = any(one.scale is not None for one in request.overrides)
@@ -99,7 +103,12 @@ def schemes_of_defaults(task: Task, observer: Observer) -> Schemes:
     if begun is not None:
         return schemes_begun(begun)
     names = [name for name in _alternatives(task) if _quantizes_more(task, name)]
-    found = _compared(task, names, observer) if names else ()
+    if not names:
+        return ()
+    if time.monotonic() >= task.limit.after(SHARE_OF_TIME):
+        observer.warn(f"the time limit left no time to compare scheme {' and '.join(names)}")
+        return ()
+    found = _compared(task, names, observer)
     return () if found == (None,) else found
 
 

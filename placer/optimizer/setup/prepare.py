@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from onnx import TensorProto
 
 from placer.accuracy.evaluator import check_gates
-from placer.accuracy.gate_labels import note_on_few_labels
 from placer.accuracy.gates import FLOAT_METRICS, METRICS, Gate, default_gates
 from placer.accuracy.latency_gates import parse_beats
 from placer.calibration.data_shapes import shapes_of_data
@@ -91,11 +90,6 @@ def prepare(
     if "implicit" in beats:
         implicit_engine(engine)
     source = _source(request, engine, pack, preset, observer, warn)
-    if request.budget == 1 and not (source.from_quantized or request.warm_starts):
-        raise InputError(
-            "`budget` is 1, which is the float model's trial and leaves none for a candidate; give "
-            "2 or more"
-        )
     request = _without_recovery(request, source.model, warn)
     found = _decisions(request, engine, pack, source, observer, warn)
     space = replace(found.space, bases=tuple(bases))
@@ -184,8 +178,6 @@ def _source(
     model = _model_for(request, engine, pack, warn)
     calibration_data, evaluation_data = _datasets(request, model, preset, warn)
     gates = _gates(request, model, evaluation_data, observer)
-    if few := note_on_few_labels(gates, evaluation_data):
-        warn(few)
     notes = (note_on_training(model.graph), note_on_layouts(model.graph))
     for text in (*notes, judged_by(model).note(), _unjudged(model, gates)):
         if text is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 
+from placer.graph import Edge
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.added_lines import leaves_to_lines, turned_with
 from placer.prediction.kernels.cut_maps import adds_padded, is_of_padded
@@ -47,6 +49,26 @@ _BEHIND = frozenset(
 )
 # These compute in FP32, whatever they read, and so begin with a cast of their own.
 _CASTS_FIRST = frozenset({"LayerNormalization", "LRN"})
+
+
+@dataclass(frozen=True)
+class _Behind:
+    """What counts of the product of which ``Epilogues`` asks whether a unit is taken along.
+
+    ``casts_apart``: casts behind it are kernels of their own, as of several batches, or of sums of
+    maps of more channels. ``one_matrix``: its rows stay one matrix of all samples, of which no map
+    is made (eight small graphs). ``spreads``: a Conv that is a matrix product, whose kernel
+    computes what spreads over a map (12, of gates). ``line``: a Conv's line, of which sums leave
+    what they read to its kernel (19).
+    """
+
+    casts_apart: bool = False
+    one_matrix: bool = False
+    spreads: bool = False
+    line: bool = False
+
+
+_ANY = _Behind()
 
 
 class Epilogues:
@@ -103,14 +125,13 @@ class Epilogues:
         ``count``: of the product's batches. ``adds``: whether its end adds maps of more channels.
         """
         line = writes_line(self._graph, product)  # All else reads a view of it (24 graphs).
-        pulled = self._is_pulled(
-            chain[-1],
-            bool(count) or adds or self._flat.are_of(product),
-            stays=count > 0,
+        behind = _Behind(
+            casts_apart=bool(count) or adds or self._flat.are_of(product),
+            one_matrix=count > 0,
             spreads=is_matrix_conv(self._graph, product.node),
             line=line,
         )
-        if pulled or is_shuffled(self._graph, product, chain[-1]):
+        if self._is_pulled(chain[-1], behind) or is_shuffled(self._graph, product, chain[-1]):
             return True
         is_line = line and is_shared(chain[-1])
         return is_line or leaves_to_lines(self._graph, product, chain, _CASTS_FIRST)
@@ -221,7 +242,7 @@ class Epilogues:
             beside.append(unit)
             following.add_readers(unit)
         outputs = sum(self._leaves(unit, done) for unit in done)
-        taken_along = any(self._is_pulled(unit, False) for unit in beside)
+        taken_along = any(map(self._is_pulled, beside))
         return None if taken_along or outputs > _OUTPUTS else beside
 
     def _comes_later(self, other: Unit, product: Unit, unit: Unit) -> bool:
@@ -275,66 +296,61 @@ class Epilogues:
         made = self._graph.type_of(unit.outputs[0]).shape
         return all(self._graph.type_of(t).shape == made for t in unit.node.inputs)
 
-    def _is_pulled(
-        self,
-        unit: Unit,
-        casts_apart: bool,
-        stays: bool = False,
-        spreads: bool = False,
-        line: bool = False,
-    ) -> bool:
+    def _is_pulled(self, unit: Unit, behind: _Behind = _ANY) -> bool:
         """Whether what follows takes ``unit`` along: a sum, Resize, cast, broadcast, or its Q.
 
-        But no cast that is ``casts_apart``: of several batches, or sums of maps of more channels;
-        and no map is made of rows that stay one matrix of all samples (eight small graphs).
-
-        But what is written into a joined tensor is there before (necks of YOLO, 12 small graphs),
-        and so is what ``spreads`` over a map: of a Conv that is a matrix product (12, of gates).
-        Sums of a Conv's ``line`` leave what they read to its kernel (19).
+        What is written into a joined tensor is there before (necks of YOLO, 12 small graphs).
         """
         if unit.casts or self._joined_by([reader for _, reader in unit.readers]):
             return False
-        shape = self._graph.type_of(unit.node.outputs[0]).shape
         if is_quantized_in_parts(unit, self._graph, self._form):
             return True
-        turned = () if stays else (becomes_map, shapes_map)
-        if any(turns(self._graph, reader.node) for _, reader in unit.readers for turns in turned):
+        if self._is_turned_behind(unit, behind.one_matrix):
             return True
-        if len(unit.readers) > 1 and any(self._makes_line(reader) for _, reader in unit.readers):
+        return any(self._pulls(reader, edge, unit, behind) for edge, reader in unit.readers)
+
+    def _is_turned_behind(self, unit: Unit, one_matrix: bool) -> bool:
+        """Whether a map or a line is made of what ``unit`` writes; ``one_matrix``: see _Behind."""
+        readers = [reader for _, reader in unit.readers]
+        turned = () if one_matrix else (becomes_map, shapes_map)
+        if any(turns(self._graph, reader.node) for reader in readers for turns in turned):
             return True
-        if (
-            not stays
-            and unit.node.op not in CONVS
-            and any(
-                other is not None and self._flattens_map(other)
-                for _, reader in unit.readers
-                if reader.role == "pointwise"
-                for _, other in reader.reads
-            )
-        ):
+        if len(readers) > 1 and any(map(self._makes_line, readers)):
             return True
-        leaves = any(reader.role == "cast" for _, reader in unit.readers)
-        for edge, reader in unit.readers:
-            casts = reader.role == "cast" or reader.node.op in _CASTS_FIRST
-            if reader.casts_for_float32 and _rectifies_product(unit):
-                continue
-            if casts_apart and reader.role == "cast" and not reader.casts_for_float32:
-                continue
-            if casts and len(unit.readers) == 1:
-                return True
-            sums = reader.role == "reduce" and not (casts or reader.node.op in SQUARES)
-            views = len(shape or ()) == LINE_RANK  # What resizes a line reads a view of it.
-            if (sums and not line) or _squares(reader) or (resizes(reader) and not views):
-                return True
-            quantizes = edge in self._form.scales and not is_cut_in_float(unit, self._form)
-            quantizes = quantizes and not leaves  # Another kernel does then (16 small graphs).
-            if quantizes or reader.node.op in _BEHIND:
-                return True
-            other = self._graph.type_of(reader.outputs[0]).shape if reader.outputs else shape
-            spread = reader.role == "pointwise" and other != shape and not spreads
-            if spread and not sums_few(reader):
-                return True
-        return False
+        if one_matrix or unit.node.op in CONVS:
+            return False
+        beside = [w for reader in readers if reader.role == "pointwise" for _, w in reader.reads]
+        return any(w is not None and self._flattens_map(w) for w in beside)
+
+    def _pulls(self, reader: Unit, edge: Edge, unit: Unit, behind: _Behind) -> bool:
+        """Whether ``reader`` is a reason to compute ``unit`` beside it; ``edge``: what it reads."""
+        casts = reader.role == "cast" or reader.node.op in _CASTS_FIRST
+        if reader.casts_for_float32 and _rectifies_product(unit):
+            return False
+        if behind.casts_apart and reader.role == "cast" and not reader.casts_for_float32:
+            return False
+        if casts and len(unit.readers) == 1:
+            return True
+        if _squares(reader) or reader.node.op in _BEHIND or self._quantizes(unit, edge):
+            return True
+        shape = self._graph.type_of(unit.node.outputs[0]).shape
+        views = len(shape or ()) == LINE_RANK  # What resizes a line reads a view of it.
+        if resizes(reader) and not views:
+            return True
+        if reader.role == "reduce" and not (casts or behind.line or reader.node.op in SQUARES):
+            return True
+        if reader.role != "pointwise" or behind.spreads or sums_few(reader):
+            return False
+        return bool(reader.outputs) and self._graph.type_of(reader.outputs[0]).shape != shape
+
+    def _quantizes(self, unit: Unit, edge: Edge) -> bool:
+        """Whether what reads ``unit`` along ``edge`` quantizes it.
+
+        Where a cast reads it, too, another kernel does (16 small graphs).
+        """
+        if any(reader.role == "cast" for _, reader in unit.readers):
+            return False
+        return edge in self._form.scales and not is_cut_in_float(unit, self._form)
 
     def _makes_line(self, unit: Unit) -> bool:
         """Whether it turns rows to a Conv's line where they are written."""

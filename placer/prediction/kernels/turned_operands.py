@@ -27,7 +27,8 @@ def turned_operands(graph: Graph) -> frozenset[str]:
 
 def has_odd_rows(graph: Graph, product: Node) -> bool:
     """Whether ``product`` has an odd number of rows, and is turned before or behind its bias."""
-    rows = (graph.type_of(product.inputs[0]).shape or (0, 0))[-2]
+    shape = graph.type_of(product.inputs[0]).shape or ()
+    rows = shape[-2] if len(shape) > 1 else 1
     before, behind = graph.producer.get(product.inputs[0]), only_reader(graph, product)
     if rows % 2 == 0 or rows == 1 or (behind is not None and _turns(behind)):
         return False  # What is turned back as it is is another product.

@@ -14,7 +14,10 @@ HEAD = """(float[1,21,64] x, float[1,24,21] e) => (float[1,24,21] out)
     <float[64,24] w = {1}, float[24] b = {1}> {
       [product] m = MatMul(x, w) [bias] a = Add(m, b)
       [back] k = Transpose<perm = [0, 2, 1]>(a) [mul] out = Mul(k, e) }"""
+VECTOR = """(float[64] x) => (float[32] out) <float[64,32] w = {1}> {
+      [active] a = Relu(x) [product] out = MatMul(a, w) }"""
 GRAPHS = {
+    "a vector has one row": VECTOR,
     "the product's kernel reads what was to be turned": SERIES.format(
         batch=1, rows=24, behind=ACTIVE
     ),
