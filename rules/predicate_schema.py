@@ -212,6 +212,11 @@ class Predicate(Strict):
         default=None,
         description="The node's group count equals its input channels and is above 1.",
     )
+    kernel_covers_strides: str | None = Field(
+        default=None,
+        description="The node is a Conv or ConvTranspose whose kernel is at least as long as its "
+        "stride along each axis, so that a ConvTranspose leaves no gaps between what it writes.",
+    )
     products: ProductsAre | None = Field(
         default=None, description="A MatMul or Gemm takes that many products."
     )
@@ -363,8 +368,8 @@ def subjects_of(predicate: Predicate) -> Subjects:
     (field,) = predicate.model_fields_set
     value = getattr(predicate, field)
     of_nodes = (
-        *("batched_product", "depthwise", "keeps_order", "over_last_axis", "products"),
-        *("reads_blocks", "repeats"),
+        *("batched_product", "depthwise", "keeps_order", "kernel_covers_strides"),
+        *("over_last_axis", "products", "reads_blocks", "repeats"),
     )
     if isinstance(value, AttributeIs) or field in of_nodes:
         axis_of = getattr(value, "axis_of", None)

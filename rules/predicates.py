@@ -50,6 +50,7 @@ from placer.rules.shape_checks import (
     is_square,
     is_turned,
     keeps_order,
+    kernel_covers_strides,
     over_last_axis,
     over_one_axis,
     products_are,
@@ -225,5 +226,6 @@ _MAKERS: Mapping[str, Callable[..., Check]] = {
     "same_shape": same_shape,
     "equal_in_model": equal_in_model,
     "depthwise": depthwise,
+    "kernel_covers_strides": kernel_covers_strides,
     "products": products_are,
 }

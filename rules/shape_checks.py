@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from operator import ge
 
 from onnx import TensorProto, numpy_helper
 
@@ -132,6 +133,20 @@ def depthwise(name: str) -> Check:
         groups: int = node.attributes.get("group", 1)
         shape = graph.type_of(node.inputs[0]).shape
         return groups > 1 and shape is not None and len(shape) > 1 and shape[1] == groups
+
+    return check
+
+
+def kernel_covers_strides(name: str) -> Check:
+    """The check that a kernel is as long as its stride, or longer, along each axis."""
+
+    def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
+        node = nodes.get(name)
+        if node is None or node.op not in ("Conv", "ConvTranspose"):
+            return False
+        shape = graph.type_of(node.inputs[1]).shape
+        strides = node.attributes.get("strides", ())  # None stands for 1 along each axis.
+        return shape is not None and all(map(ge, shape[2:], strides))
 
     return check
 

@@ -189,12 +189,21 @@ def test_a_float_conv_transpose_takes_a_scale_in_front_of_it(tmp_path):
 @pytest.mark.parametrize(
     ("kernel", "strides", "group", "in_integers"),
     [
-        (2, 2, 1, True),
-        (3, 3, 1, True),
-        (4, 4, 1, False),
-        (1, 2, 1, False),
-        (2, 3, 1, False),
-        (2, 2, 16, False),
+        ((2, 2), (2, 2), 1, True),
+        ((3, 3), (3, 3), 1, True),
+        ((3, 2), (3, 1), 1, True),
+        ((4, 4), (4, 4), 1, False),
+        ((1, 1), (2, 2), 1, False),
+        ((2, 2), (3, 3), 1, False),
+        ((2, 3), (3, 3), 1, False),
+        ((1, 2), (2, 1), 1, False),
+        ((2, 1), (1, 2), 1, False),
+        ((1, 3), (3, 1), 1, False),
+        ((1, 2), (2, 2), 1, False),
+        ((2, 1), (2, 2), 1, False),
+        ((1, 3), (2, 3), 1, False),
+        ((1, 3), (3, 3), 1, False),
+        ((2, 2), (2, 2), 16, False),
     ],
 )
 def test_conv_transposes_with_gaps_wide_strides_or_groups_compute_in_float(
@@ -202,10 +211,10 @@ def test_conv_transposes_with_gaps_wide_strides_or_groups_compute_in_float(
 ):
     text = f"""
     g (float[1,16,8,8] x) => (float[1,a,b,c] out)
-    <float[16,16,1,1] w0 = {{1}}, float[16,{16 // group},{kernel},{kernel}] w = {{1}}> {{
+    <float[16,16,1,1] w0 = {{1}}, float[16,{16 // group},{kernel[0]},{kernel[1]}] w = {{1}}> {{
       [conv] a = Conv(x, w0)
       [act] r = Relu(a)
-      [up] out = ConvTranspose<strides = [{strides}, {strides}], group = {group}>(r, w)
+      [up] out = ConvTranspose<strides = {list(strides)}, group = {group}>(r, w)
     }}
     """
     pairs = [(Edge("x", "conv", 0),), (Edge("w0", "conv", 1),)]

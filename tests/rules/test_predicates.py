@@ -52,6 +52,9 @@ pattern:{pattern}
         ("elements: {tensor: b, at_most: 9}", False),  # absent
         ("elements: {tensor: low, at_least: 1, at_most: 1}", True),  # a scalar
         ("elements: {tensor: low, from_axis: 1, at_most: 1}", False),
+        ("kernel_covers_strides: conv", True),
+        ("kernel_covers_strides: clip", False),
+        ("kernel_covers_strides: silu", False),  # absent
         ("is_graph_input: x", True),
         ("is_graph_input: c", False),
         ("is_graph_input: w", False),
