@@ -76,7 +76,7 @@ def eval_command(
         bool,
         typer.Option(
             "--layers",
-            help="Compare intermediate tensors too, by name, on a few samples.",
+            help="Compare intermediate tensors too, on a few samples.",
             rich_help_panel="Accuracy",
         ),
     ] = False,
