@@ -13,8 +13,8 @@ _MEANS = ("ReduceMean", "ReduceSum")
 def squared_norms(graph: Graph, plan: Plan, base: str, pack: Pack) -> str:
     """A sentence on squares of differences from a mean in float16; empty if there are none.
 
-    So exports before opset 17 write LayerNormalization. A square overflows from 256 on; of the
-    operator itself TensorRT says that it computes in FP32 (TensorRT issue 2781). ``base``: the type
+    Before opset 17 exporters write LayerNormalization in this way. A square overflows from 256 on;
+    the operator itself is computed in FP32, TensorRT says (TensorRT issue 2781). ``base``: the type
     of what is not quantized.
     """
     if base != "float16" or pack.manifest.behaviour.pairs != "symmetric":
@@ -29,8 +29,8 @@ def squared_norms(graph: Graph, plan: Plan, base: str, pack: Pack) -> str:
     if not found:
         return ""
     return (
-        f"squares of a norm may overflow in float16, as 256 squared does: {in_quotes(found)}; with "
-        "opset 17 exporters write LayerNormalization, which TensorRT computes in FP32 by itself; "
+        f"squares of a norm may overflow in float16, as 256 squared does: {in_quotes(found)}; from "
+        "opset 17 on exporters write LayerNormalization, which TensorRT computes in FP32; "
         "placer optimize keeps in float32 what overflows on its data"
     )
 

@@ -386,5 +386,5 @@ def test_squares_of_norms_in_half_precision_are_told(
       m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) [square] p = {square}
       v = ReduceMean<axes = [-1]>(p) a = Add(v, e) s = Sqrt(a) y = Div(d, s)
     }}""")
-    said = "squares of a norm may overflow in float16, as 256 squared does: 'square'; with opset 17"
+    said = "squares of a norm may overflow in float16, as 256 squared does: 'square'; from opset 17"
     assert any(note.startswith(said) for note in notes_of(path, base=base)) == told

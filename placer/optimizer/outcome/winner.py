@@ -43,7 +43,7 @@ def chosen(
     near: NearMiss | None,
     observer: Observer,
 ) -> tuple[Final[TrialRecord] | None, Written | Rejected | None, InScheme | None]:
-    """The result and what is on disk of it, or why the fastest candidate is none.
+    """The result and what is on disk of it, or why the fastest candidate is not the result.
 
     Last comes the scheme that the result is in, where that is another than the trials'.
 
