@@ -110,6 +110,8 @@ def test_compilers_know_a_gpu_by_its_compute_capability():
         ("RTX 2080 Ti", "capability (t4, titan-rtx), or describe it in a YAML file"),
         ("rtx3060", "capability (a10, rtx-3060-laptop, rtx-3090), or describe it"),
         ("b200", "(Blackwell, compute capability 10.0) is not described, nor is another of that"),
+        ("GTX 1660", "7.5) is not described, and it lacks the tensor cores of others of that"),
+        ("T400 4GB", "7.5) is not described, and it lacks the tensor cores"),
         ("v100", "7.0) is not described: its tensor cores take FP16 and no INT8, so Q/DQ pairs"),
         ("p100", "it has no INT8, so TensorRT builds nothing that has Q/DQ pairs for it; name"),
         ("sm61", "it has no tensor cores, and TensorRT from 10 on does not build for it"),
@@ -127,6 +129,46 @@ def test_the_generation_is_known_by_every_name_of_a_gpu(name: str):
     gpu = load_gpu(name)
     named = [generation_of(called) for called in (gpu.name, *gpu.aliases)]
     assert {one and one.compute_capability for one in named} == {gpu.compute_capability}
+
+
+@pytest.mark.parametrize(
+    ("capability", "names"),
+    [
+        ("7.5", ("T1000", "Quadro T2000 with Max-Q Design", "GeForce GTX 1660 Ti", "GTX 1650")),
+        ("8.0", ("NVIDIA A800 40GB Active",)),
+        ("8.6", ("RTX A1000", "NVIDIA RTX A400", "RTX A500 Laptop GPU", "RTX A2000 12GB")),
+        ("8.9", ("RTX 500 Ada", "RTX 4000 SFF Ada Generation", "RTX 5880 Ada Generation")),
+        ("9.0", ("NVIDIA GH200 144G HBM3e", "NVIDIA GH200 480GB")),
+        ("11.0", ("T4000", "T5000")),
+        (
+            "12.0",
+            (
+                "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+                "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+                "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+                "NVIDIA RTX PRO 4000 Blackwell SFF Edition",
+                "NVIDIA RTX PRO 500 Blackwell Generation Laptop GPU",
+                "RTX PRO 4500 Blackwell",
+                "GeForce RTX 5090 D v2",
+            ),
+        ),
+    ],
+)
+def test_the_generation_of_gpus_that_are_not_described(capability: str, names: tuple[str, ...]):
+    found = {name: generation_of(name) for name in names}
+    assert {name: one and one.compute_capability for name, one in found.items()} == dict.fromkeys(
+        names, capability
+    )
+
+
+def test_a_compute_capability_stands_for_the_gpus_with_tensor_cores():
+    found = [generation_of(name) for name in ("sm75", "T4", "T1000")]
+    assert [one and one.has_tensor_cores for one in found] == [True, True, False]
+
+
+@pytest.mark.parametrize("name", ["RTX 4000 SFF", "RTX A700", "RTX PRO", "GTX 1690", "B42"])
+def test_the_generation_of_other_names_is_unknown(name: str):
+    assert generation_of(name) is None
 
 
 @pytest.mark.parametrize("name", NAMES)

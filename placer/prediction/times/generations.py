@@ -17,15 +17,20 @@ class Generation:
     """GPUs of one compute capability.
 
     ``names``: matches how such a name begins, in lower case, without brands and separators.
+    ``has_tensor_cores``: whether they have those that others of this capability have.
     """
 
     name: str
     compute_capability: str
     names: str
+    has_tensor_cores: bool = True
 
 
 # What names of one chip end with.
-_ENDINGS = r"(ti|super|d|laptop|mobile|maxq|gpu|pcie|sxm\d?|nvl|hbm\de?|\d+gb|generation)*"
+_ENDINGS = (
+    r"(ti|super|d|dv2|laptop|mobile|(with)?maxq(design)?|gpu|pcie|sxm\d?|nvl|active|hbm\de?|\d+gb?"
+    r"|generation|workstation|server|edition)*"
+)
 _GENERATIONS = (
     Generation("Pascal", "6.0", "p100"),
     Generation("Pascal", "6.1", "(gtx)?10[5-8]0|titanxp?|p4|p40|p6|p[1-6]000"),
@@ -35,17 +40,27 @@ _GENERATIONS = (
     Generation(
         "Turing",
         "7.5",
+        "(gtx)?16[356]0|t[4-6]00|t[45]50|t1[02]00|t2000|mx[45]50",
+        has_tensor_cores=False,
+    ),
+    Generation(
+        "Turing",
+        "7.5",
         "turing|(rtx)?20[5-8]0|titanrtx|rtx[34568]000|t4g?",
     ),
     Generation("Ampere", "8.0", "a100|a30|a800"),
-    Generation("Ampere", "8.6", "(rtx)?30[5-9]0|a2|a10g?|a16|a40|(rtx)?a[2-6][05]00"),
+    Generation("Ampere", "8.6", "(rtx)?30[5-9]0|a2|a10g?|a16|a40|(rtx)?a([45]00|1000|[2-6][05]00)"),
     Generation("Ampere", "8.7", "(jetson)?(agx)?orin(agx|nx|nano)?"),
-    Generation("Ada", "8.9", "ada|(rtx)?40[5-9]0|l4|l20|l40[gs]?|(rtx)?[2-6][05]00ada"),
-    Generation("Hopper", "9.0", "hopper|g?h100|g?h200|h20|h800"),
+    Generation(
+        "Ada",
+        "8.9",
+        "ada|(rtx)?40[5-9]0|l4|l20|l40[gs]?|(rtx)?(500|[1-6][05]00|5880)(sff)?ada",
+    ),
+    Generation("Hopper", "9.0", "(grace)?hopper|g?h100|g?h200|h20|h800"),
     Generation("Blackwell", "10.0", "g?b[12]00"),
     Generation("Blackwell", "10.3", "g?b300"),
     Generation("Blackwell", "11.0", "(jetson)?(agx)?thor|t[45]000"),
-    Generation("Blackwell", "12.0", "(rtx)?50[5-9]0|rtxpro[2-6][05]00"),
+    Generation("Blackwell", "12.0", "(rtx)?50[5-9]0|rtxpro(500|[1-6][05]00)(blackwell)?(sff)?"),
     Generation("Blackwell", "12.1", "gb10|dgxspark"),
 )
 # What is said of INT8 before Turing, whose tensor cores were the first to take it.
@@ -67,9 +82,13 @@ def generation_of(gpu: str) -> Generation | None:
     plain = plain_name(gpu)
     for one in _GENERATIONS:
         is_named = re.fullmatch(f"({one.names}){_ENDINGS}", plain) is not None
-        if is_named or plain == "sm" + one.compute_capability.replace(".", ""):
+        if is_named or (one.has_tensor_cores and plain == _architecture(one)):
             return one
     return None
+
+
+def _architecture(one: Generation) -> str:
+    return "sm" + one.compute_capability.replace(".", "")
 
 
 def plain_name(gpu: str) -> str:

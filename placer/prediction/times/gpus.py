@@ -178,6 +178,8 @@ def _undescribed(gpu: str) -> str:
         return f"{what}: {reason}; name a GPU of Turing or later"
     alike = [name for name in gpu_names() if _built_in(name).compute_capability == capability]
     own = "describe it in a YAML file (docs/prediction.md)"
+    if not generation.has_tensor_cores:
+        return f"{what}, and it lacks the tensor cores of others of that capability; {own}"
     if not alike:
         return f"{what}, nor is another of that capability; {own}"
     return f"{what}; name one of the same capability ({', '.join(alike)}), or {own}"
