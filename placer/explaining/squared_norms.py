@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from placer.common.listed import in_quotes
 from placer.graph import Graph, Node
+from placer.graph.neutral import is_all
 from placer.plan import Plan
 from placer.rules.pack import Pack
 
@@ -37,7 +38,7 @@ def squared_norms(graph: Graph, plan: Plan, base: str, pack: Pack) -> str:
 
 def _is_of_norm(node: Node, graph: Graph) -> bool:
     """Whether ``node`` squares a difference from a mean, and a mean of the squares follows."""
-    if node.op == "Mul" and len(set(node.inputs)) > 1:
+    if not _is_square(node, graph):
         return False
     difference = graph.producer.get(node.inputs[0])
     if difference is None or difference.op != "Sub" or not node.outputs:
@@ -46,3 +47,10 @@ def _is_of_norm(node: Node, graph: Graph) -> bool:
     readers = [graph.by_name[edge.node] for edge in graph.edges_of(node.outputs[0]) if edge.node]
     is_averaged = any(reader.op in _MEANS for reader in readers)
     return mean is not None and mean.op in _MEANS and is_averaged
+
+
+def _is_square(node: Node, graph: Graph) -> bool:
+    if node.op == "Mul":
+        return len(set(node.inputs)) == 1
+    exponent = graph.initializers.get(node.inputs[1])
+    return exponent is not None and is_all(exponent, 2)

@@ -37,7 +37,7 @@ def handed_on(op: str, inputs: Sequence[str], constants: Mapping[str, TensorProt
     data, constant = inputs
     if op in _COMMUTATIVE and data in constants:
         data, constant = constant, data
-    is_neutral = constant in constants and _is_all(constants[constant], NEUTRAL[op])
+    is_neutral = constant in constants and is_all(constants[constant], NEUTRAL[op])
     return data if is_neutral and data not in constants else None
 
 
@@ -48,7 +48,7 @@ def _goes_forward(op: str, inputs: Sequence[str], constants: Mapping[str, Tensor
     """
     if op == "Pad":
         pads = constants.get(inputs[_PADS]) if len(inputs) > _PADS else None
-        return pads is not None and _is_all(pads, 0)
+        return pads is not None and is_all(pads, 0)
     if op != "Slice":
         return False
     if len(inputs) <= _STEPS or not inputs[_STEPS]:
@@ -66,9 +66,9 @@ def is_endless(op: str, inputs: Sequence[str], constants: Mapping[str, TensorPro
         return False
     steps = constants.get(inputs[_STEPS]) if len(inputs) > _STEPS else None
     return (
-        _is_all(starts, 0)
-        and _is_all(ends, np.iinfo(np.int64).max)
-        and (steps is None or _is_all(steps, 1))
+        is_all(starts, 0)
+        and is_all(ends, np.iinfo(np.int64).max)
+        and (steps is None or is_all(steps, 1))
     )
 
 
@@ -77,7 +77,8 @@ def is_single(constant: TensorProto) -> bool:
     return math.prod(constant.dims) == 1
 
 
-def _is_all(constant: TensorProto, value: float) -> bool:
+def is_all(constant: TensorProto, value: float) -> bool:
+    """Whether each element of a constant in the model itself is ``value``."""
     return _holds(constant, lambda values: values == value)
 
 

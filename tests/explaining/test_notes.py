@@ -371,6 +371,9 @@ def test_scales_that_no_engine_takes_are_told_first(save: Save, name: str, pack:
     ("square", "base", "told"),
     [
         ("Pow(d, two)", "float16", True),
+        ("Pow(d, three)", "float16", False),
+        ("Pow(d, twos)", "float16", True),
+        ("Pow(two, d)", "float16", False),
         ("Mul(d, d)", "float16", True),
         ("Pow(d, two)", "bfloat16", False),
         ("Mul(d, x)", "float16", False),
@@ -382,7 +385,8 @@ def test_squares_of_norms_in_half_precision_are_told(
     """TensorRT issue 2781: "Running layernorm after self-attention in FP16 may cause overflow"."""
     path = save(f"""
     <ir_version: 8, opset_import: ["": 14]>
-    g (float[1,32,64] x) => (float[1,32,64] y) <float two = {{2}}, float e = {{1e-5}}> {{
+    g (float[1,32,64] x) => (float[1,32,64] y)
+    <float two = {{2}}, float three = {{3}}, float[1] twos = {{2}}, float e = {{1e-5}}> {{
       m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) [square] p = {square}
       v = ReduceMean<axes = [-1]>(p) a = Add(v, e) s = Sqrt(a) y = Div(d, s)
     }}""")
