@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from placer.errors import PlacerError
 from placer.evaluation.layers import CLAMPING
@@ -22,14 +22,34 @@ _OUTER = (GRAPH_INPUT, GRAPH_OUTPUT)
 _WITH_BIAS = frozenset({"Conv", "ConvTranspose", "Gemm"})
 
 
+@dataclass(frozen=True)
+class _Names:
+    """Names that both models have, by what writes them in either.
+
+    ``doubted``: other operators, or one in another shape. ``fused``: a bias or a Relu may be
+    part of the operator in one of them, which says nothing. ``agreeing``: the same operators.
+    Graph outputs, whose names exporters keep, are neither doubted nor agreeing.
+    """
+
+    agreeing: frozenset[str]
+    doubted: frozenset[str]
+    fused: frozenset[str]
+
+    @property
+    def are_believed(self) -> bool:
+        """Whether no more are doubted than agree."""
+        return len(self.doubted) <= len(self.agreeing)
+
+
 def same_tensors(source: Model, given: Model, candidate: Model) -> tuple[Mapping[str, str], str]:
     """The names that ``candidate`` has for tensors of ``source``, and a sentence if they differ.
 
     ``source``: the float model as it is run, ``given``: the same, normalised. Quantizers keep
-    names, exporters number tensors anew. So names are believed unless one of them is written by
-    another operator, or in another shape, than in ``given`` once ``candidate`` is taken apart, and
-    as long as they cover half of the tensors. Otherwise tensors are found by structure. Of a file
-    that cannot be taken apart names are believed.
+    names, even where they fuse operators; exporters number tensors anew. A name is doubted if
+    another operator writes it in ``candidate``, once that is taken apart, than in ``given``, or in
+    another shape. If most are doubted, or names cover less than half of the tensors, all tensors
+    are found by structure, unless that finds fewer than agree by name. Otherwise those are that are
+    doubted or that have no name. Of a file that cannot be taken apart names are believed.
     """
     written = index_graph(candidate.proto.graph, {}).producer
     named = {name: name for name in source.graph.producer if name in written}
@@ -38,34 +58,65 @@ def same_tensors(source: Model, given: Model, candidate: Model) -> tuple[Mapping
     except PlacerError:
         return named, ""
     wanted = [name for name in given.graph.producer if name in source.graph.producer]
-    both = [name for name in wanted if name in named and name in recovered.producer]
-    agree = all(_alike(name, given.graph, recovered) for name in both)
-    if agree and 2 * len(named) >= len(wanted):
+    names = _judge([name for name in wanted if name in named], given.graph, recovered)
+    are_many = 2 * len(named) >= len(wanted)
+    if are_many and not names.doubted:
         return named, ""
-    found = {
+    found: Mapping[str, str] = {
         mine: theirs
         for mine, theirs in _by_structure(given.graph, recovered).items()
         if mine in source.graph.producer and theirs in written
     }
-    if agree and len(found) <= len(named):  # The others hold integers there.
-        return named, ""
-    return found, (
-        f"{candidate.path} names tensors otherwise than the float model: {len(found)} of "
+    least = len(names.agreeing) if names.doubted else len(named)
+    if (are_many and names.are_believed) or len(found) <= least:
+        found, count = _mended(named, names, found)
+    else:
+        count = len(found)
+    told = (
+        f"{candidate.path} names tensors otherwise than the float model: {count} of "
         f"{len(wanted)} were found by structure"
     )
+    return found, told if count else ""
 
 
-def _alike(name: str, graph: Graph, other: Graph) -> bool:
-    """Whether like operators write the tensor in both, in one shape.
+def _judge(common: Iterable[str], graph: Graph, other: Graph) -> _Names:
+    """What is to be said of the names ``common``, by what writes them in ``graph`` and ``other``.
 
     A Relu or Clip may have been taken out, as what a pair cuts off is the same, and a bias may be
-    added by a node of its own.
+    added by a node of its own in one of both.
     """
-    shapes = graph.type_of(name).shape, other.type_of(name).shape
-    op, others = graph.producer[name].op, other.producer[name].op
-    alike = kind_of(op) == kind_of(others) or op in CLAMPING
-    alike = alike or (op in _WITH_BIAS and others == "Add")
-    return alike and (None in shapes or shapes[0] == shapes[1])
+    agreeing: set[str] = set()
+    doubted: set[str] = set()
+    fused: set[str] = set()
+    for name in common:
+        if name not in other.producer:
+            continue
+        shapes = graph.type_of(name).shape, other.type_of(name).shape
+        op, others = graph.producer[name].op, other.producer[name].op
+        with_bias = "Add" in (op, others) and not _WITH_BIAS.isdisjoint((op, others))
+        if None not in shapes and shapes[0] != shapes[1]:
+            doubted.add(name)
+        elif kind_of(op) == kind_of(others):
+            agreeing.add(name)
+        else:
+            (fused if op in CLAMPING or with_bias else doubted).add(name)
+    outputs = set(graph.outputs)
+    return _Names(frozenset(agreeing - outputs), frozenset(doubted - outputs), frozenset(fused))
+
+
+def _mended(
+    named: Mapping[str, str], names: _Names, found: Mapping[str, str]
+) -> tuple[Mapping[str, str], int]:
+    """``named`` with what is ``found`` of those that do not agree, and how many that changes.
+
+    Where most are doubted, those that are not found are left out.
+    """
+    if not names.doubted:
+        return named, 0
+    kept = {n: n for n in named if names.are_believed or n not in names.doubted}
+    unsure = names.doubted | names.fused
+    moved = {n: to for n, to in found.items() if n != to and (n in unsure or n not in named)}
+    return {**kept, **moved}, len(moved)
 
 
 def _by_structure(graph: Graph, recovered: Graph) -> Mapping[str, str]:

@@ -133,6 +133,67 @@ def test_tensors_that_were_named_anew_are_found(tmp_path: Path, names: str, foun
     assert all(note.endswith(f"otherwise than the float model: {found}") for note in told)
 
 
+PRODUCTS = "p = MatMul(x, w) a = Add(p, v) q = MatMul(a, w) b = Add(q, v) r = MatMul(b, w)"
+GELU = (
+    "c = Div(b, two) e = Erf(c) f = Add(e, one) g = Mul(b, f) h = Mul(g, half) "
+    "i = Sigmoid(h) j = Tanh(i) y = MatMul(j, w)"
+)
+PAIR = "k = QuantizeLinear({0}, s, z) l = DequantizeLinear(k, s, z) "
+
+
+@pytest.mark.parametrize(
+    ("body", "quantized", "layers", "note"),
+    [
+        pytest.param(
+            f"{PRODUCTS} y = Add(r, v)",
+            f"a = Gemm(x, w, v) {PAIR.format('a')} b = Gemm(l, w, v) y = Gemm(b, w, v)",
+            *(["a", "b", "y"], ""),
+            id="ONNX Runtime's preparation makes Gemms of the products with a bias",
+        ),
+        pytest.param(
+            f"{PRODUCTS} y = Relu(r)",
+            f"a = Gemm(x, w, v) {PAIR.format('a')} b = Gemm(l, w, v) r = MatMul(b, w) y = Relu(r)",
+            *(["a", "b", "r", "y"], ""),
+            id="more names than are found by structure",
+        ),
+        pytest.param(
+            f"a = Tanh(x) b = MatMul(a, w) {GELU}",
+            f"a = Tanh(x) {PAIR.format('a')} b = MatMul(l, w) h = Gelu(b) i = Sigmoid(h) "
+            "j = Tanh(i) y = MatMul(j, w)",
+            *(["a", "b", "h", "i", "j", "y"], ""),
+            id="a Gelu keeps the name of its last step",
+        ),
+        pytest.param(
+            "a = Tanh(x) b = Sigmoid(a) c = MatMul(b, w) d = Tanh(c) "
+            "e = Sigmoid(d) f = Tanh(e) y = Exp(f)",
+            f"a = Tanh(x) b = Sigmoid(a) {PAIR.format('b')} c = MatMul(l, w) d = Tanh(c) "
+            "n = Sigmoid(d) e = Tanh(n) y = Exp(e)",
+            *(["a", "b", "c", "d", "e", "f", "y"], "2 of 7 were found by structure"),
+            id="numbers go on where a tensor came in near the end",
+        ),
+    ],
+)
+def test_fusions_keep_the_names_of_what_they_write(
+    tmp_path: Path, body: str, quantized: str, layers: list[str], note: str
+):
+    """Other operators write some tensors; only these names are doubted."""
+    head = """
+    <ir_version: 10, opset_import: ["" : 20]> g (float[4,2] x) => (float[4,2] y)
+    <float[2,2] w = {1, -1, 0.5, 1}, float[2] v = {0.5, 1}, float s = {0.05}, int8 z = {0},
+     float two = {1.4142135}, float one = {1}, float half = {0.5}>
+    """
+    files = tmp_path / "float.onnx", tmp_path / "quantized.onnx"
+    for path, nodes in zip(files, (body, quantized), strict=True):
+        onnx.save(parse_model(head + f"{{ {nodes} }}"), path)
+    data = np.random.default_rng(0).normal(size=(4, 4, 2)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=data)
+    (one,) = placer.evaluate(*files, data=tmp_path / "data.npz", layers=True).models
+    assert sorted(layer.tensor for layer in one.layers) == sorted(layers)
+    assert all(layer.sqnr > 20 for layer in one.layers)
+    told = [note for note in one.notes if "by structure" in note]
+    assert [text.rpartition(": ")[2] for text in told] == [note] * bool(note)
+
+
 @pytest.mark.parametrize("taken_out", [True, False])
 def test_a_relu_that_the_pair_behind_replaces_does_not_go_wrong(tmp_path: Path, taken_out: bool):
     """ONNX Runtime's quantizer takes it out and gives its name to what it read."""
