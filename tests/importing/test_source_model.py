@@ -234,6 +234,7 @@ def test_import_with_data_finds_what_random_inputs_do_not_show(placer: Placer, s
     blind = placer("import", source, "-o", "blind.onnx", "--json")
     assert json.loads(blind.out)["sqnr"] > 25
     assert json.loads(blind.out)["compared_on"] == "random inputs"
+    assert json.loads(blind.out)["uncompared"] is None
     finished = placer("import", source, "--data", "data.npy", "-o", "float.onnx")
     assert finished.code == 0, finished.err
     assert "on 200 samples of data.npy, the float model's outputs" in finished.out
@@ -286,8 +287,8 @@ def test_a_model_that_gives_classes_only_is_not_said_to_be_compared(placer: Plac
     finished = placer("import", source, "-o", "float.onnx")
     assert finished.code == 0, finished.err
     assert "nothing was compared, because the file has no float output" in finished.out
-    found = placer("import", source, "-o", "float.onnx", "--json")
-    assert json.loads(found.out)["sqnr"] is None
+    found = json.loads(placer("import", source, "-o", "float.onnx", "--json").out)
+    assert (found["sqnr"], found["uncompared"]) == (None, "the file has no float output")
 
 
 def test_why_onnx_runtime_does_not_run_the_file_is_said(placer: Placer, save: Save):
