@@ -466,9 +466,10 @@ def test_tensorrt_8_may_lack_kernels_for_small_groups(
     assert ("'grouped'" in said and "are no multiple of 4" in said) == is_said
 
 
-def test_tensorrt_8_refuses_identities_of_integers(save: Save):
-    """TensorRT issue 2163: pytorch-quantization's export shares zero points so."""
-    body = "[shared] i = Identity(z) " + PAIR.format("i") + CONV
+@pytest.mark.parametrize("stored", ["", "c = Constant<value = int8 {0}>() "])
+def test_tensorrt_8_refuses_identities_of_integers(save: Save, stored: str):
+    """TensorRT issue 2163: pytorch-quantization's export shares zero points in this way."""
+    body = f"{stored}[shared] i = Identity({'c' if stored else 'z'}) {PAIR.format('i')}{CONV}"
     report = placer.check(save(text_of(body)), static=True)
     assert report.findings == ()
     assert "TensorRT 8.4 refuses 'shared' (Identity)" in report.older

@@ -9,6 +9,7 @@ from onnx import ModelProto, TensorProto
 from placer.common.listed import in_quotes
 from placer.graph.edit import every_node
 from placer.graph.weights import CONV_OPS, channel_axis, is_depthwise
+from placer.model.passes.constant_nodes import constant_of
 from placer.model.quantized.operators import DEQUANTIZE, input_at, integer
 from placer.model.tensorrt_pairs.older_kernels import refused_kernels
 
@@ -27,8 +28,12 @@ def moved_by_identities(proto: ModelProto) -> str:
     PyTorch shares zero points so. "Invalid weights type of Int8", says TensorRT 8.4 of such an
     Identity (issues 2163 and 2361, yolo_deepstream issue 64).
     """
-    stored = {t.name for t in proto.graph.initializer if t.data_type in _INTEGERS}
     nodes = list(every_node(proto.graph.node))
+    stored = {t.name for t in proto.graph.initializer if t.data_type in _INTEGERS}
+    for node in nodes:
+        constant = constant_of(node)
+        if constant is not None and constant.data_type in _INTEGERS:
+            stored.add(node.output[0])
     found = [n.name for n in nodes if n.op_type == "Identity" and n.input[0] in stored]
     if not found:
         return ""
