@@ -106,17 +106,21 @@ def _few_in_group(conv: _Conv) -> bool:
     return is_up and conv.group > 1 and conv.dims[1] < _LEAST_IN_GROUP
 
 
+def _of_odd_depth(conv: _Conv) -> bool:
+    """A depthwise Conv, its channels no multiple of 4 (TensorRT issue 1556, fixed in 8.5)."""
+    is_single = conv.node.op_type == "Conv" and is_depthwise(conv.dims, conv.group)
+    return is_single and conv.group % _MULTIPLE > 0
+
+
 def _in_small_groups(conv: _Conv) -> bool:
     """NvInfer.h asks for groups of a multiple of 4 channels in INT8 (setNbGroups).
 
-    Of depthwise ones TensorRT has kernels of their own, from 8.5 on for any number of channels
-    (issue 1556).
+    Of depthwise Convs TensorRT has kernels of their own.
     """
-    if conv.node.op_type != "Conv" or conv.group == 1:
+    is_single = conv.group == 1 or is_depthwise(conv.dims, conv.group)
+    if conv.node.op_type != "Conv" or is_single:
         return False
-    of_group = conv.dims[1], conv.dims[0] // conv.group
-    counts = (conv.group,) if is_depthwise(conv.dims, conv.group) else of_group
-    return any(count % _MULTIPLE for count in counts)
+    return any(count % _MULTIPLE for count in (conv.dims[1], conv.dims[0] // conv.group))
 
 
 def _in_3d(conv: _Conv) -> bool:
@@ -143,9 +147,14 @@ _REPORTED: Sequence[tuple[Callable[[_Conv], bool], str]] = (
         "group, and {} has fewer: there, keep it in float",
     ),
     (
+        _of_odd_depth,
+        "TensorRT before 8.5 may lack an INT8 kernel for a depthwise Conv that has a number of "
+        "channels that is no multiple of 4, as {} does: keep it in float if it is not built",
+    ),
+    (
         _in_small_groups,
-        "channels of {} (of a group, or all if depthwise) are no multiple of 4, for which TensorRT "
-        "8 may lack INT8 kernels: keep them in float if it does not build them",
+        "TensorRT 8 may lack an INT8 kernel for a grouped Conv that has a number of channels in "
+        "each group that is no multiple of 4, as {} does: keep it in float if it is not built",
     ),
     (
         _in_3d,
