@@ -22,6 +22,7 @@ from placer.common.files import (
     temporary_beside,
     temporary_folder,
 )
+from placer.common.freed_memory import give_back_freed
 from placer.errors import InputError, RunError
 from placer.graph.edit import LARGE_BYTES, all_tensors, without_initializers
 from placer.graph.external_data import (
@@ -100,28 +101,32 @@ def serialized(
     a temporary folder. ``mapped`` False: only where no message holds them, which ends at 2 GiB.
     """
     inline = sum(map(tensor_bytes, _inline(proto)))
-    if inline <= (_MAPPED_BYTES if mapped else MAX_INLINE_BYTES):
-        source = proto.SerializeToString()
-        del proto  # Where nobody else needs it, its memory is free while the bytes are used.
-        yield source, base_dir
-        return
-    with temporary_folder() as temporary:
-        folder = Path(temporary)
-        file = folder / "values"
-        try:
-            moved = _with_data_file(proto, base_dir, file, file.name, durable=False)
-        except OSError as error:
-            if inline > MAX_INLINE_BYTES:
-                raise RunError(
-                    f"cannot write {file}: {error.strerror}; free some space, or name a folder "
-                    "that has some in the environment variable TMPDIR"
-                ) from error
-            file.unlink(missing_ok=True)
-            moved, folder = proto, base_dir  # In memory, then.
-        del proto
-        source = moved.SerializeToString()
-        del moved
-        yield source, folder
+    give_back_freed(inline)  # Of a model before, so that there is room for this one.
+    try:
+        if inline <= (_MAPPED_BYTES if mapped else MAX_INLINE_BYTES):
+            source = proto.SerializeToString()
+            del proto  # Where nobody else needs it, its memory is free while the bytes are used.
+            yield source, base_dir
+            return
+        with temporary_folder() as temporary:
+            folder = Path(temporary)
+            file = folder / "values"
+            try:
+                moved = _with_data_file(proto, base_dir, file, file.name, durable=False)
+            except OSError as error:
+                if inline > MAX_INLINE_BYTES:
+                    raise RunError(
+                        f"cannot write {file}: {error.strerror}; free some space, or name a folder "
+                        "that has some in the environment variable TMPDIR"
+                    ) from error
+                file.unlink(missing_ok=True)
+                moved, folder = proto, base_dir  # In memory, then.
+            del proto
+            source = moved.SerializeToString()
+            del moved
+            yield source, folder
+    finally:
+        give_back_freed(inline)
 
 
 def _inline(proto: ModelProto) -> Iterator[TensorProto]:
@@ -135,7 +140,7 @@ def _save(proto: ModelProto, base_dir: Path, path: Path) -> None:
         if _needs_data_file(proto):
             proto = _with_data_file(proto, base_dir, temporary_data, data.name)
         with temporary.open("wb") as out:
-            _write_message(proto, out)
+            write_message(proto, out)
             out.flush()
             os.fsync(out.fileno())
         if temporary_data.exists():
@@ -152,7 +157,7 @@ def _needs_data_file(proto: ModelProto) -> bool:
     return inline > MAX_INLINE_BYTES or any(is_external(t) for t in tensors)
 
 
-def _write_message(proto: ModelProto, out: BinaryIO) -> None:
+def write_message(proto: ModelProto, out: BinaryIO) -> None:
     """Write ``proto``, one initializer at a time: at once it would be in memory twice more."""
     bare = without_initializers(proto, {tensor.name for tensor in proto.graph.initializer})
     graph = bare.graph.SerializeToString()

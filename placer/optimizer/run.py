@@ -12,6 +12,7 @@ from pathlib import Path
 from placer.accuracy.gate_labels import note_on_few_labels
 from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.common.folder_lock import locked
+from placer.common.freed_memory import give_back_freed
 from placer.engines.abilities import abilities_of
 from placer.errors import InputError, RunError
 from placer.graph.bodies import BODY_OPS, bodies_of
@@ -94,6 +95,7 @@ def optimize(request: Request, observer: Observer) -> Result:
                 if few := note_on_few_labels(task.gates, task.evaluation_data):
                     observer.warn(few)
                     task = replace(task, warnings=(*task.warnings, few))
+            give_back_freed(task.model.weight_bytes)
             with _log_to(folder.log):
                 return _run(task, folder, observer, spent)
     finally:

@@ -39,6 +39,7 @@ from placer.graph.edit import all_tensors
 from placer.graph.external_data import MAX_INLINE_BYTES, is_external, tensor_bytes
 from placer.graph.shapes import InputType
 from placer.model import save_model
+from placer.model.save import write_message
 from placer.plan import Plan
 
 log = logging.getLogger(__name__)
@@ -222,7 +223,8 @@ def _store(model: onnx.ModelProto, base_dir: Path, path: Path) -> Path:
         if inline > MAX_INLINE_BYTES:
             save_model(model, base_dir, path)
             return path.parent
-        path.write_bytes(model.SerializeToString())
+        with path.open("wb") as out:
+            write_message(model, out)
     except (OSError, InputError) as error:
         raise RunError(f"cannot write the candidate to {path}: {error}; free some space") from error
     return base_dir

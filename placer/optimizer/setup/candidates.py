@@ -11,6 +11,7 @@ import onnx
 
 from placer.accuracy.evaluation import Run
 from placer.accuracy.sanity import invalid_output
+from placer.common.freed_memory import give_back_freed
 from placer.engines.abilities import abilities_of
 from placer.engines.base import Compiled, CompilesWritten, Engine, Tensors
 from placer.engines.execution_paths import each_path
@@ -141,7 +142,10 @@ class Candidates:
         else:
             make = partial(engine.compile, candidate, base_dir)
         on_built()
-        return [make() for _ in range(copies)]
+        made = [make() for _ in range(copies)]
+        del candidate, make
+        give_back_freed(self.model.weight_bytes)
+        return made
 
     def verify(self, placement: Placement, compiled: Compiled, inputs: Tensors) -> None:
         """Raise RunError if ``compiled`` gives garbage on ``inputs``, by ONNX Runtime's results.
