@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -82,6 +82,14 @@ class SavesItself(Protocol):
 
     def save(self, path: Path) -> None:
         """Write what ``LoadsEngines.load`` reads; RunError if the engine cannot."""
+
+
+@runtime_checkable
+class ReadsModelAgain(Protocol):
+    """What an engine has compiled that looks at the model later, as to tell its plan."""
+
+    def read_again(self, read: Callable[[], onnx.ModelProto]) -> None:
+        """Hold the model no longer, which ``read`` reads from a file each time it is needed."""
 
 
 def target_of(engine: Engine) -> Target:

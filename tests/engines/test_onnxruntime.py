@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -569,6 +570,25 @@ def test_a_plan_leaves_large_constants_where_they_are(tmp_path: Path):
     (layer, _) = model.plan({"x": np.ones((1, 600), np.float32)}).layers
     assert (layer.nodes, layer.inputs[0].tensor) == (("product",), "x")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_may_read_the_model_again_so_that_it_is_held_on_disk_only(save: Save):
+    path, reads = save(CHAIN), list[Path]()
+
+    def read() -> onnx.ModelProto:
+        reads.append(path)
+        return onnx.load(path)
+
+    proto = onnx.load(path)
+    held = sys.getrefcount(proto)
+    model = OnnxRuntimeEngine().compile(proto, path.parent)
+    plan = model.plan()
+    assert sys.getrefcount(proto) > held
+    model.read_again(read)
+    assert sys.getrefcount(proto) == held
+    assert reads == []
+    assert model.plan() == plan
+    assert reads == [path]
 
 
 READS_INT2 = pytest.mark.skipif(

@@ -19,6 +19,7 @@ import time
 import traceback
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,14 @@ from typing import Any
 import onnx
 
 from placer.common.custom_ops import custom_ops
-from placer.engines.abilities import HasDevice, HasImplicit, LoadsEngines, SavesItself
+from placer.common.freed_memory import give_back_freed
+from placer.engines.abilities import (
+    HasDevice,
+    HasImplicit,
+    LoadsEngines,
+    ReadsModelAgain,
+    SavesItself,
+)
 from placer.engines.base import Compiled, Engine
 from placer.engines.conditions import HasMemory, conditions_of
 from placer.engines.isolation.protocol import (
@@ -63,10 +71,12 @@ class _Server:
         factory = getattr(importlib.import_module(spec.module), spec.factory)
         self.engine: Engine = factory(**spec.arguments)
         self._compiled: dict[int, Compiled] = {}
+        self._file_bytes: dict[int, int] = {}
 
     def forget(self, handles: tuple[int, ...]) -> None:
         for handle in handles:
             self._compiled.pop(handle, None)
+        give_back_freed(sum(self._file_bytes.pop(handle, 0) for handle in handles))
 
     def do(self, command: Command) -> object:
         compiled = self._compiled
@@ -74,8 +84,7 @@ class _Server:
             case Start():
                 raise RuntimeError("the engine has started already")
             case Compile():
-                model = onnx.load(command.path, load_external_data=False)
-                compiled[command.handle] = self.engine.compile(model, Path(command.base_dir))
+                self._compile(command)
                 return None
             case CompileImplicit():
                 compiled[command.handle] = self._implicit(command)
@@ -88,7 +97,9 @@ class _Server:
             case Run():
                 return compiled[command.handle].run(command.inputs)
             case ReadPlan():
-                return compiled[command.handle].plan(command.inputs)
+                plan = compiled[command.handle].plan(command.inputs)
+                give_back_freed(self._file_bytes.get(command.handle, 0))
+                return plan
             case Measure():
                 models = [compiled[handle] for handle in command.handles]
                 seconds = self.engine.measure(models, command.inputs, command.rounds)
@@ -100,6 +111,15 @@ class _Server:
                     if isinstance(candidate, HasMemory)
                     else None
                 )
+
+    def _compile(self, command: Compile) -> None:
+        read = partial(onnx.load, command.path, load_external_data=False)
+        made = self.engine.compile(read(), Path(command.base_dir))
+        if isinstance(made, ReadsModelAgain):
+            made.read_again(read)  # The file is there as long as the handle.
+        self._compiled[command.handle] = made
+        self._file_bytes[command.handle] = Path(command.path).stat().st_size
+        give_back_freed(self._file_bytes[command.handle])
 
     def _implicit(self, command: CompileImplicit) -> Compiled:
         if not isinstance(self.engine, HasImplicit):

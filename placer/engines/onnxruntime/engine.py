@@ -6,7 +6,7 @@ import math
 import platform
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -113,7 +113,7 @@ class OnnxRuntimeModel:
         optimized: bool = True,
         exact: bool = True,
     ) -> None:
-        self._model = model
+        self._read: Callable[[], onnx.ModelProto] = lambda: model
         self._base_dir = base_dir
         self._threads = threads
         level = ort.GraphOptimizationLevel
@@ -133,6 +133,10 @@ class OnnxRuntimeModel:
             more = known.run_bytes + _dequantized_bytes(model)
             self._session.limits = replace(known, run_bytes=more)
         self._outputs = [o.name for o in self._session.own.get_outputs()]
+
+    def read_again(self, read: Callable[[], onnx.ModelProto]) -> None:
+        """Hold the model no longer; see ``ReadsModelAgain``."""
+        self._read = read
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """Return all graph outputs by name.
@@ -154,7 +158,7 @@ class OnnxRuntimeModel:
         microseconds.
         """
         level = ort.GraphOptimizationLevel
-        model, base_dir, threads = self._model, self._base_dir, self._threads
+        model, base_dir, threads = self._read(), self._base_dir, self._threads
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "optimized.onnx"
             if _has_half(model):  # What it converts to float is fused last of all.
