@@ -22,9 +22,9 @@ from placer.prediction.layers.shape_constants import cut_states
 from placer.quantization import Range, Ranges, Scheme, union
 from placer.quantization.numerics import activation_quantization
 from placer.quantization.scheme import INT8_OR_UINT8
-from placer.rules.behaviour import Behaviour
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
+from placer.rules.sites import find_sites
 from placer.rules.target import Target
 
 # What OpenVINO's ConvertPrecision makes of types.
@@ -62,7 +62,7 @@ def make_predictor(
         graph = _narrowed(graph)
     if behaviour.types == "chosen":
         target = replace(target, typing=None)
-    equal = _equal(graph, behaviour)
+    equal = _equal(graph, pack, target)
     known = ranges_before(graph, ranges or {}, equal)
     if behaviour.kernels == "generated":
         return KernelPredictor(
@@ -91,15 +91,29 @@ def make_predictor(
     )
 
 
-def _equal(graph: Graph, behaviour: Behaviour) -> Mapping[str, str]:
+def _equal(graph: Graph, pack: Pack, target: Target) -> Mapping[str, str]:
     """The nodes that the engine computes once, by those that compute the same."""
-    if behaviour.equal == "kept":
+    merged = pack.manifest.behaviour.equal
+    if merged == "kept":
         return {}
     equal = equal_nodes(graph)
-    if behaviour.equal != "states":
-        return equal
-    decided = cut_states(graph)
-    return {name: kept for name, kept in equal.items() if name in decided}
+    if merged == "states":
+        decided = cut_states(graph)
+        return {name: kept for name, kept in equal.items() if name in decided}
+    if merged == "unquantized" and equal:
+        return equal_nodes(graph, apart=_quantized(graph, pack, target))
+    return equal
+
+
+def _quantized(graph: Graph, pack: Pack, target: Target) -> frozenset[str]:
+    """Names of the nodes that may have pairs of their own, which do not move past them."""
+    return frozenset(
+        edge.node
+        for site in find_sites(graph, pack.rules, target)
+        if site.match.rule.motion is None
+        for layout in site.layouts.values()
+        for edge in layout.own
+    )
 
 
 def _integers(

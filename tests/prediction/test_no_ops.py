@@ -216,6 +216,38 @@ def test_a_pool_that_two_branches_compute_is_one_layer_of_tensorrt():
     assert nodes(predictor.predict(Placement.of([])).plan) == [("pool", "again"), ("conv", "act")]
 
 
+# Both Convs compute the same only where their pairs are the same.
+CONVS_TWICE = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,32,8,8] x) => (float[1,64,8,8] y)
+<float[32,32,1,1] w = {0.1}> {
+  [act] r = Sigmoid(x)
+  [conv] a = Conv(r, w)
+  [again] b = Conv(r, w)
+  [soft] c = Softmax<axis = 1>(a)
+  [join] y = Concat<axis = 1>(c, b)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("paired", "expected"),
+    [
+        ((), {("conv", "again"): "float"}),  # As Convs of one tensor are in any case.
+        (("conv",), {("conv",): "int8", ("again",): "float"}),
+        (("again",), {("conv",): "float", ("again",): "int8"}),
+        (("conv", "again"), {("conv", "again"): "int8"}),
+    ],
+)
+def test_equal_convs_are_one_layer_of_tensorrt_only_where_their_pairs_are_equal(paired, expected):
+    graph, target = graph_of_text(CONVS_TWICE), Target(engine_version="10.3", typing="strong")
+    predictor = make_predictor(graph, load_pack("tensorrt"), target, "float")
+    pairs = [Edge(tensor, name, i) for name in paired for i, tensor in enumerate("rw")]
+    layers = predictor.predict(Placement.of(pairs)).plan.layers
+    convs = {x.nodes: x.input_types[0] for x in layers if {"conv", "again"}.intersection(x.nodes)}
+    assert convs == expected
+
+
 @pytest.mark.parametrize(
     ("given", "to", "base", "stays"),
     [

@@ -164,12 +164,13 @@ def _undoes(node: Node, before: Node) -> bool:
 def equal_nodes(graph: Graph, apart: Container[str] = ()) -> Mapping[str, str]:
     """By node that computes what one before it does, that one; past no-ops.
 
-    ``apart``: operators whose nodes the engine does not make one of.
+    ``apart``: nodes that the engine does not make one of, by name or operator.
     """
 
     def is_known(node: Node) -> bool:
         """Of operators that ONNX does not have, two calls may give different results."""
-        return node.op not in apart and node.op == node.qualified_op
+        is_apart = node.op in apart or node.name in apart
+        return not is_apart and node.op == node.qualified_op
 
     calls = [
         Call(
