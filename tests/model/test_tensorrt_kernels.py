@@ -63,6 +63,9 @@ NOT_REPORTED = {
     "a Relu that others read": stem(
         pair("c", "p"), f"{RELU}(p)", f"{POOL}(a)", "other = Sigmoid(a)"
     ),
+    "a Relu whose result is an output, too": stem(
+        pair("c", "p"), f"{RELU}(p)", f"{POOL}(a)"
+    ).replace("[1,8,H,W] y)", "[1,8,H,W] y, float[1,8,32,32] a)"),
     "no Relu": stem(pair("c", "p"), f"{POOL}(p)"),
 }
 
@@ -137,6 +140,13 @@ OLDER = {
     ],
     "TensorRT 8.2 does not build 3-D Convs": [  # TensorRT issues 1726 and 2125.
         block("[dw] y = Conv(d, v)", "8,8,3,3,3", rank=5),
+        block(
+            "n = ReduceSum<keepdims = 0>(d) t = Greater(n, s) y = If(t) <"
+            "then_branch = yes () => (float[N,C,D,H,W] a) { [dw] a = Conv(d, v) },"
+            "else_branch = no () => (float[N,C,D,H,W] b) { b = Identity(d) }>",
+            "8,8,3,3,3",
+            rank=5,
+        ),
     ],
     "TensorRT 8.6 finds no implementation of a Conv with pairs that cuts": [  # Issue 3139.
         block("[dw] y = Conv<strides = [16, 16]>(d, v)", "8,3,16,16", channels=3),

@@ -170,7 +170,7 @@ def _pairs_report(path: Path, static: bool) -> CheckReport:
         check_tensors(filter(is_external, tensors), data_folder(tensors, path), path)
     placed_for, names = _placed_for(proto), _names(proto)
     findings = _findings(proto, path)
-    older = "; ".join(filter(None, (moved, refused_by_tensorrt_8(proto))))
+    older = "; ".join(filter(None, (moved, refused_by_tensorrt_8(proto, path))))
     is_float = not is_quantized(proto)
     return CheckReport(
         (*repeated, *findings), None, placed_for, is_float=is_float, older=older, names=names

@@ -7,15 +7,14 @@ finding names: other versions and GPUs may build the same file.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from onnx import NodeProto, TensorProto
 
-from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, input_at, integer
+from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, integer
 from placer.model.tensorrt_pairs.finding import Finding, finding
-from placer.model.tensorrt_pairs.pair_graph import PairGraph
+from placer.model.tensorrt_pairs.pair_graph import PairGraph, reads_image
 
-_FEW_CHANNELS = 4  # Of an image: kernels of their own read it.
 _FUSED_WINDOW = [3, 3]  # Of the pools that are known to be in the kernel of such a Conv.
 _LARGEST_WINDOW = 32  # Places of a Conv's window for which there is an FP8 kernel.
 
@@ -38,9 +37,9 @@ def _before_activation(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
         conv = graph.producer(conv.input[0])
     if conv is None or not _reads_image(graph, conv):
         return
-    relu = _only_reader(graph, _only_reader(graph, node, DEQUANTIZE), {"Relu"})
-    pair = _only_reader(graph, relu, QUANTIZE)
-    pool = _only_reader(graph, _only_reader(graph, pair, DEQUANTIZE) or relu, {"MaxPool"})
+    relu = _read_by(graph, _read_by(graph, node, DEQUANTIZE), {"Relu"})
+    pair = _read_by(graph, relu, QUANTIZE)
+    pool = _read_by(graph, _read_by(graph, pair, DEQUANTIZE) or relu, {"MaxPool"})
     if relu is None or pool is None or not _is_fused(graph, pool):
         return
     reason = (
@@ -54,11 +53,11 @@ def _wide_fp8(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
     """FP8 before a Conv of an image with a large window, as ResNets have (TensorRT issue 3987)."""
     if graph.quantized_type(node) != TensorProto.FLOAT8E4M3FN:
         return
-    pair = _only_reader(graph, node, DEQUANTIZE)
-    conv = _only_reader(graph, pair, {"Conv"})
+    pair = _read_by(graph, node, DEQUANTIZE)
+    conv = _read_by(graph, pair, {"Conv"})
     if pair is None or conv is None or conv.input[0] != pair.output[0]:
         return
-    is_wide = math.prod(_weight(graph, conv)[2:]) > _LARGEST_WINDOW
+    is_wide = math.prod(graph.quantized_weight(conv)[2:]) > _LARGEST_WINDOW
     if is_wide and _reads_image(graph, conv):
         reason = (
             f"Conv '{conv.name}' reads an image in FP8 with a large window, for which TensorRT "
@@ -68,20 +67,10 @@ def _wide_fp8(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
 
 
 def _reads_image(graph: PairGraph, node: NodeProto) -> bool:
-    """Whether ``node`` is a Conv of few channels with pairs on both of its operands."""
-    if node.op_type != "Conv":
+    """Whether ``node`` is a Conv of an image with pairs on both of its operands."""
+    if node.op_type != "Conv" or graph.written_by(node.input[0], DEQUANTIZE) is None:
         return False
-    writers = [graph.producer(tensor) for tensor in node.input[:2]]
-    weight, group = _weight(graph, node), integer(node, "group", 1)
-    is_image = len(weight) > 2 and weight[1] * group <= _FEW_CHANNELS
-    return is_image and all(one is not None and one.op_type in DEQUANTIZE for one in writers)
-
-
-def _weight(graph: PairGraph, conv: NodeProto) -> Sequence[int]:
-    """Dimensions of the constant weight of ``conv`` behind its pair; none where it has none."""
-    pair = graph.producer(input_at(conv, 1))
-    constant = graph.constants.get(graph.source(pair)) if pair is not None else None
-    return [] if constant is None else list(constant.dims)
+    return reads_image(graph.quantized_weight(node), integer(node, "group", 1))
 
 
 def _is_fused(graph: PairGraph, pool: NodeProto) -> bool:
@@ -91,9 +80,6 @@ def _is_fused(graph: PairGraph, pool: NodeProto) -> bool:
     return window == _FUSED_WINDOW and bool(read) and read <= QUANTIZE
 
 
-def _only_reader(
-    graph: PairGraph, node: NodeProto | None, ops: frozenset[str] | set[str]
-) -> NodeProto | None:
-    """The reader of what ``node`` writes if it is the only one and of ``ops``."""
-    readers = graph.readers(node.output[0]) if node is not None else []
-    return readers[0] if len(readers) == 1 and readers[0].op_type in ops else None
+def _read_by(graph: PairGraph, node: NodeProto | None, ops: Collection[str]) -> NodeProto | None:
+    """The only reader of what ``node`` writes, if it is of ``ops``."""
+    return None if node is None else graph.only_reader(node.output[0], ops)

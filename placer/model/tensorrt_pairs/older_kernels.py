@@ -8,56 +8,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from placer.common.listed import in_quotes
-from placer.graph.edit import every_node, reads
 from placer.graph.weights import CONV_OPS, is_depthwise
-from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, input_at, integer
+from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, integer
+from placer.model.tensorrt_pairs.pair_graph import PairGraph, reads_image
 
 _LEAST_IN_GROUP = 4  # Output channels of a ConvTranspose, "at least 4 times groups number".
 _MULTIPLE = 4  # Of the channels in each group of a Conv.
 _LARGE_WINDOW = 16  # Places along a side, of the patches of a ViT.
-_IMAGE = 4  # Channels.
 _RANK_3D = 5
-
-
-class _Graph:
-    """Who writes and reads a tensor, in the model and its bodies alike."""
-
-    def __init__(self, proto: ModelProto) -> None:
-        self.nodes = list(every_node(proto.graph.node))
-        self.outputs = {value.name for value in proto.graph.output}
-        self.weights = {tensor.name: list(tensor.dims) for tensor in proto.graph.initializer}
-        self.producer = {tensor: node for node in self.nodes for tensor in node.output}
-        self.readers: dict[str, list[NodeProto]] = {}
-        for node in self.nodes:
-            for tensor in reads(node):
-                self.readers.setdefault(tensor, []).append(node)
-
-    def only_reader(self, tensor: str) -> NodeProto | None:
-        readers = self.readers.get(tensor, [])
-        return readers[0] if len(readers) == 1 and tensor not in self.outputs else None
-
-    def written_by(self, tensor: str, ops: frozenset[str]) -> NodeProto | None:
-        node = self.producer.get(tensor)
-        return node if node is not None and node.op_type in ops else None
 
 
 @dataclass(frozen=True)
 class _Conv:
     """A convolution with pairs on both operands: ``dims`` of its weight, ``output``: behind BN."""
 
-    graph: _Graph
+    graph: PairGraph
     node: NodeProto
     dims: Sequence[int]
     group: int
     output: str
 
 
-def refused_kernels(proto: ModelProto) -> str:
-    """A sentence on the convolutions of ``proto`` without a kernel in TensorRT 8; else empty."""
-    graph = _Graph(proto)
+def refused_kernels(graph: PairGraph) -> str:
+    """A sentence on the convolutions of ``graph`` without a kernel in TensorRT 8; else empty."""
     convs = [conv for node in graph.nodes if (conv := _quantized(graph, node)) is not None]
     said = []
     for is_refused, sentence in _REPORTED:
@@ -67,20 +43,16 @@ def refused_kernels(proto: ModelProto) -> str:
     return "; ".join(said)
 
 
-def _quantized(graph: _Graph, node: NodeProto) -> _Conv | None:
+def _quantized(graph: PairGraph, node: NodeProto) -> _Conv | None:
     if node.op_type not in CONV_OPS or graph.written_by(node.input[0], DEQUANTIZE) is None:
         return None
-    pair = graph.written_by(input_at(node, 1), DEQUANTIZE)
-    if pair is None:
-        return None
-    first = graph.written_by(pair.input[0], QUANTIZE)
-    dims = graph.weights.get(pair.input[0] if first is None else first.input[0])
+    dims = graph.quantized_weight(node)
     if not dims:
         return None
     output = str(node.output[0])
-    reader = graph.only_reader(output)
-    if reader is not None and reader.op_type == "BatchNormalization":
-        output = str(reader.output[0])
+    norm = graph.only_reader(output, {"BatchNormalization"})
+    if norm is not None:
+        output = str(norm.output[0])
     return _Conv(graph, node, dims, integer(node, "group", 1), output)
 
 
@@ -90,14 +62,14 @@ def _adds(conv: _Conv) -> bool:
     Model-Optimizer issue 50 (8.6.1, a YOLOv10; fixed in 10) and TensorRT issue 3579 (the last Conv
     of MobileNeXt's blocks; a MobileNetV2, whose depthwise Convs add nothing, was built).
     """
-    add = conv.graph.only_reader(conv.output)
-    if not is_depthwise(conv.dims, conv.group) or add is None or add.op_type != "Add":
+    add = conv.graph.only_reader(conv.output, {"Add"})
+    if not is_depthwise(conv.dims, conv.group) or add is None:
         return False
     other = next((tensor for tensor in add.input if tensor != conv.output), "")
-    behind = conv.graph.written_by(other, frozenset({"BatchNormalization"}))
+    behind = conv.graph.written_by(other, {"BatchNormalization"})
     source = other if behind is None else behind.input[0]
     is_float = conv.graph.written_by(source, CONV_OPS | DEQUANTIZE) is None
-    return is_float and source in conv.graph.producer
+    return is_float and conv.graph.producer(source) is not None
 
 
 def _few_in_group(conv: _Conv) -> bool:
@@ -130,8 +102,8 @@ def _in_3d(conv: _Conv) -> bool:
 
 def _of_patches(conv: _Conv) -> bool:
     """TensorRT issue 3139 (8.6.1, patches of 16) and Torch-TensorRT issue 2101 (patches of 32)."""
-    is_image = conv.node.op_type == "Conv" and conv.dims[1] * conv.group <= _IMAGE
-    read = {node.op_type for node in conv.graph.readers.get(conv.output, [])}
+    is_image = conv.node.op_type == "Conv" and reads_image(conv.dims, conv.group)
+    read = {node.op_type for node in conv.graph.readers(conv.output)}
     return is_image and min(conv.dims[2:], default=0) >= _LARGE_WINDOW and not read & QUANTIZE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
@@ -12,14 +13,19 @@ from placer.graph.weights import CONV_OPS, channel_axis, is_depthwise
 from placer.model.passes.constant_nodes import constant_of
 from placer.model.quantized.operators import DEQUANTIZE, input_at, integer
 from placer.model.tensorrt_pairs.older_kernels import refused_kernels
+from placer.model.tensorrt_pairs.pair_graph import PairGraph
 
 _OP = "ConvTranspose"
 _INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
 
-def refused_by_tensorrt_8(proto: ModelProto) -> str:
-    """A sentence on the nodes of ``proto`` that TensorRT 8 refuses; empty without any."""
-    return "; ".join(filter(None, (_along_outputs(proto), _shown(proto), refused_kernels(proto))))
+def refused_by_tensorrt_8(proto: ModelProto, path: Path) -> str:
+    """A sentence on the nodes of ``proto`` that TensorRT 8 refuses; empty without any.
+
+    ``proto``: flat, without Constant nodes, as ``check_pairs`` leaves it; ``path``: its file.
+    """
+    graph = PairGraph(proto, path.parent, path)
+    return "; ".join(filter(None, (_along_outputs(graph), _shown(graph), refused_kernels(graph))))
 
 
 def moved_by_identities(proto: ModelProto) -> str:
@@ -44,20 +50,17 @@ def moved_by_identities(proto: ModelProto) -> str:
     )
 
 
-def _shown(proto: ModelProto) -> str:
+def _shown(graph: PairGraph) -> str:
     """What is said of Convs whose quantized weight is a graph output, too.
 
     "Could not fuse 2nd input (kernel weights) of CONVOLUTION", says TensorRT 8.2 (issue 1864), and
     TensorRT-RTX 1.7.1 quantizes such a weight in every run.
     """
-    nodes = list(every_node(proto.graph.node))
-    producer = {tensor: node for node in nodes for tensor in node.output}
-    outputs, found = {value.name for value in proto.graph.output}, []
-    for node in nodes:
-        pair = producer.get(input_at(node, 1)) if node.op_type in CONV_OPS else None
-        if pair is None or pair.op_type not in DEQUANTIZE:
-            continue
-        if outputs.intersection((pair.output[0], pair.input[0])):
+    found = []
+    for node in graph.nodes:
+        is_conv = node.op_type in CONV_OPS
+        pair = graph.written_by(input_at(node, 1), DEQUANTIZE) if is_conv else None
+        if pair is not None and graph.outputs.intersection((pair.output[0], pair.input[0])):
             found.append(str(node.name))
     if not found:
         return ""
@@ -67,29 +70,24 @@ def _shown(proto: ModelProto) -> str:
     )
 
 
-def _along_outputs(proto: ModelProto) -> str:
+def _along_outputs(graph: PairGraph) -> str:
     """What is said of a ConvTranspose whose scales lie along its output channels.
 
     TensorRT 8 wants them along axis 0, its input channels (TensorRT issues 1519, 1694 and 2380),
     and later ones along its output channels, as NVIDIA's exporter for ONNX. With one scale for all,
     neither matters.
     """
-    sizes = {t.name: math.prod(t.dims) for t in proto.graph.initializer}
-    dims = {t.name: list(t.dims) for t in proto.graph.initializer}
-    nodes = list(every_node(proto.graph.node))
-    producer = {tensor: node for node in nodes for tensor in node.output}
     found = []
-    for node in nodes:
-        pair = producer.get(node.input[1]) if node.op_type == _OP else None
-        if pair is None or pair.op_type not in DEQUANTIZE:
+    for node in graph.nodes:
+        pair = graph.written_by(input_at(node, 1), DEQUANTIZE) if node.op_type == _OP else None
+        if pair is None:
             continue
-        writer = producer.get(pair.input[0])
-        source = pair.input[0] if writer is None else input_at(writer, 0)
-        weight = dims.get(source, [])
+        weight = graph.quantized_weight(node)
+        scales = graph.constants.get(pair.input[1])
         axis = integer(pair, "axis", 1)
         is_along = axis + len(weight) * (axis < 0) == channel_axis(_OP, len(weight))
         is_single = is_depthwise(weight, integer(node, "group", 1))
-        if is_along and not is_single and sizes.get(pair.input[1], 1) > 1:
+        if is_along and not is_single and scales is not None and math.prod(scales.dims) > 1:
             found.append(str(node.name))
     if not found:
         return ""

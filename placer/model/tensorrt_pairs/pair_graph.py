@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +11,20 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from placer.graph.edit import reads, standard_opset
 from placer.graph.external_data import check_tensors, read_tensor
-from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, integer
+from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, input_at, integer
 
 FP4_QUANTIZER = "TRT_FP4DynamicQuantize"
 # What moves the values of a constant.
 MOVES = frozenset("Clip Reshape Transpose Gather Slice Flatten Squeeze Unsqueeze Identity".split())
+
+
+# Of an image: kernels of their own read so few.
+_CHANNELS_OF_IMAGE = 4
+
+
+def reads_image(weight: Sequence[int], group: int) -> bool:
+    """Whether a Conv with a weight of dimensions ``weight`` reads no more channels than images."""
+    return len(weight) > 2 and weight[1] * group <= _CHANNELS_OF_IMAGE
 
 
 class PairGraph:
@@ -24,7 +33,7 @@ class PairGraph:
     ``nodes``: in the model's order. ``opset``: of the standard domain. ``constants``: initializers
     by name. ``input_types``: element types of graph inputs. ``types``: those of all tensors where
     they are known, and ``dims`` their dimensions, None for open ones. ``dequantized``: what DQ
-    nodes read.
+    nodes read. ``outputs``: of the graph.
     """
 
     def __init__(
@@ -47,6 +56,7 @@ class PairGraph:
         }
         self._base_dir, self._path = base_dir, path
         self.nodes: Sequence[NodeProto] = list(proto.graph.node)
+        self.outputs = frozenset(value.name for value in proto.graph.output)
         self.opset = standard_opset(proto)
         self.constants: Mapping[str, TensorProto] = {t.name: t for t in proto.graph.initializer}
         self.input_types = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input}
@@ -66,6 +76,24 @@ class PairGraph:
     def readers(self, tensor: str) -> Sequence[NodeProto]:
         """The nodes that read ``tensor``, once for each of its inputs that does."""
         return self._readers.get(tensor, ())
+
+    def only_reader(self, tensor: str, ops: Collection[str] | None = None) -> NodeProto | None:
+        """What alone reads ``tensor``, no graph output, if it is of ``ops`` (None: of any)."""
+        readers = self.readers(tensor)
+        if len(readers) != 1 or tensor in self.outputs:
+            return None
+        return readers[0] if ops is None or readers[0].op_type in ops else None
+
+    def written_by(self, tensor: str, ops: Collection[str]) -> NodeProto | None:
+        """What writes ``tensor`` if it is of ``ops``."""
+        node = self.producer(tensor)
+        return node if node is not None and node.op_type in ops else None
+
+    def quantized_weight(self, conv: NodeProto) -> Sequence[int]:
+        """Dimensions of the constant weight of ``conv`` behind its pair; none without either."""
+        pair = self.written_by(input_at(conv, 1), DEQUANTIZE)
+        constant = self.constants.get(self.source(pair)) if pair is not None else None
+        return [] if constant is None else list(constant.dims)
 
     def array(self, tensor: str) -> np.ndarray | None:
         """Values of a constant; None for other tensors. Raises InputError without its file."""
