@@ -15,8 +15,8 @@ def squared_norms(graph: Graph, plan: Plan, base: str, pack: Pack) -> str:
     """A sentence on squares of differences from a mean in float16; empty if there are none.
 
     Before opset 17 exporters write LayerNormalization in this way. A square overflows from 256 on;
-    the operator itself is computed in FP32, TensorRT says (TensorRT issue 2781). ``base``: the type
-    of what is not quantized.
+    the operator itself TensorRT computes in FP32 (TensorRT issue 2781). ``base``: the type of what
+    is not quantized.
     """
     if base != "float16" or pack.manifest.behaviour.pairs != "symmetric":
         return ""
