@@ -33,7 +33,7 @@ from placer.graph.external_data import (
 )
 
 # ONNX Runtime copies what is in a message twice while it loads it; a file it maps into memory.
-_MAPPED_BYTES = 1 << 28
+_MAPPED_BYTES = 1 << 26
 # The fields `graph` of ModelProto and `initializer` of GraphProto, with the wire type of messages.
 _GRAPH, _INITIALIZER = b"\x3a", b"\x2a"
 
