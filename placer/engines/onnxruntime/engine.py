@@ -158,20 +158,23 @@ class OnnxRuntimeModel:
         microseconds.
         """
         level = ort.GraphOptimizationLevel
-        model, base_dir, threads = self._read(), self._base_dir, self._threads
+        # Read anew each time: none is in memory where the next session is made.
+        read, base_dir, threads = self._read, self._base_dir, self._threads
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "optimized.onnx"
-            if _has_half(model):  # What it converts to float is fused last of all.
+            if _has_half(read()):  # What it converts to float is fused last of all.
                 off = _LAYOUT_OPTIMIZERS
-                _session(model, base_dir, threads, level.ORT_ENABLE_ALL, path, off=off)
+                _session(read(), base_dir, threads, level.ORT_ENABLE_ALL, path, off=off)
             else:
-                _session(model, base_dir, threads, level.ORT_ENABLE_EXTENDED, path)
+                _session(read(), base_dir, threads, level.ORT_ENABLE_EXTENDED, path)
             fused = onnx.load(path, load_external_data=False)
             # Names of added layers differ from session to session: one tells both graph and times.
             prefix = None if inputs is None else Path(folder) / "profile"
-            session = _session(model, base_dir, threads, level.ORT_ENABLE_ALL, path, prefix)
+            session = _session(read(), base_dir, threads, level.ORT_ENABLE_ALL, path, prefix)
             final = onnx.load(path, load_external_data=False)
             times = {} if inputs is None else _kernel_times(session, inputs)
+            del session
+        model = read()
         source = f"ONNX Runtime {ort.__version__}"
         scopes = flatten(final.graph, name_all=False)
         if not scopes:
@@ -199,7 +202,9 @@ def _session(
     off = (*off, _RELU_LOSING) if _loses_relus(model) else off
     entries = {_DISABLED: ";".join(off)} if off else None
     # What is measured is read from the message, as it is from a user's file.
-    with serialized(model, base_dir, mapped=exact) as (source, folder):
+    opened = serialized(model, base_dir, mapped=exact)
+    del model  # Where nobody else needs it, it is freed before the session is made.
+    with opened as (source, folder):
         return create_session(
             source,
             folder,
