@@ -12,6 +12,7 @@ from placer.graph.operators import STANDARD_DOMAINS
 CONV_OPS = frozenset({"Conv", "ConvTranspose"})
 WEIGHTED_OPS = CONV_OPS | {"Gemm", "MatMul"}
 BIAS_INDEX = 2  # Of the input of a Conv, ConvTranspose or Gemm.
+_MATRIX = 2  # Dimensions.
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,17 @@ def bias_input(node: Node) -> int | None:
     return BIAS_INDEX if node.inputs[BIAS_INDEX] else None
 
 
+def is_row(graph: Graph, tensor: str) -> bool:
+    """Whether ``tensor`` is a matrix of a single row."""
+    shape = graph.type_of(tensor).shape or ()
+    return len(shape) == _MATRIX and shape[0] == 1
+
+
 def added_bias(graph: Graph, node: Node) -> Edge | None:
     """Where a constant bias is read that an Add adds to what the MatMul ``node`` writes.
 
     None unless the Add alone reads it, the right operand is a constant matrix and the bias has a
-    value for each of its columns.
+    value for each of its columns: in one dimension, or in one row where the left is a matrix, too.
     """
     weight = weight_input(graph, node)
     if node.op != "MatMul" or weight is None or weight.index != 1 or weight.axis != 1:
@@ -100,5 +107,7 @@ def added_bias(graph: Graph, node: Node) -> Edge | None:
         return None
     bias = graph.initializers.get(add.inputs[index])
     columns = graph.initializers[weight.tensor].dims[1]
-    is_bias = bias is not None and list(bias.dims) == [columns]
+    is_matrix = len(graph.type_of(node.inputs[0]).shape or ()) == _MATRIX
+    shapes = [[columns], [1, columns]] if is_matrix else [[columns]]
+    is_bias = bias is not None and list(bias.dims) in shapes
     return Edge(add.inputs[index], add.name, index) if is_bias else None

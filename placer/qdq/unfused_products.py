@@ -11,7 +11,7 @@ from onnx import NodeProto, numpy_helper
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.external_data import is_external
-from placer.graph.weights import BIAS_INDEX, added_bias
+from placer.graph.weights import BIAS_INDEX, added_bias, is_row
 from placer.qdq.extract import ExtractedModel
 
 # By how much the scale of a Conv's bias may be off (session of ONNX Runtime 1.32).
@@ -62,6 +62,8 @@ def unfused_products(model: ExtractedModel, graph: Graph) -> Iterator[UnfusedPro
                 yield UnfusedProduct(node.name, read[0], "zero point")
             elif node.op == "Gemm" and len(read) > BIAS_INDEX:
                 yield from _with_bias(node, read, model, graph)
+            elif (bias := added_bias(graph, node)) and is_row(graph, bias.tensor):
+                yield UnfusedProduct(node.name, read[0], "dimensions")
 
 
 def _with_bias(

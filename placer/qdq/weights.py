@@ -13,7 +13,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from placer.errors import InputError
 from placer.graph import Edge, Node
-from placer.graph.weights import WeightInput, added_bias, bias_input, weight_input
+from placer.graph.weights import WeightInput, added_bias, bias_input, is_row, weight_input
 from placer.model import Model
 from placer.qdq.fields import Initializers, Nodes
 from placer.qdq.parts import PairName, claim, naming, new_tensor, pair_node
@@ -150,7 +150,7 @@ class WeightQuantizer:
         source = self._weight_inputs[node]
         axis = None if per_tensor else self._axis(source)
         weight = self._weight(source.tensor, axis)
-        bias = self.array(edge.tensor)
+        bias = self.array(edge.tensor).reshape(-1)  # QGemm adds none of two dimensions.
         if bias.size == 1:  # Gemm broadcasts it.
             bias = np.broadcast_to(bias, weight.scale.size)
         scale = weight_scale_for_bias(weight.scale, bias, input_scale)
@@ -193,7 +193,9 @@ class WeightQuantizer:
         if any(node.attributes.get(name, 1.0) != 1.0 for name in ("alpha", "beta")):
             return None
         tensor = self._graph.initializers.get(node.inputs[index])
-        if tensor is None or len(tensor.dims) != 1 or tensor.data_type != TensorProto.FLOAT:
+        if tensor is None or tensor.data_type != TensorProto.FLOAT:
+            return None
+        if len(tensor.dims) != 1 and not is_row(self._graph, node.inputs[index]):
             return None
         return Edge(node.inputs[index], node.name, index)
 

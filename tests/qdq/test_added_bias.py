@@ -63,11 +63,36 @@ def test_the_pair_is_read_back(save: Save):
         (linear(), [X, W, M, B]),  # The Add reads integers.
         (linear(), [W, B]),  # The product is one of floats.
         (linear("float[1] b = {1}"), [X, W, B]),
+        (linear("float[1,3] b = {1, 2, 3}"), [X, W, B]),  # No Gemm is made of stacked matrices.
         (linear(y="y = Sub(s, m)"), [X, W, B]),  # Something else reads the product, too.
     ],
 )
 def test_elsewhere_it_is_a_constant_like_others(save: Save, text: str, edges: Sequence[Edge]):
     assert values(made(save, text, edges), "b/quantized").dtype == np.uint8
+
+
+@pytest.mark.parametrize("product", ["m = MatMul(x, w)", "s = Gemm(x, w, b)"])
+def test_a_row_is_written_in_one_dimension_since_kernels_add_no_other(save: Save, product: str):
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[4,5] x) => (float[4,3] y) <float[5,3] w = {1}, float[1,3] b = {1, 2, 3}> {
+      [matmul] PRODUCT
+      [last] y = Tanh(s)
+    }
+    """.replace("PRODUCT", product)
+    if "Gemm" in product:
+        edges = [X, W]
+    else:
+        text, edges = text.replace("[last]", "[add] s = Add(m, b)\n[last]"), [X, W, B]
+    candidate = made(save, text, edges)
+    onnx.checker.check_model(candidate, full_check=True)
+    assert values(candidate, "b/quantized").shape == (3,)
+    model = load_model(save(text))
+    compiled = OnnxRuntimeEngine().compile(candidate, model.base_dir)
+    assert [layer.op for layer in compiled.plan().of_kind("compute")] == ["QGemm", "Tanh"]
+    x = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
+    expected = np.tanh(x @ model.array("w") + model.array("b"))
+    np.testing.assert_allclose(compiled.run({"x": x})["y"], expected, atol=0.02)
 
 
 def test_a_scheme_without_int32_biases_has_none(save: Save):

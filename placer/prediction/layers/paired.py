@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from placer.graph import Edge, Graph, Node
-from placer.graph.weights import BIAS_INDEX
+from placer.graph.weights import BIAS_INDEX, is_row
 from placer.prediction.layers.claims import FLOAT, Claim
 from placer.prediction.layers.conversions import BuildTarget
 from placer.prediction.layers.integer_operators import is_integer_operator
@@ -245,8 +245,10 @@ def _constants_of(
         yield edges[1]
     is_quantized = is_stored or edges[1] in form.scales
     if is_quantized and (requantized or target.stores_biases):
-        for edge in constants:
-            if edge.input_index == BIAS_INDEX and (target.stores_biases or is_vector(edge, graph)):
+        biases = [edge for edge in constants if edge.input_index == BIAS_INDEX]
+        for edge in biases:
+            is_stored = target.stores_biases and is_row(graph, edge.tensor)
+            if is_stored or is_vector(edge, graph):
                 yield edge
 
 
