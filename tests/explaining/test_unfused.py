@@ -84,13 +84,16 @@ def test_a_gemm_without_zero_points_computes_in_float(
         ("Gemm(d, v, b)", "[1]", ""),
         ("Gemm(d, v, b)", "", "the float bias does not have exactly one dimension"),
         ("Gemm<alpha = 2.0, beta = 0.5>(d, v)", "[16]", ""),
+        ("Add(p, b)", "[1,16]", "the float bias does not have exactly one dimension"),
     ],
 )
 def test_a_gemm_whose_bias_qgemm_does_not_add_computes_in_float(
     product: str, bias: str, told: str, tmp_path: Path
 ):
     """ONNX Runtime issues 28130 and 24815."""
-    text = GEMM.replace("PRODUCT", f"[fc] m = {product}").replace("WEIGHT", "ws, wz")
+    is_gemm = product.startswith("Gemm")
+    nodes = f"[fc] m = {product}" if is_gemm else f"[fc] p = MatMul(d, v) [add] m = {product}"
+    text = GEMM.replace("PRODUCT", nodes).replace("WEIGHT", "ws, wz")
     built, predicted, said = built_and_predicted(text.replace("[16] b", f"{bias} b"), tmp_path)
     assert layers(predicted) == layers(built)
     counts = [len(tuple(plan.of_kind("dequantize"))) for plan in (predicted, built)]
