@@ -28,6 +28,7 @@ from placer.prediction.kernels.parts import (
     resizes,
     sums_few,
 )
+from placer.prediction.kernels.shared_operands import reads_inputs
 from placer.prediction.kernels.shuffled import is_shuffled
 from placer.prediction.kernels.turned_rows import TurnedRows
 from placer.prediction.kernels.units import Units
@@ -90,7 +91,7 @@ class Epilogues:
     ) -> None:
         self._joins_floats = joins_floats
         self._units, self._groups, self._before = units, groups, before
-        self._graph, self._form = made.graph, made.form
+        self._graph, self._form, self._branches = made.graph, made.form, made.branches
         self._scales_integers = made.scales_integers
         self._turned = TurnedRows(made)
         self._outputs, self._flat = frozenset(made.graph.outputs), FlatRows(made)
@@ -98,7 +99,9 @@ class Epilogues:
         self._gates = gates
 
     def of_product(self, product: Unit) -> list[Unit]:
-        """The pointwise nodes that a float product computes itself."""
+        """The pointwise nodes that a float product computes itself; none of joined products."""
+        if len(product.outputs) > 1:
+            return []
         count = batches(self._graph, product.node)
         if count > 1 or (product.integers and product.node.op not in CONVS):
             return self._rectified(product)
@@ -249,11 +252,18 @@ class Epilogues:
         """Whether ``other`` is known after ``product`` only: another product, or what reads it.
 
         What is generated from earlier tensors, such as a Resize, runs before (a feature pyramid),
-        and so do pools of them and, of two Convs that are not added as they are, the second one.
+        and so do pools of them and, of two Convs that are not added as they are, the second one. Of
+        products of activations the builder's own order tells (30 small graphs).
         """
         if is_of_padded(self._graph, other) and is_padded(self._graph, product):
             return other.index < product.index  # The first of two adds, as the maps are cut.
-        if other.index < product.index or self._before[other.index] >> product.index & 1:
+        apart = not self._before[other.index] >> product.index & 1
+        if apart and self._multiplies_activations(product):
+            written = [other, *(writer for _, writer in other.reads if writer is not None)]
+            if products := [u for u in written if self._multiplies_activations(u)]:
+                place = self._branches[product.node.name]
+                return any(self._branches[u.node.name] > place for u in products)
+        if other.index < product.index or not apart:
             return other.index >= product.index
         convs = product.node.op in CONVS and other.role == "product" and other.node.op in CONVS
         adds = unit.node.op in _ADDS and not any(
@@ -261,6 +271,15 @@ class Epilogues:
         )
         runs_before = convs and not other.leaves_sums and not adds
         return not (other.generated or other.role == "pool" or runs_before)
+
+    def _multiplies_activations(self, unit: Unit) -> bool:
+        """Whether it is a MatMul whose operands are made by nodes, no weights and no inputs."""
+        return (
+            unit.role == "product"
+            and unit.node.op == "MatMul"
+            and weight_input(self._graph, unit.node) is None
+            and not reads_inputs(self._graph, unit.node)
+        )
 
     def _may_end(self, product: Unit, unit: Unit) -> bool:
         """Whether a product's kernel does it; a cast only of a single matrix, and for no sort."""

@@ -14,8 +14,12 @@ from placer.graph.index import with_nodes
 from placer.graph.kept import kept
 
 
-def depth_first_from_inputs(graph: Graph, cast: Iterable[str]) -> Graph:
+def depth_first_from_inputs(
+    graph: Graph, cast: Iterable[str], joined: Mapping[str, Sequence[Node]]
+) -> Graph:
     """``graph`` with each node behind one that it reads, and what else it reads right before it.
+
+    ``joined``: by name, nodes that follow each other, as one kernel computes them.
 
     Readers of a tensor keep their order; first are those of graph inputs that are ``cast``, then
     nodes that read no other node. Nodes are numbered anew; names and edges stay.
@@ -26,7 +30,9 @@ def depth_first_from_inputs(graph: Graph, cast: Iterable[str]) -> Graph:
     waiting, ordered, done = [*reversed([*read, *roots])], list[Node](), set[str]()
     while waiting:
         node = waiting[-1]
-        missing = [n for n in _writers(graph, node) if n.name not in done]
+        together = joined.get(node.name, (node,))
+        writers = [writer for one in together for writer in _writers(graph, one)]
+        missing = [n for n in writers if n.name not in done]
         if node.name in done or not missing:
             waiting.pop()
         if node.name in done:
@@ -34,9 +40,10 @@ def depth_first_from_inputs(graph: Graph, cast: Iterable[str]) -> Graph:
         if missing:
             waiting += reversed(missing)
             continue
-        done.add(node.name)
-        ordered.append(node)
-        waiting += reversed([n for n in _readers(graph, node.outputs) if n.name not in done])
+        done.update(one.name for one in together)
+        ordered += together
+        made = [tensor for one in together for tensor in one.outputs]
+        waiting += reversed([n for n in _readers(graph, made) if n.name not in done])
     if [node.name for node in ordered] == [node.name for node in graph.nodes]:
         return graph
     return with_nodes(graph, ordered)
@@ -44,24 +51,25 @@ def depth_first_from_inputs(graph: Graph, cast: Iterable[str]) -> Graph:
 
 @kept
 def branches_last_first(graph: Graph) -> Mapping[str, int]:
-    """The place of each node where the last of a tensor's readers, and all behind it, is first.
+    """The place of each node and graph input, by name.
 
+    The last of a tensor's readers, and all behind it, is first, and so is the last of the inputs.
     In other words, the reverse of the order in which a search that goes deep leaves nodes.
     """
     left: list[str] = []
     seen: set[str] = set()
-    roots = [node for node in graph.nodes if all(t not in graph.producer for t in node.inputs)]
-    waiting = [(node, False) for node in reversed(roots)]
+    roots = [node.name for node in graph.nodes if not graph.edges_into(node)]
+    waiting = [(name, False) for name in reversed([*graph.inputs, *roots])]
     while waiting:
-        node, done = waiting.pop()
+        name, done = waiting.pop()
         if done:
-            left.append(node.name)
-        elif node.name not in seen:
-            seen.add(node.name)
-            waiting.append((node, True))
-            names = {e.node for tensor in node.outputs for e in graph.edges_of(tensor) if e.node}
-            readers = sorted((graph.by_name[name] for name in names), key=lambda n: -n.index)
-            waiting += [(reader, False) for reader in readers if reader.name not in seen]
+            left.append(name)
+        elif name not in seen:
+            seen.add(name)
+            waiting.append((name, True))
+            node = graph.by_name.get(name)
+            readers = _readers(graph, (name,) if node is None else node.outputs)
+            waiting += [(reader.name, False) for reader in reversed(readers)]
     return {name: place for place, name in enumerate(reversed(left))}
 
 

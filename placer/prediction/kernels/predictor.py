@@ -27,6 +27,7 @@ from placer.prediction.kernels.layers import KernelLayers
 from placer.prediction.kernels.order import branches_last_first, depth_first_from_inputs
 from placer.prediction.kernels.parts import POOLS, PRODUCTS
 from placer.prediction.kernels.same_values import sources
+from placer.prediction.kernels.shared_operands import joined_products
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.wiring import is_volume
 from placer.prediction.layers.claims import FLOAT
@@ -97,7 +98,10 @@ class KernelPredictor:
         self._dissolved = dissolved(self._left.graph)
         given = self._dissolved.graph
         cast = [t for t in given.inputs if base != FLOAT and type_name(given, t) == FLOAT]
-        self._graph = depth_first_from_inputs(given, cast)
+        joined = joined_products(given)  # As they are listed.
+        self._graph = depth_first_from_inputs(
+            given, cast, {name: one.products for name, one in joined.items()}
+        )
         self._float32 = float32_tensors(self._model) if base == "float16" else frozenset[str]()
         if matches is None or matches.graph is not self._graph:
             matches = Matches(self._graph)
@@ -108,6 +112,7 @@ class KernelPredictor:
         self._apart = kept_apart(self._graph, self._float32)
         self._sources = sources(self._graph, ranges or {})
         self._branches = branches_last_first(given)  # As they are listed, not as they run.
+        self._joined = joined
         self._predicted = lru_cache(maxsize=_RECENT)(self._predict)
 
     def _known(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
@@ -166,6 +171,7 @@ class KernelPredictor:
             left.per_tensor,
             self._integer,
             self._branches,
+            self._joined,
         )
         kernels = Kernels(units)
         layers = KernelLayers(units, kernels, self._base, self._integer).layers()

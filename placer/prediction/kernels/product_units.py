@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Sequence
+from dataclasses import replace
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
@@ -20,6 +21,7 @@ from placer.prediction.kernels.parts import (
     role_of,
 )
 from placer.prediction.kernels.reductions import WRITTEN_OUT, has_heads, product_shape
+from placer.prediction.kernels.shared_operands import Joined
 from placer.prediction.kernels.turned_operands import has_odd_rows
 from placer.prediction.kernels.views import is_matrix_conv, readers_of
 from placer.prediction.kernels.wiring import UnitGraph, is_volume
@@ -174,6 +176,19 @@ class ProductUnits:
             self._cut_rows(product, node)
         else:
             self._finish(product, node)
+
+    def add_joined(self, joined: Joined) -> None:
+        """Products that share an operand, and what joins their others."""
+        first, other = joined.products[0], 1 - joined.shared
+        made = f"{first.outputs[0]}/joined"
+        self._made.shaped_as[made] = first.inputs[other]
+        concat = replace(first, op="Concat", inputs=joined.joined, outputs=(made,))
+        edges = [Edge(product.inputs[other], product.name, other) for product in joined.products]
+        self._made.add(concat, "move", edges, (made,)).names = (first,)
+        outputs = tuple(product.outputs[0] for product in joined.products)
+        shared = Edge(first.inputs[joined.shared], first.name, joined.shared)
+        product = self._made.add(first, "product", [Edge(made, first.name, other), shared], outputs)
+        product.names = joined.products
 
     def _cut_rows(self, product: Unit, node: Node) -> None:
         """What reads padded rows cuts the padding off."""

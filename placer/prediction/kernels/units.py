@@ -36,6 +36,7 @@ from placer.prediction.kernels.parts import (
 from placer.prediction.kernels.product_units import ProductUnits
 from placer.prediction.kernels.reductions import is_written_out, reduction_axes
 from placer.prediction.kernels.rows import Rows
+from placer.prediction.kernels.shared_operands import Joined
 from placer.prediction.kernels.turned_operands import turned_operands
 from placer.prediction.kernels.views import free_nodes, keeps_all
 from placer.prediction.kernels.wiring import UnitGraph
@@ -69,9 +70,10 @@ class Units(UnitGraph):
         per_tensor: Container[Edge],
         integer: str,
         branches: Mapping[str, int],
+        joined: Mapping[str, Joined],
     ) -> None:
         super().__init__(graph, form, per_tensor, integer)
-        self.branches = branches
+        self.branches, self._joined = branches, joined
         self._base, self.float32, self.flat, self.stored = base, float32, flat, stored
         self._free = free_nodes(graph, form.scales)
         fans = {
@@ -142,7 +144,11 @@ class Units(UnitGraph):
 
     def _add_node(self, node: Node) -> None:
         """The units of a node that is neither a norm nor part of an attention."""
-        if node.op in CONVS:
+        joined = self._joined.get(node.name)
+        if joined is not None and self._is_one_kernel(joined):
+            if node.name == joined.products[0].name:
+                self._products.add_joined(joined)
+        elif node.op in CONVS:
             self._products.add_convolution(node)
         elif node.op in PRODUCTS:
             self._products.add_matrix_product(node)
@@ -163,6 +169,12 @@ class Units(UnitGraph):
                 self._pools[self._pooled_as(node)] = unit
             if node.op == "ReduceMean":
                 self._means[self._mean_as(node)] = unit
+
+    def _is_one_kernel(self, joined: Joined) -> bool:
+        """Whether none of the products is quantized or part of an attention in one kernel."""
+        edges = [edge for product in joined.products for edge in self.edges(product)]
+        attends = any(self._attentions.has(product) for product in joined.products)
+        return not attends and self.form.scales.keys().isdisjoint(edges)
 
     def _cast_for(self, node: Node) -> Unit | None:
         """What casts to FP32 for a sort; the sort's kernel does where it can (30 small graphs)."""
