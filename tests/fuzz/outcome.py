@@ -37,7 +37,7 @@ FAULTS = (
     "odd exit code",
 )  # fmt: skip
 OUTCOMES = (*_ENDS.values(), *FAULTS)
-MOST_CHARACTERS = 300
+MOST_CHARACTERS = 600
 _ERROR = "placer: error: "
 _DIRECTIONS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 # What ONNX Runtime says of memory that a process may not have.
