@@ -107,13 +107,13 @@ def test_a_project_names_model_and_options_from_its_own_folder(placer: Placer, p
 
 @pytest.mark.slow
 def test_what_is_typed_wins(placer: Placer, project: Path):
-    words = ("--budget", 1, "--engine", "fusion-model", "--gate", "cosine>=0.5", "-o", "out")
+    words = ("--budget", 2, "--engine", "fusion-model", "--gate", "cosine>=0.5", "-o", "out")
     finished = placer("optimize", "--project", project, "--gpu", "t4", *words, "--no-cache")
     assert finished.code == 0, finished.err
     result = result_in("out")
     assert result.engine.name == "fusion-model"
     assert result.gates == ["cosine>=0.5"]
-    assert len(result.trials) == 1
+    assert len(result.trials) == 2
 
 
 @pytest.mark.slow
