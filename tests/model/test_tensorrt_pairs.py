@@ -451,12 +451,8 @@ def test_tensorrt_8_wants_scales_of_a_transposed_conv_elsewhere(
 @pytest.mark.parametrize(
     ("channels", "groups", "said"),
     [
-        (
-            6,
-            6,
-            "TensorRT before 8.5 may lack an INT8 kernel for a depthwise Conv that has a number",
-        ),
-        (12, 6, "TensorRT 8 may lack an INT8 kernel for a grouped Conv that has a number"),
+        (6, 6, "TensorRT before 8.5 may lack an INT8 kernel for 'grouped' (depthwise,"),
+        (12, 6, "TensorRT 8 may lack an INT8 kernel for 'grouped' (with groups"),
         (8, 8, ""),
         (8, 2, ""),
     ],
@@ -474,7 +470,6 @@ def test_tensorrt_8_may_lack_kernels_for_small_groups(
     }}"""
     older = placer.check(save(text), static=True).older
     assert older.startswith(said)
-    assert ("that is no multiple of 4, as 'grouped' does" in older) == bool(said)
     assert bool(older) == bool(said)
 
 

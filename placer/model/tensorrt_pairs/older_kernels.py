@@ -79,7 +79,7 @@ def _few_in_group(conv: _Conv) -> bool:
 
 
 def _of_odd_depth(conv: _Conv) -> bool:
-    """A depthwise Conv, its channels no multiple of 4 (TensorRT issue 1556, fixed in 8.5)."""
+    """Depthwise, with channels that are not a multiple of 4 (TensorRT issue 1556, fixed in 8.5)."""
     is_single = conv.node.op_type == "Conv" and is_depthwise(conv.dims, conv.group)
     return is_single and conv.group % _MULTIPLE > 0
 
@@ -120,13 +120,13 @@ _REPORTED: Sequence[tuple[Callable[[_Conv], bool], str]] = (
     ),
     (
         _of_odd_depth,
-        "TensorRT before 8.5 may lack an INT8 kernel for a depthwise Conv that has a number of "
-        "channels that is no multiple of 4, as {} does: keep it in float if it is not built",
+        "TensorRT before 8.5 may lack an INT8 kernel for {} (depthwise, and the number of channels "
+        "is not a multiple of 4): leave such a Conv in float if it is not built",
     ),
     (
         _in_small_groups,
-        "TensorRT 8 may lack an INT8 kernel for a grouped Conv that has a number of channels in "
-        "each group that is no multiple of 4, as {} does: keep it in float if it is not built",
+        "TensorRT 8 may lack an INT8 kernel for {} (with groups whose number of channels is not a "
+        "multiple of 4): leave such a Conv in float if it is not built",
     ),
     (
         _in_3d,
