@@ -250,7 +250,7 @@ def _depth(node: Node, graph: Graph) -> int:
     if node.op in ("MatMul", "Gemm"):
         read = graph.type_of(node.inputs[0]).shape
         turned = node.attributes.get("transA", 0)
-        return read[-2 if turned else -1] if read and len(read) > turned else 0
+        return read[-2 if turned else -1] if read else 0
     if node.op != "Conv":
         return 0
     return math.prod((graph.type_of(node.inputs[1]).shape or (0,))[1:])

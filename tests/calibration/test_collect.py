@@ -126,6 +126,13 @@ def test_uniform_values_keep_their_full_range(method: str, scheme: Scheme) -> No
     assert range_of(values, method, scheme) == pytest.approx((-1, 1), abs=1e-3)
 
 
+def test_mse_clips_an_outlier_only_where_that_makes_steps_smaller() -> None:
+    """With opposite ends the step depends on the larger one alone."""
+    values = np.append(np.linspace(0, 3, 1_000_001), -2.0)
+    assert range_of(values, "mse", INT8) == (-2, 3)
+    assert range_of(values, "mse", UINT8) == (pytest.approx(0, abs=0.03), 3)
+
+
 @SCHEMES
 @pytest.mark.parametrize("method", ["percentile", "entropy", "mse"])
 def test_an_outlier_among_gaussian_values_is_clipped(method: str, scheme: Scheme) -> None:

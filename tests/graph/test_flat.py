@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from placer.graph.flat import body_of, entered_bodies, flatten, nest
+from placer.graph.index import index_graph, with_nodes
 from placer.graph.scopes import Body
 from placer.graph.text import parse_model
 from tests.reference_outputs import outputs
@@ -45,6 +46,13 @@ def bodies(proto: ModelProto) -> tuple[GraphProto, GraphProto]:
 
 def names(nodes: list[NodeProto]) -> list[str]:
     return [node.name for node in nodes]
+
+
+def test_a_graph_without_some_nodes_has_no_scopes_of_these():
+    proto, scopes = flat(CHOICE)
+    graph = index_graph(proto.graph, {}, scopes)
+    rest = [graph.by_name[name] for name in ("before", "one", "two")]
+    assert with_nodes(graph, rest).scopes == dict.fromkeys(["one", "two"], (THEN,))
 
 
 def test_nodes_of_branches_stand_before_their_if_under_names_of_their_own():

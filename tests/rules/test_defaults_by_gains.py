@@ -102,14 +102,15 @@ def test_what_a_node_saves_is_told_by_its_operator_groups_and_sizes():
         <ir_version: 9, opset_import: ["": 17]>
         g (float[1,16,8,8] x, float[4,32] z)
           => (float[1,8,8,8] a, float[1,16,8,8] b, float[4,8] c, float[1,8,6,6] d,
-              float[1,4,16,16] e)
+              float[1,4,16,16] e, float[32,8] f)
         <float[8,16,1,1] w = {1}, float[16,1,3,3] v = {1}, float[8,32] u = {1},
-         float[8,16,3,3] t = {1}, float[16,4,2,2] s = {1}> {
+         float[8,16,3,3] t = {1}, float[16,4,2,2] s = {1}, float[4,8] r = {1}> {
           [up] e = ConvTranspose<strides = [2, 2]>(x, s)
           [conv] a = Conv(x, w)
           [deep] b = Conv<group = 16, pads = [1, 1, 1, 1]>(x, v)
           [wide] d = Conv(x, t)
           [product] c = Gemm<transB = 1>(z, u)
+          [turned] f = Gemm<transA = 1>(z, r)
         }
     """)
     given = Gains(
@@ -126,9 +127,10 @@ def test_what_a_node_saves_is_told_by_its_operator_groups_and_sizes():
     conv = 1 + 10 * 1.024 + 1000 * 8 * 64 * 16 / 1e6 + 10_000 * 128 / 1e6
     wide = 1 + 10 * 1.024 + 1000 * 288 * 144 / 1e6 + 10_000 * 1152 / 1e6 - 9 * 36 / 1e3
     product = 1.024 + 0.256
+    turned = 1000 * 32 * 8 * 4 / 1e6 + 1000 * 32 / 1e6
     up = 1000 * 1024 * 16 / 1e6
     assert saved == pytest.approx(
-        {"conv": conv, "deep": -3, "wide": wide, "product": product, "up": up}
+        {"conv": conv, "deep": -3, "wide": wide, "product": product, "turned": turned, "up": up}
     )
     assert given.quantize.takes_us("x", graph) == pytest.approx(1 + 2 * 1.024 + 4)
     assert given.quantize.takes_us("z", graph) == pytest.approx(1 + 2 * 0.128)
