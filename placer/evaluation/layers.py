@@ -86,14 +86,15 @@ def compare_layers(
 
 def _called(name: str, tensor: str, graph: Graph, other: Graph) -> str:
     """What ``other`` calls what ``graph`` calls ``name``, by which ``tensor`` was found there."""
-    clamps, reads = graph.producer[name].op in CLAMPING, other.sole_consumer(tensor)
-    if not clamps or other.producer[tensor].op in CLAMPING or reads is None or not reads.node:
+    if graph.producer[name].op not in CLAMPING or other.producer[tensor].op in CLAMPING:
         return tensor
-    quantizer = other.by_name[reads.node]
-    written = None if quantizer.op not in QUANTIZE else other.sole_consumer(quantizer.outputs[0])
-    if written is None or not written.node or other.by_name[written.node].op not in DEQUANTIZE:
+    quantizer = other.sole_reader(tensor)
+    if quantizer is None or quantizer.op not in QUANTIZE:
         return tensor
-    return other.by_name[written.node].outputs[0]
+    dequantizer = other.sole_reader(quantizer.outputs[0])
+    if dequantizer is None or dequantizer.op not in DEQUANTIZE:
+        return tensor
+    return dequantizer.outputs[0]
 
 
 def first_wrong(layers: Sequence[Layer], below: float = WRONG_BELOW_DB) -> Layer | None:

@@ -177,6 +177,11 @@ class Graph:
         edges = self.edges_of(tensor)
         return edges[0] if len(edges) == 1 and not edges[0].is_graph_output else None
 
+    def sole_reader(self, tensor: str) -> Node | None:
+        """The node of that edge."""
+        edge = self.sole_consumer(tensor)
+        return None if edge is None else self.by_name[edge.node]
+
     def edges_into(self, node: Node) -> tuple[Edge, ...]:
         """All edges of ``node`` in order of its inputs, omitted ones left out."""
         return self.reads[node.name]

@@ -138,9 +138,9 @@ def _limits(graph: Graph, clip: Node) -> tuple[float, float] | None:
 
 def _next(graph: Graph, node: Node, op: str) -> Node | None:
     """The node of ``op`` that alone reads what ``node`` writes, as its first input."""
-    edges = graph.edges_of(node.outputs[0])
-    reader = graph.by_name.get(edges[0].node) if len(edges) == 1 else None
-    return reader if reader and reader.op == op and edges[0].input_index == 0 else None
+    edge = graph.sole_consumer(node.outputs[0])
+    reader = None if edge is None or edge.input_index else graph.by_name[edge.node]
+    return reader if reader is not None and reader.op == op else None
 
 
 def _before(graph: Graph, node: Node | None, op: str) -> Node | None:

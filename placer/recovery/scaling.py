@@ -176,9 +176,11 @@ def _followed(graph: Graph, tensor: str, along: Container[str]) -> list[str] | N
     """
     tensors = [tensor]
     while True:
-        edges = graph.edges_of(tensors[-1])
-        follower = graph.by_name.get(edges[0].node) if len(edges) == 1 else None
-        if follower is None or follower.op not in along or edges[0].input_index != 0:
+        edge = graph.sole_consumer(tensors[-1])
+        if edge is None or edge.input_index != 0:
+            return tensors
+        follower = graph.by_name[edge.node]
+        if follower.op not in along:
             return tensors
         if sum(bool(output) for output in follower.outputs) != 1:
             return None

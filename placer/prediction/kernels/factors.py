@@ -83,14 +83,14 @@ def _product(
     """The product that alone reads what ``factor`` makes, in float; views between cost nothing."""
     tensor = factor.outputs[0]
     while True:
-        edges = graph.edges_of(tensor)
-        if len(edges) != 1 or not edges[0].node or edges[0] in form.scales:
+        edge = graph.sole_consumer(tensor)
+        if edge is None or edge in form.scales:
             return None
-        node = graph.by_name[edges[0].node]
+        node = graph.by_name[edge.node]
         if node.name in known:
             return known[node.name]
         if node.op in PRODUCTS:
-            return node if edges[0].input_index < 2 else None
+            return node if edge.input_index < 2 else None
         if node.op not in _KEEPS_ALL:
             return None
         tensor = node.outputs[0]

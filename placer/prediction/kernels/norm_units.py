@@ -218,8 +218,7 @@ class NormUnits:
 
     def _is_expanded(self, node: Node) -> bool:
         """Whether what is summed, or limited then, is expanded before anything else reads it."""
-        readers = self._graph.edges_of(node.outputs[0])
-        reader = self._graph.by_name.get(readers[0].node) if len(readers) == 1 else None
+        reader = self._graph.sole_reader(node.outputs[0])
         if reader is None or reader.op == "Expand":
             return reader is not None
         return reader.op in ("Clip", "Add", "Max") and self._is_expanded(reader)

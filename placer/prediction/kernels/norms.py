@@ -85,8 +85,7 @@ def _group_norm_nodes(graph: Graph, norm: Node) -> tuple[Node, ...] | None:
         return None
     chain = [first, norm]
     for op in ("Reshape", "Mul", "Add"):
-        readers = graph.edges_of(chain[-1].outputs[0])
-        node = graph.by_name.get(readers[0].node) if len(readers) == 1 else None
+        node = graph.sole_reader(chain[-1].outputs[0])
         if node is None or node.op != op:
             return None
         if op != "Reshape" and graph.initializers.keys().isdisjoint(node.inputs):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from placer.graph import Edge, Graph, Node
 from placer.prediction.layers.single_numbers import is_near, only_number
-from placer.prediction.layers.tanh_gelu import next_node, tanh_gelu
+from placer.prediction.layers.tanh_gelu import tanh_gelu
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ def _from(graph: Graph, node: Node, other: Node) -> tuple[str, tuple[Node, ...]]
     ``other`` reads the same tensor: the product with it, or half of it, which the product reads.
     """
     half = other if _is_half(graph, other) else None
-    product = other if half is None else next_node(graph, half)
+    product = other if half is None else graph.sole_reader(half.outputs[0])
     if product is None or product.op != "Mul":
         return None
     row = _row(graph, node, product)
     if row is None:
         return None
-    last = next_node(graph, product) if half is None else None
+    last = graph.sole_reader(product.outputs[0]) if half is None else None
     kind, scale = _kind(graph, row, half), None
     if kind is None and last is not None:
         kind, scale = _kind(graph, row, last), last
@@ -66,7 +66,7 @@ def _row(graph: Graph, node: Node, product: Node) -> list[Node] | None:
     """The nodes from one that reads the tensor up to its product with it; at most four."""
     row = [node]
     while len(row) <= 4:
-        reader = next_node(graph, row[-1])
+        reader = graph.sole_reader(row[-1].outputs[0])
         if reader is None:
             return None
         if reader is product:

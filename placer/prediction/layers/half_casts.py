@@ -104,8 +104,7 @@ class _Casts:
         shape = self.graph.type_of(edge.tensor).shape
         if node.op != "MatMul" or shape is None or len(shape) < 3:
             return False
-        readers = self.graph.edges_of(node.outputs[0])
-        bias = self.graph.by_name.get(readers[0].node) if len(readers) == 1 else None
+        bias = self.graph.sole_reader(node.outputs[0])
         writer = self.graph.producer.get(edge.tensor)
         if bias is None or bias.op != "Add" or (writer is not None and writer.op == "Reshape"):
             return False

@@ -112,8 +112,7 @@ class LayerTypes:
         ResNet50 with pairs on RTX 3090).
         """
         graph = self.target.graph
-        readers = graph.edges_of(tensor)
-        node = graph.by_name.get(readers[0].node) if len(readers) == 1 else None
+        node = graph.sole_reader(tensor)
         if node is None or node.op not in _SOFTMAX:
             return None
         return node if _all_leave(graph.edges_of(node.outputs[0])) else None

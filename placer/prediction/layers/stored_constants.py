@@ -10,8 +10,7 @@ _CLAMPS = ("Relu", "Clip")
 
 def behind_clamp(node: Node, graph: Graph) -> tuple[Edge, ...]:
     """The edges of what a Relu or Clip writes that alone reads a product of ``STORED``."""
-    edges = graph.edges_of(node.outputs[0]) if node.op in STORED else ()
-    reader = graph.by_name.get(edges[0].node) if len(edges) == 1 else None
+    reader = graph.sole_reader(node.outputs[0]) if node.op in STORED else None
     if reader is None or reader.op not in _CLAMPS:
         return ()
     return tuple(graph.edges_of(reader.outputs[0]))

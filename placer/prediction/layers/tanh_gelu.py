@@ -59,11 +59,11 @@ def _behind(graph: Graph, inner: Node, tensor: str, has_power: bool) -> list[Nod
     if not _is_by(graph, one, "Add", 1) or product.op != "Mul":
         return None
     if _is_by(graph, product, "Mul", 0.5):
-        last = next_node(graph, product)
+        last = graph.sole_reader(product.outputs[0])
         is_last = last is not None and last.op == "Mul" and tensor in last.inputs
         return [*chain, last] if last is not None and is_last else None
     if tensor in product.inputs:
-        last = None if has_power else next_node(graph, product)
+        last = None if has_power else graph.sole_reader(product.outputs[0])
         return [*chain, last] if last is not None and _is_by(graph, last, "Mul", 0.5) else None
     half = _operand(graph, product, "Mul", one.outputs[0])
     is_half = half is not None and _is_by(graph, half, "Mul", 0.5) and tensor in half.inputs
@@ -73,8 +73,11 @@ def _behind(graph: Graph, inner: Node, tensor: str, has_power: bool) -> list[Nod
 def _in_a_row(graph: Graph, node: Node, count: int) -> list[Node]:
     """Up to ``count`` nodes behind ``node``, each of which alone reads the one before."""
     row = list[Node]()
-    while len(row) < count and (after := next_node(graph, row[-1] if row else node)) is not None:
-        row.append(after)
+    while len(row) < count:
+        node_behind = graph.sole_reader((row[-1] if row else node).outputs[0])
+        if node_behind is None:
+            break
+        row.append(node_behind)
     return row
 
 
@@ -95,9 +98,3 @@ def _varying(graph: Graph, node: Node) -> Node | None:
 def _is_by(graph: Graph, node: Node, op: str, expected: float) -> bool:
     numbers = [only_number(graph, name) for name in node.inputs]
     return node.op == op and any(is_near(number, expected) for number in numbers)
-
-
-def next_node(graph: Graph, node: Node) -> Node | None:
-    """The node that alone reads what ``node`` writes, and once."""
-    edge = graph.sole_consumer(node.outputs[0])
-    return None if edge is None else graph.by_name[edge.node]
