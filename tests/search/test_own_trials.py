@@ -14,6 +14,7 @@ from placer.search.samplers import Proposal, RandomProposer
 from placer.search.study.background_writes import BackgroundWrites
 from placer.search.study.storage import open_storage
 from placer.search.study.study import STUDY_NAME, Study
+from placer.search.study.trial_store import TrialStore
 from tests.search.landscapes import space
 from tests.search.outcomes import outcome
 
@@ -100,22 +101,47 @@ def test_what_a_search_is_told_of_trials_is_what_the_study_keeps(tmp_path: Path)
     assert told[-1] == kept[:4]
 
 
-def test_earlier_trials_are_in_the_database_while_the_next_runs(tmp_path: Path):
-    study, seen = study_in(tmp_path), list[int]()
+def test_trials_are_read_from_the_database_once_and_known_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    reads, read = list[int](), TrialStore.known
+
+    def counted(store: TrialStore) -> list[TrialRecord]:
+        reads.append(1)
+        return read(store)
+
+    monkeypatch.setattr(TrialStore, "known", counted)
+    study, seen = study_in(tmp_path), list[tuple[int, int]]()
 
     def evaluate(placement: Placement) -> Outcome:
-        seen.append(len(study.records()))
+        seen.append((len(study.records()), len(reads)))
         return outcome(1 - 0.02 * len(placement.edges))
 
+    assert study.records() == []
+    assert len(reads) == 1  # Nobody has asked for a trial yet: another process may make some.
     study.run(RandomProposer(space(), 0), evaluate, budget=3, deadline=None, on_trial=ignored)
-    assert seen == [0, 1, 2]
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+    ended = study.records()
+    assert len(reads) == 2
+    assert ended == study_in(tmp_path).records()
+
+
+def test_a_trial_that_is_given_back_is_not_known(tmp_path: Path):
+    study = study_in(tmp_path)
+
+    def evaluate(placement: Placement) -> Outcome:
+        del placement
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study.run(RandomProposer(space(), 0), evaluate, budget=3, deadline=None, on_trial=ignored)
+    assert study.records() == study_in(tmp_path).records() == []
 
 
 def test_another_process_that_writes_to_the_study_is_told_of(tmp_path: Path):
     study = study_in(tmp_path)
 
     def evaluate(placement: Placement) -> Outcome:
-        study.records()  # The trial that runs is written.
         own = optuna.load_study(study_name=STUDY_NAME, storage=f"sqlite:///{tmp_path / 'study.db'}")
         own.add_trial(optuna.trial.create_trial(value=1.0))
         return outcome(1 - 0.02 * len(placement.edges))
