@@ -46,6 +46,7 @@ from placer.prediction.times.roofline import (
     least_memory_us,
     memory_bandwidth,
     operation_rate,
+    slower_products,
     tensor_bandwidth,
     uncached_bytes,
 )
@@ -97,6 +98,16 @@ ROUNDS = 5
 # times its ratio.
 OLDER = ("7.0", "7.2", "7.5")
 OLDER_STRENGTH = np.array([0.02, *[STRENGTH] * 4])
+# Of Convs in FP32 only the latency and the cycles for each product are fitted. They reach the data
+# sheet's rate, as the H100's do (times/kernel_classes.py), and move bytes as fast as those in FP16.
+# The engines in FP32 that are known ran at batch 32, where operations, bytes and what sums cost in
+# sequence cannot be told apart. With eleven engines the root mean square of the errors of latencies
+# falls from 0.033 to 0.027 with the engine left out and from 0.055 to 0.049 with the network; that
+# of ratios stays at 0.039, and rises from 0.074 to 0.078.
+FLOAT_CONV_RATE = 1.0
+FLOAT_CONV, HALF_CONV = ("conv", "float"), ("conv", "float16")
+STRENGTHS = {FLOAT_CONV: np.array([STRENGTH, 10.0, 10.0, 10.0, STRENGTH])}
+TYPES = ("float16", "float", "int8")  # In this order: FP32 is drawn towards FP16.
 # Nothing computes faster than the data sheet says; caches read faster than memory, to a point.
 LEAST = (0.0, 1.0, 1 / 3, 1 / 3, 0.0)
 # Cycles for each product that an element sums, as times/kernel_classes.py finds on an H100.
@@ -114,9 +125,11 @@ HEADER = """\
 # one to these GPUs and a TITAN RTX, each drawn towards that of all.
 # Bandwidth efficiencies above 1 say that tensors were read from the L2 cache. depth_cycles were
 # measured for each type on an H100 and scaled to these engines, least_depth_cycles are twice the
-# H100's. Classes of compute capability 9.0 were fitted by benchmarks/times/kernel_classes.py to
-# kernels of cuDNN 9.19 on an H100; TensorRT has kernels of its own beside cuDNN's, for INT8 above
-# all: its layers may be faster.
+# H100's; slower_products of roofline.py multiplies both. Of Convs in FP32 only the latency and the
+# cycles were fitted, with the rate that the H100's reach and bytes that move as in FP16; the three
+# engines without such Convs took no part. Classes of compute capability 9.0 were fitted by
+# benchmarks/times/kernel_classes.py to kernels of cuDNN 9.19 on an H100; TensorRT has kernels of
+# its own beside cuDNN's, for INT8 above all: its layers may be faster.
 """
 ERROR_SOURCE = (
     "layers: 80% of fifteen ratios of two builds of one network, each estimated with classes "
@@ -151,15 +164,30 @@ def fit(found: Sequence[Sample]) -> LayerClasses:
         above = BEFORE_CONVERSION if name == "conversion" else all_layers
         parent = solved.get((PARENTS.get(name, ""), ""), above)
         solved[name, ""] = _solve(groups[name, ""], parent)
-    for name, dtype in itertools.product(BY_TYPE, ("float", "float16", "int8")):
+    for name, dtype in itertools.product(BY_TYPE, TYPES):
         if groups[name, dtype] or (name, dtype) in RATES:
-            solved[name, dtype] = _solve(groups[name, dtype], solved[name, ""])
-    for (name, dtype, capability), members in _by_gpu(rows).items():
-        if (name, dtype) in solved:
-            strength = OLDER_STRENGTH if capability in OLDER else STRENGTH
-            solved[name, dtype, capability] = _solve(members, solved[name, dtype], strength)
+            parent, strength = solved[name, ""], STRENGTHS.get((name, dtype), STRENGTH)
+            if (name, dtype) == FLOAT_CONV:
+                parent = _float_conv(parent, solved[HALF_CONV])
+            solved[name, dtype] = _solve(groups[name, dtype], parent, strength)
+    by_gpu = _by_gpu(rows)
+    for name, dtype, capability in sorted(by_gpu, key=lambda key: TYPES.index(key[1])):
+        if (name, dtype) not in solved:
+            continue
+        parent, strength = solved[name, dtype], STRENGTHS.get((name, dtype), STRENGTH)
+        if (name, dtype) == FLOAT_CONV:
+            half = solved.get((*HALF_CONV, capability), solved[HALF_CONV])
+            parent = _float_conv(parent, half)
+        strength = OLDER_STRENGTH if capability in OLDER else strength
+        members = by_gpu[name, dtype, capability]
+        solved[name, dtype, capability] = _solve(members, parent, strength)
     entries = (_layer_class(key, figures) for key, figures in sorted(solved.items()))
     return shipped.model_copy(update={"classes": tuple(entries)})
+
+
+def _float_conv(parent: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """What FP32 Convs are drawn towards: ``half``, those in FP16, tell how fast bytes move."""
+    return np.array([parent[0], 1 / FLOAT_CONV_RATE, *half[2:4], parent[4]])
 
 
 def _by_class(rows: Iterable[_Row]) -> dict[tuple[str, str], list[_Row]]:
@@ -200,7 +228,8 @@ class _Row:
         rate = operation_rate(_rate(work.name, work.dtype), work.dtype or "float16", gpu)
         bandwidth = tensor_bandwidth(work, gpu) / 1e6  # Bytes per microsecond.
         uncached = uncached_bytes(work, gpu)
-        depth_us = work.depth * _depth_cycles(work.name, work.dtype) / gpu.clock_mhz
+        depth = work.depth * slower_products(work.dtype, gpu)
+        depth_us = depth * _depth_cycles(work.name, work.dtype) / gpu.clock_mhz
         parts = (
             1 / gpu.clock_mhz,
             1e6 * (work.small_tiled_ops if _tile(work.name, work.dtype) else work.ops) / rate,

@@ -16,7 +16,12 @@ from placer.prediction.layers.predictor import Predictor
 from placer.prediction.times.devices import make_estimator
 from placer.prediction.times.gpus import Gpu, gpu_names, load_gpu
 from placer.prediction.times.layer_classes import LayerClass, LayerClasses, load_layer_classes
-from placer.prediction.times.roofline import Roofline, gpu_work, least_memory_us
+from placer.prediction.times.roofline import (
+    Roofline,
+    gpu_work,
+    least_memory_us,
+    slower_products,
+)
 from placer.prediction.times.work import Work, layer_work
 from placer.quantization import EMPTY
 from placer.rules.packaging.load import load_pack
@@ -430,6 +435,24 @@ def test_a_deep_sum_takes_its_time_however_few_its_operations():
     # The cycles that are added count towards the bound.
     both = Roofline(CONV, GPU, classes(depth_cycles=3.99, least_depth_cycles=4.0))
     assert both.work_us(deep) == pytest.approx(plain.work_us(deep) + 90_000 * 3.99 / 1000)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "times"),
+    [
+        ("rtx-3090", "float", 2),  # TF32 at a quarter of FP16's rate.
+        ("rtx-3090", "float16", 1),
+        ("a100", "float", 1),  # At half, as on the H100 that the cycles were measured on.
+        ("t4", "float", 1),  # No TF32.
+    ],
+)
+def test_a_deep_sum_takes_longer_where_tf32_is_slow_beside_fp16(gpu: str, dtype: str, times: float):
+    assert slower_products(dtype, load_gpu(gpu)) == pytest.approx(times, rel=0.01)
+    work = Work("conv", dtype, 0, 0, depth=90_000)
+    roofline = Roofline(CONV, load_gpu(gpu), classes(dtype=dtype, least_depth_cycles=4.0))
+    bound = 90_000 * 4 * times / load_gpu(gpu).clock_mhz
+    latency = roofline.work_us(replace(work, depth=0))
+    assert roofline.work_us(work) - latency == pytest.approx(bound, rel=0.01)
 
 
 MATMUL = graph_of(

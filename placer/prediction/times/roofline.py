@@ -84,6 +84,7 @@ IMAGE_CHANNELS = 16
 # not known, rows of 16 elements take 5.3 and 6.4 times as long as the Transpose that moves the same
 # tensor (YOLOv8m, 8.5.2, and YOLOv8n, 8, whose boxes are means of such rows).
 SOFTMAX_ROW_CYCLES = 93.0
+HALF_TO_TF32 = 2.0  # An H100's rate of FP16 for its rate of TF32; an A100's and an Orin's, too.
 MOSTLY = 0.5  # Of the operations; a ResNet's classifier does 0.1%, a ViT's products 99%.
 KEPT_CLASSES = 256
 
@@ -134,8 +135,9 @@ class Roofline(Estimator):
         seconds += work.written / (bandwidth * writing)
         seconds += work.exponentials / (EXPONENTIALS * gpu.sms * gpu.clock_mhz * 1e6)
         clock = gpu.clock_mhz
-        us = seconds * 1e6 + work.depth * layer_class.depth_cycles / clock
-        least_depth_us = work.depth * layer_class.least_depth_cycles / clock
+        depth = work.depth * slower_products(work.dtype, gpu)
+        us = seconds * 1e6 + depth * layer_class.depth_cycles / clock
+        least_depth_us = depth * layer_class.least_depth_cycles / clock
         rows_us = work.softmax_rows * SOFTMAX_ROW_CYCLES / (gpu.sms * clock)
         return layer_class.latency_cycles / clock + max(
             us, least_depth_us, rows_us, least_memory_us(work, gpu)
@@ -268,6 +270,18 @@ def tensor_bandwidth(work: Work, gpu: Gpu) -> float:
     cache = max(memory, CACHED_BYTES * gpu.sms * gpu.clock_mhz * 1e6)
     kept = min(1.0, gpu.l2_mb * 2**20 / max(work.bytes, 1.0))
     return 1 / (kept / cache + (1 - kept) / memory)
+
+
+def slower_products(dtype: str, gpu: Gpu) -> float:
+    """How many times more cycles a product takes than those that the classes state for it.
+
+    A thread block sums its products as fast as a multiprocessor computes them: on an H100 the
+    cycles of FP32, FP16 and INT8 are as 4 to 2 to 1, as its rates are 1 to 2 to 4. GeForce GPUs
+    since Ampere compute TF32 at a quarter of FP16's rate, not at half.
+    """
+    if dtype != "float" or gpu.peak.tf32 is None:
+        return 1.0
+    return max(1.0, gpu.peak_ops("float16") / gpu.peak_ops("float") / HALF_TO_TF32)
 
 
 def operation_rate(rate: Rate, dtype: str, gpu: Gpu) -> float:
