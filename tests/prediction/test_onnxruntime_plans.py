@@ -35,7 +35,8 @@ VERSION = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
 def plans(text: str, pairs: list[tuple[Edge, ...]], folder: Path) -> tuple[Plan, Plan]:
     """Predicted and built, of the groups of ``pairs``."""
     onnx.save(varied(parse_model(HEAD + text)), folder / "model.onnx")
-    model, scheme = load_model(folder / "model.onnx"), PACK.manifest.scheme
+    model = load_model(folder / "model.onnx", bodies=PACK.enters_bodies)
+    scheme = PACK.manifest.scheme
     placement = Placement.of_groups(pairs)
     tensors = {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()
     ranges = calibrate(model, tensors, synthetic_dataset(model, 1, 0)).ranges("minmax", scheme)

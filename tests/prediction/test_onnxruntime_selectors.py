@@ -268,6 +268,25 @@ def test_a_clamp_behind_the_reshape_of_a_gemm_is_no_part_of_it(
     assert set(wrong) <= {"reformat"}  # The Reshapes.
 
 
+def test_a_relu_that_a_body_returns_does_not_keep_its_product_in_float(tmp_path: Path):
+    """As where the graph returns it: no node of that body reads it; another Relu is read there."""
+    text = """
+    g (float[1,16,32] x, bool flag) => (float[1,16,8] z) <float[32,8] w = {1}> {
+      [choice] y = If(flag) <
+        then_branch = yes () => (float[1,16,8] r) {
+          [product] c = MatMul(x, w) [act] r = Relu(c)
+        },
+        else_branch = no () => (float[1,16,8] s) {
+          [product2] d = MatMul(x, w) [act2] e = Relu(d) [last] s = Tanh(e)
+        }>
+      [end] z = Tanh(y)
+    }"""
+    pairs = [(Edge(t, "product", i), Edge(t, "product2", i)) for i, t in enumerate("xw")]
+    predicted, built = plans(text, pairs, tmp_path)
+    assert diff_plans(predicted, built).exact.f1 == 1
+    assert reading_integers(predicted) == reading_integers(built) == {frozenset({"product"})}
+
+
 def test_a_conv_before_three_relus_computes_in_float(tmp_path: Path):
     predicted, built = plans(LONG_ROW, ROW_PAIRS, tmp_path)
     assert reading_integers(predicted) == reading_integers(built) == set()

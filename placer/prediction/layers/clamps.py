@@ -2,7 +2,7 @@
 
 Its selectors look past a Relu or Clip that alone reads a node. Where Q behind it does the same, the
 layer takes it along; where it does not, or no Q is there, the node stays in float with its pairs,
-even one whose kernel of integers could write float.
+even one whose kernel of integers could write float. What the graph or a body returns is no reader.
 """
 
 from __future__ import annotations
@@ -56,8 +56,14 @@ def _number(node: Node, index: int, name: str, graph: Graph) -> float | None:
 
 def clamp_behind(node: Node, graph: Graph) -> Node | None:
     """The Relu or Clip that alone reads what ``node`` writes."""
-    edges = [e for t in node.outputs for e in graph.edges_of(t) if not e.is_graph_output]
+    edges = [e for t in node.outputs for e in graph.edges_of(t) if not _is_returned(e, node, graph)]
     return _clamp_at(edges[0], graph) if len(edges) == 1 else None
+
+
+def _is_returned(edge: Edge, writer: Node, graph: Graph) -> bool:
+    """Whether ``edge`` is what the graph, or the body with ``writer``, returns."""
+    scope = graph.scopes.get(writer.name, ())
+    return edge.is_graph_output or (bool(scope) and edge.node == scope[-1].owner)
 
 
 def _clamp_at(edge: Edge, graph: Graph) -> Node | None:
@@ -86,7 +92,7 @@ def is_held_back(node: Node, graph: Graph, form: NormalForm, exceeds: Exceeds) -
     edges = graph.edges_of(clamp.outputs[0])
     scales = {form.scales.get(edge) for edge in edges}
     if scales == {None}:
-        return graph.sole_consumer(clamp.outputs[0]) is not None
+        return len(edges) == 1 and not _is_returned(edges[0], clamp, graph)
     return len(scales) == 1  # The selectors look past what one node reads, such as a Q.
 
 
