@@ -127,18 +127,19 @@ def block(body: str, weight: str, channels: int = 8, rank: int = 4) -> str:
 
 DEPTHWISE = "[dw] c = Conv<group = 8, pads = [1, 1, 1, 1]>(d, v)"
 OLDER = {
-    "TensorRT 8.6 finds no implementation of a depthwise Conv": [
+    "TensorRT 8.6 cannot build 'dw': a depthwise Conv": [
         block(f"o = Relu(d) {DEPTHWISE} y = Add(o, c)", "8,1,3,3"),  # Model-Optimizer issue 50.
         block(
             f"o = Relu(d) {DEPTHWISE} n = BatchNormalization(c, one, one, one, one) y = Add(n, o)",
             "8,1,3,3",
         ),
     ],
-    "before TensorRT 8.5 a ConvTranspose": [  # TensorRT issues 1556, 1934 and 2280.
+    "TensorRT before 8.5 cannot build 'dw': a ConvTranspose": [
+        # TensorRT issues 1556, 1934 and 2280.
         block("[dw] y = ConvTranspose<group = 8, strides = [2, 2]>(d, v)", "8,1,2,2"),
         block("[dw] y = ConvTranspose<group = 4, strides = [2, 2]>(d, v)", "8,2,2,2"),
     ],
-    "TensorRT 8.2 does not build 3-D Convs": [  # TensorRT issues 1726 and 2125.
+    "TensorRT 8.2 cannot build 'dw': a 3-D Conv": [  # TensorRT issues 1726 and 2125.
         block("[dw] y = Conv(d, v)", "8,8,3,3,3", rank=5),
         block(
             "n = ReduceSum<keepdims = 0>(d) t = Greater(n, s) y = If(t) <"
@@ -148,7 +149,7 @@ OLDER = {
             rank=5,
         ),
     ],
-    "TensorRT 8.6 finds no implementation of a Conv with pairs that cuts": [  # Issue 3139.
+    "TensorRT 8.6 cannot build 'dw': a Conv with pairs that cuts": [  # Issue 3139.
         block("[dw] y = Conv<strides = [16, 16]>(d, v)", "8,3,16,16", channels=3),
     ],
 }

@@ -451,8 +451,8 @@ def test_tensorrt_8_wants_scales_of_a_transposed_conv_elsewhere(
 @pytest.mark.parametrize(
     ("channels", "groups", "said"),
     [
-        (6, 6, "TensorRT before 8.5 may lack an INT8 kernel for 'grouped' (depthwise,"),
-        (12, 6, "TensorRT 8 may lack an INT8 kernel for 'grouped' (with groups"),
+        (6, 6, "TensorRT before 8.5 may have no INT8 kernel for 'grouped': a depthwise Conv"),
+        (12, 6, "TensorRT 8 may have no INT8 kernel for 'grouped': a Conv with groups"),
         (8, 8, ""),
         (8, 2, ""),
     ],
@@ -479,7 +479,7 @@ def test_tensorrt_8_refuses_identities_of_integers(save: Save, stored: str):
     body = f"{stored}[shared] i = Identity({'c' if stored else 'z'}) {PAIR.format('i')}{CONV}"
     report = placer.check(save(text_of(body)), static=True)
     assert report.findings == ()
-    assert "TensorRT 8.4 refuses 'shared' (Identity)" in report.older
+    assert "TensorRT 8.4 refuses 'shared': Identities of 8-bit constants" in report.older
 
 
 @pytest.mark.parametrize("shown", [True, False])
@@ -494,7 +494,7 @@ def test_a_quantized_weight_that_is_an_output_is_named(save: Save, builder: Any,
       i = QuantizeLinear(w, s, z) v = DequantizeLinear(i, s, z) [conv] y = Conv(d, v)
     }}""")
     said = placer.check(path, static=True).older
-    assert said.startswith("the quantized weights of 'conv' are graph outputs") == shown
+    assert said.startswith("The quantized weights of 'conv' are graph outputs") == shown
     built = check_model(builder, onnx.load(path), "sm89").plan
     assert any(not layer.inputs for layer in built.of_kind("compute", "quantize")) == shown
 

@@ -54,7 +54,7 @@ class CheckReport:
     ``not_imported``: why ``placer import`` refuses the file, where findings ask for it.
     ``is_float``: nothing in it quantizes, so import refuses it; ``placer optimize`` takes the file
     as it is.
-    ``older``: a sentence on what TensorRT 8 refuses that later versions take; empty without any.
+    ``older``: sentences on what TensorRT 8 refuses that later versions take; empty without any.
     ``names``: what nodes are called in plans that the builder calls otherwise; Q and DQ: nothing.
     """
 
@@ -170,7 +170,7 @@ def _pairs_report(path: Path, static: bool) -> CheckReport:
         check_tensors(filter(is_external, tensors), data_folder(tensors, path), path)
     placed_for, names = _placed_for(proto), _names(proto)
     findings = _findings(proto, path)
-    older = "; ".join(filter(None, (moved, refused_by_tensorrt_8(proto, path))))
+    older = ". ".join(filter(None, (moved, refused_by_tensorrt_8(proto, path))))
     is_float = not is_quantized(proto)
     return CheckReport(
         (*repeated, *findings), None, placed_for, is_float=is_float, older=older, names=names

@@ -43,8 +43,8 @@ def _before_activation(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
     if relu is None or pool is None or not _is_fused(graph, pool):
         return
     reason = (
-        f"it lies between Conv '{conv.name}' and Relu '{relu.name}', which TensorRT makes one "
-        f"kernel with MaxPool '{pool.name}': 10.16 found no implementation of that on an RTX 3080"
+        f"it stands between Conv '{conv.name}' and Relu '{relu.name}', which TensorRT fuses with "
+        f"MaxPool '{pool.name}'; TensorRT 10.16 had no kernel for that on an RTX 3080"
     )
     yield finding(node, "reported", reason, "take this pair out")
 
@@ -60,8 +60,8 @@ def _wide_fp8(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
     is_wide = math.prod(graph.quantized_weight(conv)[2:]) > _LARGEST_WINDOW
     if is_wide and _reads_image(graph, conv):
         reason = (
-            f"Conv '{conv.name}' reads an image in FP8 with a large window, for which TensorRT "
-            "10.2 found no implementation on an H100"
+            f"Conv '{conv.name}' reads an image in FP8 and has a large window; TensorRT 10.2 had "
+            "no kernel for that on an H100"
         )
         yield finding(node, "reported", reason, "keep this Conv in float or INT8")
 

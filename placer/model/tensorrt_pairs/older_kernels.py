@@ -33,14 +33,14 @@ class _Conv:
 
 
 def refused_kernels(graph: PairGraph) -> str:
-    """A sentence on the convolutions of ``graph`` without a kernel in TensorRT 8; else empty."""
+    """Sentences on the convolutions of ``graph`` without a kernel in TensorRT 8; else empty."""
     convs = [conv for node in graph.nodes if (conv := _quantized(graph, node)) is not None]
     said = []
     for is_refused, sentence in _REPORTED:
         names = [str(conv.node.name) for conv in convs if is_refused(conv)]
         if names:
             said.append(sentence.format(in_quotes(names)))
-    return "; ".join(said)
+    return ". ".join(said)
 
 
 def _quantized(graph: PairGraph, node: NodeProto) -> _Conv | None:
@@ -110,31 +110,31 @@ def _of_patches(conv: _Conv) -> bool:
 _REPORTED: Sequence[tuple[Callable[[_Conv], bool], str]] = (
     (
         _adds,
-        "TensorRT 8.6 finds no implementation of a depthwise Conv with pairs that adds a float "
-        "branch, as {} would: there, quantize that branch, too, or keep the Conv in float",
+        "TensorRT 8.6 cannot build {}: a depthwise Conv with pairs to which a float branch is "
+        "added. For that version, quantize the branch, too, or keep the Conv in float",
     ),
     (
         _few_in_group,
-        "before TensorRT 8.5 a ConvTranspose with pairs has at least 4 output channels in each "
-        "group, and {} has fewer: there, keep it in float",
+        "TensorRT before 8.5 cannot build {}: a ConvTranspose with pairs and fewer than 4 output "
+        "channels in each group. For these versions, keep it in float",
     ),
     (
         _of_odd_depth,
-        "TensorRT before 8.5 may lack an INT8 kernel for {} (depthwise, and the number of channels "
-        "is not a multiple of 4): leave such a Conv in float if it is not built",
+        "TensorRT before 8.5 may have no INT8 kernel for {}: a depthwise Conv whose number of "
+        "channels is not a multiple of 4. Keep it in float if the build fails",
     ),
     (
         _in_small_groups,
-        "TensorRT 8 may lack an INT8 kernel for {} (with groups whose number of channels is not a "
-        "multiple of 4): leave such a Conv in float if it is not built",
+        "TensorRT 8 may have no INT8 kernel for {}: a Conv with groups whose number of channels is "
+        "not a multiple of 4. Keep it in float if the build fails",
     ),
     (
         _in_3d,
-        "TensorRT 8.2 does not build 3-D Convs with pairs, as {}: there, keep them in float",
+        "TensorRT 8.2 cannot build {}: a 3-D Conv with pairs. For that version, keep it in float",
     ),
     (
         _of_patches,
-        "TensorRT 8.6 finds no implementation of a Conv with pairs that cuts an image into large "
-        "patches and writes float, as {} does: there, keep it in float",
+        "TensorRT 8.6 cannot build {}: a Conv with pairs that cuts an image into large patches and "
+        "writes float. For that version, keep it in float",
     ),
 )

@@ -20,12 +20,12 @@ _INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
 
 def refused_by_tensorrt_8(proto: ModelProto, path: Path) -> str:
-    """A sentence on the nodes of ``proto`` that TensorRT 8 refuses; empty without any.
+    """Sentences on the nodes of ``proto`` that TensorRT 8 refuses; empty without any.
 
     ``proto``: flat, without Constant nodes, as ``check_pairs`` leaves it; ``path``: its file.
     """
     graph = PairGraph(proto, path.parent, path)
-    return "; ".join(filter(None, (_along_outputs(graph), _shown(graph), refused_kernels(graph))))
+    return ". ".join(filter(None, (_along_outputs(graph), _shown(graph), refused_kernels(graph))))
 
 
 def moved_by_identities(proto: ModelProto) -> str:
@@ -44,9 +44,9 @@ def moved_by_identities(proto: ModelProto) -> str:
     if not found:
         return ""
     return (
-        f"TensorRT 8.4 refuses {in_quotes(found)} (Identity), which read 8-bit constants, as where "
-        "exporters share zero points: fold constants (polygraphy surgeon sanitize "
-        "--fold-constants); placer import takes them out"
+        f"TensorRT 8.4 refuses {in_quotes(found)}: Identities of 8-bit constants, as exporters "
+        "write them for shared zero points. Fold constants (polygraphy surgeon sanitize "
+        "--fold-constants), or use placer import, which takes them out"
     )
 
 
@@ -65,8 +65,8 @@ def _shown(graph: PairGraph) -> str:
     if not found:
         return ""
     return (
-        f"the quantized weights of {in_quotes(found)} are graph outputs, so TensorRT 8 cannot fuse "
-        "them, and TensorRT-RTX quantizes them in every run: take them out of the outputs"
+        f"The quantized weights of {in_quotes(found)} are graph outputs, so TensorRT 8 cannot fuse "
+        "them, and TensorRT-RTX quantizes them in every run. Take them out of the outputs"
     )
 
 
@@ -92,6 +92,7 @@ def _along_outputs(graph: PairGraph) -> str:
     if not found:
         return ""
     return (
-        f"TensorRT 8 takes scales of a ConvTranspose along axis 0 alone, and {in_quotes(found)} "
-        "has them along axis 1, as TensorRT 10 wants them: there, give the weight one scale"
+        f"TensorRT 8 refuses {in_quotes(found)}: a ConvTranspose whose weight has its scales along "
+        "axis 1, where TensorRT 10 wants them; TensorRT 8 wants axis 0. For TensorRT 8, give the "
+        "weight one scale"
     )
