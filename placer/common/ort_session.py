@@ -41,6 +41,8 @@ _BAD_INDEX = re.compile(
 _IN_SOURCES = re.compile(
     r"[^\s:]*/onnxruntime_src/\S+:\d+ (?:[\w:&*<> ]*::\w+\(.*?\) )?|\b\w+\.(?:cc|h):\d+ \w+ "
 )
+# The candidate's file that ONNX Runtime reads is a temporary one, of which no reader knows.
+_OF_FILE = re.compile(r"Load model from .*? failed: ?")
 # Builds of ONNX Runtime that have telemetry report models and their files: see SECURITY.md.
 if not os.environ.get("PLACER_ONNXRUNTIME_TELEMETRY"):
     ort.disable_telemetry_events()
@@ -75,7 +77,7 @@ class Session:
 
 
 def create_session(
-    serialized: bytes,
+    source: bytes | Path,
     base_dir: Path,
     *,
     threads: int,
@@ -86,8 +88,9 @@ def create_session(
     entries: Mapping[str, str] | None = None,
     exact: bool = True,
 ) -> Session:
-    """Return a session of a serialized model whose external data is relative to ``base_dir``.
+    """Return a session of a model whose external data is relative to ``base_dir``.
 
+    ``source``: the serialized model, or its file if all data is in there or beside it.
     ``optimized_path``: where to write the optimized model. ``profile_prefix``: how the name of the
     file begins that ONNX Runtime writes its profile to. ``use``: the execution providers, the CPU's
     alone if None. ``entries``: of the session's configuration. ``exact``: no sums of products of
@@ -114,7 +117,7 @@ def create_session(
         # Else a provider that fails is replaced by another one, with no more than a printed line.
         load = partial(
             ort.InferenceSession,
-            serialized,
+            source,
             options,
             providers=providers or None,
             enable_fallback=0,
@@ -240,5 +243,5 @@ def blamed_on(sample: str) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """The error's message without line breaks, nor where in ONNX Runtime's sources it is raised."""
-    return _IN_SOURCES.sub("", " ".join(str(error).split()))
+    """The error's message without line breaks, nor which file it read and where it is raised."""
+    return _IN_SOURCES.sub("", _OF_FILE.sub("", " ".join(str(error).split())))

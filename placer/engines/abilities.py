@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -85,11 +85,11 @@ class SavesItself(Protocol):
 
 
 @runtime_checkable
-class ReadsModelAgain(Protocol):
-    """What an engine has compiled that looks at the model later, as to tell its plan."""
+class CompilesFiles(Protocol):
+    """An engine that reads models from files, so that memory holds no other copy of weights."""
 
-    def read_again(self, read: Callable[[], onnx.ModelProto]) -> None:
-        """Hold the model no longer, which ``read`` reads from a file each time it is needed."""
+    def compile_file(self, path: Path, base_dir: Path) -> Compiled:
+        """As ``Engine.compile``; the file at ``path`` is there as long as what this returns."""
 
 
 def target_of(engine: Engine) -> Target:

@@ -73,13 +73,17 @@ def test_errors_are_raised_and_not_printed(capfd: pytest.CaptureFixture[str]):
     assert capfd.readouterr().err == ""
 
 
-def test_errors_do_not_tell_where_in_onnxruntimes_sources_they_are_raised():
+def test_errors_do_not_tell_where_in_onnxruntimes_sources_they_are_raised(tmp_path: Path):
+    """Nor which file, which is a temporary one."""
     model = onnx.parser.parse_model(
         '<ir_version: 99, opset_import: ["": 17]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
     )
     with pytest.raises(RunError, match=r"FAIL : Unsupported model IR version: 99, max"):
         level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         create_session(model.SerializeToString(), Path(), threads=1, level=level)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(RunError, match=r"FAIL : Unsupported model IR version: 99, max"):
+        create_session(tmp_path / "m.onnx", tmp_path, threads=1, level=level)
     product = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["": 17]>
         g (float[a,b] x, float[c,d] z) => (float[a,d] y) { y = MatMul(x, z) }""")

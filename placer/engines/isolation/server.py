@@ -19,7 +19,6 @@ import time
 import traceback
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -30,10 +29,10 @@ import onnx
 from placer.common.custom_ops import custom_ops
 from placer.common.freed_memory import give_back_freed
 from placer.engines.abilities import (
+    CompilesFiles,
     HasDevice,
     HasImplicit,
     LoadsEngines,
-    ReadsModelAgain,
     SavesItself,
 )
 from placer.engines.base import Compiled, Engine
@@ -113,12 +112,13 @@ class _Server:
                 )
 
     def _compile(self, command: Compile) -> None:
-        read = partial(onnx.load, command.path, load_external_data=False)
-        made = self.engine.compile(read(), Path(command.base_dir))
-        if isinstance(made, ReadsModelAgain):
-            made.read_again(read)  # The file is there as long as the handle.
+        path, base_dir = Path(command.path), Path(command.base_dir)
+        if isinstance(self.engine, CompilesFiles):
+            made = self.engine.compile_file(path, base_dir)
+        else:
+            made = self.engine.compile(onnx.load(path, load_external_data=False), base_dir)
         self._compiled[command.handle] = made
-        self._file_bytes[command.handle] = Path(command.path).stat().st_size
+        self._file_bytes[command.handle] = path.stat().st_size
         give_back_freed(self._file_bytes[command.handle])
 
     def _implicit(self, command: CompileImplicit) -> Compiled:

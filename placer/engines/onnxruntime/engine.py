@@ -6,8 +6,9 @@ import math
 import platform
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import onnx
 import onnx.shape_inference
 import onnxruntime as ort
 
+from placer.common.freed_memory import give_back_freed
 from placer.common.ort_session import Session, create_session, run_once
 from placer.common.processor import this_processor
 from placer.engines.base import Compiled, Remainder, Tensors
@@ -25,6 +27,7 @@ from placer.engines.onnxruntime.profile import median_us, profile, profile_in_tu
 from placer.engines.rounds import cpu_clock, time_calls
 from placer.errors import LimitError, RunError
 from placer.graph.edit import all_tensors, every_node
+from placer.graph.external_data import is_external
 from placer.graph.flat import flatten
 from placer.graph.scopes import Scopes
 from placer.model.body_types import BodyTypes
@@ -45,6 +48,17 @@ _SIGNED_OF_ZERO = (
     onnx.TensorProto.INT2,
 )
 _LAYOUT_OPTIMIZERS = ("NchwcTransformer", "NhwcTransformer", "ConvAddActivationFusion")
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model on disk that is read each time something looks at it, so that memory holds none."""
+
+    path: Path
+
+    def read(self) -> onnx.ModelProto:
+        """The model, without its external data."""
+        return onnx.load(self.path, load_external_data=False)
 
 
 class OnnxRuntimeEngine:
@@ -74,6 +88,10 @@ class OnnxRuntimeEngine:
     def compile(self, model: onnx.ModelProto, base_dir: Path) -> OnnxRuntimeModel:
         """Create a session; raises RunError with ONNX Runtime's reason if it refuses the model."""
         return OnnxRuntimeModel(model, base_dir, self.threads, exact=False)
+
+    def compile_file(self, path: Path, base_dir: Path) -> OnnxRuntimeModel:
+        """As ``compile``; see ``CompilesFiles``."""
+        return OnnxRuntimeModel(ModelFile(path), base_dir, self.threads, exact=False)
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:
         """Seconds per run, shape (rounds, len(models)); see ``Engine.measure``."""
@@ -106,14 +124,14 @@ class OnnxRuntimeModel:
 
     def __init__(
         self,
-        model: onnx.ModelProto,
+        model: onnx.ModelProto | ModelFile,
         base_dir: Path,
         threads: int,
         *,
         optimized: bool = True,
         exact: bool = True,
     ) -> None:
-        self._read: Callable[[], onnx.ModelProto] = lambda: model
+        self._model = model
         self._base_dir = base_dir
         self._threads = threads
         level = ort.GraphOptimizationLevel
@@ -130,13 +148,9 @@ class OnnxRuntimeModel:
             self._session = make(level.ORT_DISABLE_ALL)
         if not optimized:  # Then weights are dequantized in the run, and all stay until its end.
             known = self._session.limits
-            more = known.run_bytes + _dequantized_bytes(model)
+            more = known.run_bytes + _dequantized_bytes(_read(model))
             self._session.limits = replace(known, run_bytes=more)
         self._outputs = [o.name for o in self._session.own.get_outputs()]
-
-    def read_again(self, read: Callable[[], onnx.ModelProto]) -> None:
-        """Hold the model no longer; see ``ReadsModelAgain``."""
-        self._read = read
 
     def run(self, inputs: Tensors) -> dict[str, np.ndarray]:
         """Return all graph outputs by name.
@@ -158,23 +172,22 @@ class OnnxRuntimeModel:
         microseconds.
         """
         level = ort.GraphOptimizationLevel
-        # Read anew each time: none is in memory where the next session is made.
-        read, base_dir, threads = self._read, self._base_dir, self._threads
+        given, base_dir, threads = self._model, self._base_dir, self._threads
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "optimized.onnx"
-            if _has_half(read()):  # What it converts to float is fused last of all.
+            if _has_half(_read(given)):  # What it converts to float is fused last of all.
                 off = _LAYOUT_OPTIMIZERS
-                _session(read(), base_dir, threads, level.ORT_ENABLE_ALL, path, off=off)
+                _session(given, base_dir, threads, level.ORT_ENABLE_ALL, path, off=off)
             else:
-                _session(read(), base_dir, threads, level.ORT_ENABLE_EXTENDED, path)
+                _session(given, base_dir, threads, level.ORT_ENABLE_EXTENDED, path)
             fused = onnx.load(path, load_external_data=False)
             # Names of added layers differ from session to session: one tells both graph and times.
             prefix = None if inputs is None else Path(folder) / "profile"
-            session = _session(read(), base_dir, threads, level.ORT_ENABLE_ALL, path, prefix)
+            session = _session(given, base_dir, threads, level.ORT_ENABLE_ALL, path, prefix)
             final = onnx.load(path, load_external_data=False)
             times = {} if inputs is None else _kernel_times(session, inputs)
             del session
-        model = read()
+        model = _read(given)
         source = f"ONNX Runtime {ort.__version__}"
         scopes = flatten(final.graph, name_all=False)
         if not scopes:
@@ -187,8 +200,12 @@ class OnnxRuntimeModel:
         return layers_plan(flat, fused, final, _own_times(times, scopes), source)
 
 
+def _read(model: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
+    return model.read() if isinstance(model, ModelFile) else model
+
+
 def _session(
-    model: onnx.ModelProto,
+    model: onnx.ModelProto | ModelFile,
     base_dir: Path,
     threads: int,
     level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
@@ -199,11 +216,18 @@ def _session(
     exact: bool = False,
 ) -> Session:
     """A session of ``model``; ``off``: optimizers that are not to run."""
-    off = (*off, _RELU_LOSING) if _loses_relus(model) else off
+    proto = _read(model)
+    off = (*off, _RELU_LOSING) if _loses_relus(proto) else off
     entries = {_DISABLED: ";".join(off)} if off else None
-    # What is measured is read from the message, as it is from a user's file.
-    opened = serialized(model, base_dir, mapped=exact)
-    del model  # Where nobody else needs it, it is freed before the session is made.
+    opened: AbstractContextManager[tuple[bytes | Path, Path]]
+    if isinstance(model, ModelFile) and _is_whole(proto, model.path.parent, base_dir):
+        # ONNX Runtime reads it itself: as a message it would be in memory once more.
+        opened = nullcontext((model.path, base_dir))
+        give_back_freed(model.path.stat().st_size)
+    else:
+        # What is measured is read from the message, as it is from a user's file.
+        opened = serialized(proto, base_dir, mapped=exact)
+    del proto, model  # Where nobody else needs it, it is freed before the session is made.
     with opened as (source, folder):
         return create_session(
             source,
@@ -215,6 +239,11 @@ def _session(
             entries=entries,
             exact=exact,
         )
+
+
+def _is_whole(proto: onnx.ModelProto, folder: Path, base_dir: Path) -> bool:
+    """Whether a file of ``proto`` in ``folder`` finds all its data there, or has it inside."""
+    return folder == base_dir or not any(map(is_external, all_tensors(proto.graph)))
 
 
 def _loses_relus(model: onnx.ModelProto) -> bool:
