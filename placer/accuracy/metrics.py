@@ -27,11 +27,11 @@ class GroupSums:
         can = candidate.astype(np.float64).ravel()
         # A candidate may overflow: the sums carry NaN and infinity on to a value that fails.
         with np.errstate(invalid="ignore", over="ignore"):
-            self.reference += float(ref @ ref)
-            self.candidate += float(can @ can)
-            self.product += float(ref @ can)
+            self.reference += _dot(ref, ref)
+            self.candidate += _dot(can, can)
+            self.product += _dot(ref, can)
             difference = can - ref
-            self.error += float(difference @ difference)
+            self.error += _dot(difference, difference)
         if difference.size:
             # np.maximum keeps NaN, which max() would lose.
             self.max_abs = float(np.maximum(self.max_abs, np.abs(difference).max()))
@@ -39,7 +39,7 @@ class GroupSums:
     def add_mismatch(self, reference: np.ndarray) -> None:
         """Add one batch whose candidate has another shape, so an error without bound."""
         ref = reference.astype(np.float64).ravel()
-        self.reference += float(ref @ ref)
+        self.reference += _dot(ref, ref)
         self.error = self.max_abs = math.inf
         self.product = math.nan
 
@@ -64,6 +64,15 @@ class GroupSums:
         norm = math.sqrt(self.reference) * math.sqrt(self.candidate)
         # A product that is NaN stays so: where nothing compares, no angle may pass.
         return self.product / norm if norm else 0.0 * self.product
+
+
+def _dot(one: np.ndarray, other: np.ndarray) -> float:
+    """The scalar product of two vectors, without BLAS.
+
+    OpenBLAS takes all threads from 10,000 values on. Where the CPU is busy they wait for each
+    other for ten times as long, and the last digits depend on their number.
+    """
+    return float(np.einsum("i,i->", one, other))
 
 
 def decibels(noise: float) -> float:
