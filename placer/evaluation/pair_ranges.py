@@ -109,15 +109,7 @@ def unsuited_pairs(
     read. ``called``: the names that ``candidate`` has for its tensors, ``shapes``: knows their
     shapes. Raises RunError if ``reference`` is refused.
     """
-    other = index_graph(candidate.proto.graph, {})
-    mine = {name: name for name in reference.graph.inputs}
-    mine.update((theirs, name) for name, theirs in called.items())
-    pairs = {
-        mine[node.inputs[0]]: pair
-        for node in other.nodes
-        if node.op == "QuantizeLinear" and node.inputs[0] in mine
-        if (pair := _pair_of(node, other, candidate)) is not None
-    }
+    pairs = _pairs_on(reference, candidate, called)
     readers = _readers(reference)
     seen = {tensor: _Seen(_only_reader(readers.get(tensor, ()), reference)) for tensor in pairs}
     for of_pass in passes(pairs, shapes):
@@ -130,6 +122,19 @@ def unsuited_pairs(
                     seen[name].add(given, pairs[name])
     said = (_sentence(tensor, pairs[tensor], seen[tensor]) for tensor in pairs)
     return tuple(text for text in said if text)
+
+
+def _pairs_on(reference: Model, candidate: Model, called: Mapping[str, str]) -> dict[str, _Pair]:
+    """The pairs of ``candidate`` on tensors of ``reference``, by its names for these."""
+    graph = index_graph(candidate.proto.graph, {})
+    mine = {name: name for name in reference.graph.inputs}
+    mine.update((theirs, name) for name, theirs in called.items())
+    return {
+        mine[node.inputs[0]]: pair
+        for node in graph.nodes
+        if node.op == "QuantizeLinear" and node.inputs[0] in mine
+        if (pair := _pair_of(node, graph, candidate)) is not None
+    }
 
 
 def lost_parts(

@@ -67,16 +67,17 @@ def same_tensors(source: Model, given: Model, candidate: Model) -> tuple[Mapping
         for mine, theirs in _by_structure(given.graph, recovered).items()
         if mine in source.graph.producer and theirs in written
     }
-    least = len(names.agreeing) if names.doubted else len(named)
-    if (are_many and names.are_believed) or len(found) <= least:
+    count = len(found)
+    if (are_many and names.are_believed) or count <= len(
+        names.agreeing if names.doubted else named
+    ):
         found, count = _mended(named, names, found)
-    else:
-        count = len(found)
-    told = (
+    if not count:
+        return found, ""
+    return found, (
         f"{candidate.path} names tensors otherwise than the float model: {count} of "
         f"{len(wanted)} were found by structure"
     )
-    return found, told if count else ""
 
 
 def _judge(common: Iterable[str], graph: Graph, other: Graph) -> _Names:

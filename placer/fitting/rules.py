@@ -45,10 +45,10 @@ def rule_evidence(builds: Iterable[PredictedBuild]) -> tuple[RuleEvidence, ...]:
 def _count(build: PredictedBuild, counts: dict[str, _Count]) -> None:
     predicted = Plan(tuple(layer.layer for layer in build.layers))
     diff = diff_plans(predicted, build.built)
-    # Types that differ are told apart from layers that do: a pair of the same nodes is built.
-    exact = {id(pair.predicted) for pair in diff.matched if pair.same_types}
-    of_nodes = {id(pair.predicted) for pair in (*diff.matched, *diff.other_types)}
     shared = {id(one) for conversion in diff.conversions for one, _ in conversion.shared}
+    exact = shared | {id(pair.predicted) for pair in diff.matched if pair.same_types}
+    # Types that differ are told apart from layers that do: a pair of the same nodes is built.
+    found = shared | {id(pair.predicted) for pair in (*diff.matched, *diff.other_types)}
     written = {id(pair.predicted): pair.actual for pair in diff.other_types}
     parts = {id(split.whole): split.parts for split in diff.splits}
     for layer in build.layers:
@@ -56,11 +56,11 @@ def _count(build: PredictedBuild, counts: dict[str, _Count]) -> None:
             continue
         count, key = counts[_rule(layer)], id(layer.layer)
         count.predicted += 1
-        count.built += key in of_nodes or key in shared
-        count.same_types += key in exact or key in shared
+        count.built += key in found
+        count.same_types += key in exact
         if key in written:
             count.otherwise[f"{_said(layer.layer)}: writes {_types(written[key])}"] += 1
-        elif key not in of_nodes and key not in shared:
+        elif key not in found:
             instead = ", ".join(map(_said, parts.get(key, ()))) or "within another layer"
             count.otherwise[f"{_said(layer.layer)}: {instead}"] += 1
     for conversion in diff.conversions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
@@ -149,6 +150,15 @@ def rename_tensors(node: NodeProto, resolve: Callable[[str], str]) -> None:
 def reads(node: NodeProto) -> tuple[str, ...]:
     """Tensors that ``node`` or a subgraph of it reads from the graph it is in."""
     return (*node.input, *captured_tensors(node))
+
+
+def readers_by_tensor(nodes: Iterable[NodeProto]) -> defaultdict[str, list[NodeProto]]:
+    """The nodes that read each tensor in their order, once for each input that does."""
+    readers = defaultdict[str, list[NodeProto]](list)
+    for node in nodes:
+        for tensor in reads(node):
+            readers[tensor].append(node)
+    return readers
 
 
 def remove_dead_nodes(graph: GraphProto) -> int:

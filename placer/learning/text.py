@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from onnx import ModelProto, TensorProto, helper, numpy_helper, printer
+from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper, printer
 
 from placer.graph import Edge
 from placer.learning.case import Case
@@ -28,23 +28,7 @@ def with_short_names(case: Case) -> Case:
     proto.CopyFrom(case.model.proto)
     graph = proto.graph
     del graph.value_info[:]
-    constants = {t.name for t in graph.initializer}
-    tensors = {t: f"w{n}" for n, t in enumerate((t.name for t in graph.initializer), 1)}
-    given = [v.name for v in graph.input if v.name not in constants]
-    tensors |= {t: f"x{n}" for n, t in enumerate(given, 1)}
-    outputs = [v.name for v in graph.output]
-    tensors |= {t: f"y{n}" for n, t in enumerate((t for t in outputs if t not in tensors), 1)}
-    nodes, count = {}, Counter[str]()
-    ends, made = frozenset(tensors), set[str]()
-    for node in graph.node:
-        # Layers of Casts are told by the name alone (placer.plan.readers.rtx_log).
-        stem = node.op_type if node.op_type == "Cast" else node.op_type.lower()
-        count[stem] += 1
-        nodes[node.name] = f"{stem}{'_' if stem == 'Cast' else ''}{count[stem]}"
-        for tensor in node.output:
-            if tensor:
-                tensors.setdefault(tensor, f"t{len(made) + 1}")
-                made |= {tensor} - ends
+    nodes, tensors = _node_names(graph), _tensor_names(graph)
     _rename(proto, nodes, tensors)
     groups = (
         ScaleGroup(
@@ -57,6 +41,28 @@ def with_short_names(case: Case) -> Case:
         for group in case.placement.groups
     )
     return Case.of(proto, Placement(frozenset(groups)))
+
+
+def _node_names(graph: GraphProto) -> dict[str, str]:
+    names, count = {}, Counter[str]()
+    for node in graph.node:
+        # Layers of Casts are told by the name alone (placer.plan.readers.rtx_log).
+        stem = "Cast_" if node.op_type == "Cast" else node.op_type.lower()
+        count[stem] += 1
+        names[node.name] = f"{stem}{count[stem]}"
+    return names
+
+
+def _tensor_names(graph: GraphProto) -> dict[str, str]:
+    constants = [tensor.name for tensor in graph.initializer]
+    names = {tensor: f"w{n}" for n, tensor in enumerate(constants, 1)}
+    given = [value.name for value in graph.input if value.name not in names]
+    names |= {tensor: f"x{n}" for n, tensor in enumerate(given, 1)}
+    returned = [value.name for value in graph.output if value.name not in names]
+    names |= {tensor: f"y{n}" for n, tensor in enumerate(returned, 1)}
+    made = (tensor for node in graph.node for tensor in node.output)
+    between = [tensor for tensor in made if tensor and tensor not in names]
+    return names | {tensor: f"t{n}" for n, tensor in enumerate(between, 1)}
 
 
 def _rename(proto: ModelProto, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> None:

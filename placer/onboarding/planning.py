@@ -153,10 +153,10 @@ def _planned(job: Job, described: Described, onboarding: Onboarding, redo: bool)
     for record, where in resumable:
         if _has_readable_study(where):
             return decided("resume", _why_again(record, inputs), where, record)
-    broken = "its study cannot be read" if resumable else ""
     if current is None:
         return decided("run", "new", home, None)
-    return decided("redo", broken or _why_again(current, inputs), fresh, None)
+    why = "its study cannot be read" if resumable else _why_again(current, inputs)
+    return decided("redo", why, fresh, None)
 
 
 def _check_is_ours(home: Path, record: Record | None, job: Job) -> None:

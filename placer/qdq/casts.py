@@ -6,13 +6,12 @@ quantizing kernel, so neither is a layer of its own.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TensorProto
 
-from placer.graph.edit import reads
+from placer.graph.edit import readers_by_tensor
 from placer.model.normalize import infer_values
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -32,10 +31,7 @@ def around_pairs(proto: ModelProto, pairs: Mapping[str, NodeProto]) -> dict[str,
     }
     if not behind:
         return {}
-    readers: dict[str, list[NodeProto]] = defaultdict(list)
-    for node in proto.graph.node:
-        for tensor in reads(node):
-            readers[tensor].append(node)
+    readers = readers_by_tensor(proto.graph.node)
     before = [cast for cast in casts if _is_undone(cast, readers, pairs, behind)]
     if before:
         types = infer_values(proto, {}, Path("the model"))

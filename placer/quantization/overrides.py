@@ -159,12 +159,10 @@ def resolve(
     for override in overrides:
         chosen = _chosen(override, graph, edges)
         if override.weights is not None:
-            selected = _some(chosen & weights, override, "weights", "a quantized weight")
-            if not scheme.per_channel:
-                raise _refused(override, "weights", "all weights of this pack have one scale")
-            per_tensor = (
-                per_tensor | selected if override.weights == "per-tensor" else per_tensor - selected
-            )
+            selected = _weights(override, chosen & weights, scheme)
+            per_tensor -= selected
+            if override.weights == "per-tensor":
+                per_tensor |= selected
         pin = override.method or _range(override, scheme)
         if pin is not None:
             name = "method" if override.method else "scale" if override.scale else "range"
@@ -181,6 +179,14 @@ def _is_weight(graph: Graph, edge: Edge) -> bool:
     node = graph.by_name.get(edge.node)
     weight = None if node is None else weight_input(graph, node)
     return weight is not None and weight.index == edge.input_index
+
+
+def _weights(override: Override, chosen: set[Edge], scheme: Scheme) -> set[Edge]:
+    """``chosen``, if there are any and their scales can be decided."""
+    selected = _some(chosen, override, "weights", "a quantized weight")
+    if not scheme.per_channel:
+        raise _refused(override, "weights", "all weights of this pack have one scale")
+    return selected
 
 
 def _chosen(override: Override, graph: Graph, edges: Collection[Edge]) -> set[Edge]:

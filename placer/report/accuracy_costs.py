@@ -51,12 +51,12 @@ def _power(noise: float | None) -> float:
 
 def next_decibel(result: Result) -> list[str]:
     """Sentences on the front of the trials, read at the result; none if the float model is it."""
-    trials = [t for t in result.trials if t.ratio_to_float is not None and t.noise is not None]
-    number = None if result.best is None else result.best.trial
-    chosen = next((trial for trial in trials if trial.number == number), None)
-    if chosen is None or math.isinf(_level(chosen)):
+    if result.best is None:
         return []
-    level = _level(chosen)
+    trials = [t for t in result.trials if t.ratio_to_float is not None and t.noise is not None]
+    chosen = next((trial for trial in trials if trial.number == result.best.trial), None)
+    if chosen is None or math.isinf(level := _level(chosen)):
+        return []
     better = [t for t in trials if _level(t) >= level + STEP_DB and _ratio(t) < 1]
     recovered = result.recovery is not None and result.recovery.kept
     text = (

@@ -217,11 +217,9 @@ class LayerModel:
         # Of a layer without nodes, those named are the ones whose weights it prepares.
         names = [node.name for node in predicted.nodes] or list(predicted.layer.nodes)
         edges = predicted.edges[:1]
-        if not names:
-            names = [edge.node for edge in edges]
-        known = next((self.graph.by_name[n] for n in names if n in self.graph.by_name), None)
-        if known is not None:
-            return known.index
+        for name in names or [edge.node for edge in edges]:
+            if name in self.graph.by_name:
+                return self.graph.by_name[name].index
         # A graph output, or Casts that the engine inserts.
         written = [tensor for node in predicted.nodes for tensor in node.outputs]
         tensors = [*written, *(edge.tensor for edge in edges)]

@@ -257,10 +257,10 @@ def _merge_missing(layers: Sequence[_Fused], final: onnx.GraphProto) -> dict[str
     merged = {layer.layer.name: layer for layer in layers}
     known = {name: name for name in merged}
     known |= {blocked: name for name, x in merged.items() for blocked in _blocked_names(x)}
-    names = [known.get(_fused_name(node, known), "") for node in final.node]
-    order = {name: index for index, name in enumerate(names)}
-    sums = {name for name, node in zip(names, final.node, strict=True) if _sums(node)}
-    blocked = {name for name, node in zip(names, final.node, strict=True) if _is_blocked(node)}
+    built = [(known.get(_fused_name(node, known), ""), node) for node in final.node]
+    order = {name: index for index, (name, _) in enumerate(built)}
+    sums = {name for name, node in built if _sums(node)}
+    blocked = {name for name, node in built if _is_blocked(node)}
     writer = {port.tensor: x.layer.name for x in layers for port in x.layer.outputs}
     host: dict[str, str] = {}
     for missing in layers:

@@ -6,12 +6,11 @@ Runtime has kernels for pooling only that read integers or blocks of channels.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from placer.graph.edit import reads
+from placer.graph.edit import readers_by_tensor
 from placer.graph.external_data import is_external
 
 _MAP = 4  # Dimensions of a map: samples, channels, rows and columns.
@@ -28,10 +27,7 @@ def pool_means(graph: GraphProto, infer: Callable[[], Mapping[str, ValueInfoProt
     means = [node for node in graph.node if _axes(node, constants) is not None]
     if not means:
         return 0
-    readers: dict[str, list[NodeProto]] = defaultdict(list)
-    for node in graph.node:
-        for tensor in reads(node):
-            readers[tensor].append(node)
+    readers = readers_by_tensor(graph.node)
     values, count = infer(), 0
     for node in means:
         data, mean = node.input[0], node.output[0]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TensorProto
 
 from placer.errors import InputError
-from placer.graph.edit import reads
+from placer.graph.edit import readers_by_tensor
 from placer.model.quantized.dynamic import Bias, Factor, Product
 from placer.model.quantized.float_graph import FloatGraphBuilder
 from placer.model.quantized.operators import DEQUANTIZE
@@ -37,10 +36,7 @@ class ImportState:
         self.path = path
         self.kept = frozenset(kept)
         self.types = types
-        self.readers: dict[str, list[NodeProto]] = defaultdict(list)
-        for node in proto.graph.node:
-            for tensor in reads(node):
-                self.readers[tensor].append(node)
+        self.readers = readers_by_tensor(proto.graph.node)
         self.quantized: dict[str, Quantized] = {}
         self.pairs: dict[str, Quantized] = {}  # by what a DequantizeLinear writes
         self.alias: dict[str, str] = {}  # float tensor by its name in the quantized model

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from placer.graph.edit import reads, standard_opset
+from placer.graph.edit import readers_by_tensor, standard_opset
 from placer.graph.external_data import check_tensors, read_tensor
 from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, input_at, integer
 
@@ -63,10 +62,7 @@ class PairGraph:
         of_constants = {name: tensor.data_type for name, tensor in self.constants.items()}
         self.types = {**types, **self.input_types, **of_constants}
         self._producer = {t: node for node in self.nodes for t in node.output}
-        self._readers: dict[str, list[NodeProto]] = defaultdict(list)
-        for node in self.nodes:
-            for tensor in reads(node):
-                self._readers[tensor].append(node)
+        self._readers = readers_by_tensor(self.nodes)
         self.dequantized = {node.input[0] for node in self.nodes if node.op_type in DEQUANTIZE}
 
     def producer(self, tensor: str) -> NodeProto | None:

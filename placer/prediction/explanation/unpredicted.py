@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from placer.common.listed import listed
 from placer.common.names import engine_title
-from placer.graph import Graph
+from placer.graph import Graph, Node
 from placer.graph.edit import every_node
 from placer.graph.operators import MICROSOFT, RECURRENT
 from placer.graph.qoperator import is_qoperator
@@ -34,26 +34,14 @@ def unpredicted(graph: Graph, manifest: Manifest) -> Iterator[str]:
 
 def _foreign(graph: Graph, engine: str) -> Iterator[str]:
     """Sentences on operators of other domains than ONNX's, of which ``engine`` knows few."""
-    named = sorted({f"{node.domain}.{node.op}" for node in graph.nodes if node.domain})
+    named = sorted({_named(node) for node in graph.nodes if node.domain})
+    quantizers = {_named(node) for node in graph.nodes if is_foreign_quantizer(node.proto)}
     own = [name for name in named if _OWN.search(name)]
     of_ort = [name for name in named if name.startswith(f"{MICROSOFT}.")]
-    integers = [name for name in of_ort if is_qoperator(name.rpartition(".")[2])]
-    quantizers = {
-        f"{node.domain}.{node.op}" for node in graph.nodes if is_foreign_quantizer(node.proto)
-    }
     foreign = [name for name in named if name not in (*own, *of_ort, *quantizers)]
     if own:
         yield f"layers and times of {', '.join(own)} are not known; placer check builds them"
-    fused = [name for name in of_ort if name not in integers]
-    for names, what_to_do in (
-        (fused, "export the model without ONNX Runtime's fusions"),
-        (integers, "quantize in the Q/DQ format (QuantFormat.QDQ)"),
-    ):
-        if names:
-            yield (
-                f"{engine} has no {listed(names)}, of ONNX Runtime, whose layers and times are not "
-                f"known; {what_to_do}"
-            )
+    yield from _of_onnx_runtime(of_ort, engine)
     if quantizers:
         yield (
             f"{listed(sorted(quantizers))}: a training tool's simulation of quantization, of which "
@@ -63,6 +51,27 @@ def _foreign(graph: Graph, engine: str) -> Iterator[str]:
         yield (
             f"{engine} needs plugins for {listed(foreign)}, whose layers and times are not known"
         )
+
+
+def _named(node: Node) -> str:
+    return f"{node.domain}.{node.op}"
+
+
+def _of_onnx_runtime(names: Sequence[str], engine: str) -> Iterator[str]:
+    """Sentences on operators ``names`` of ONNX Runtime's own domain."""
+    integers = [name for name in names if is_qoperator(name.rpartition(".")[2])]
+    for some, what_to_do in (
+        (
+            [name for name in names if name not in integers],
+            "export the model without ONNX Runtime's fusions",
+        ),
+        (integers, "quantize in the Q/DQ format (QuantFormat.QDQ)"),
+    ):
+        if some:
+            yield (
+                f"{engine} has no {listed(some)}, of ONNX Runtime, whose layers and times are not "
+                f"known; {what_to_do}"
+            )
 
 
 def lacking(graph: Graph, manifest: Manifest) -> str:

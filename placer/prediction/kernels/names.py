@@ -37,8 +37,11 @@ class KernelNames:
             return (unit.node, writer.node)
         if more := self._named_besides(unit):
             return (*self._units.nodes_of(unit), *more)
-        if unit.works or unit.role != "move":
-            return self._units.nodes_of(unit)
+        is_padding = unit.role == "move" and not unit.works
+        return self._padded_for(unit) if is_padding else self._units.nodes_of(unit)
+
+    def _padded_for(self, unit: Unit) -> tuple[Node, ...]:
+        """The nodes of the kernel that padding is for."""
         readers = [reader for _, reader in unit.readers]
         reader = next((r for r in readers if r.node is unit.node), readers[0])
         units = self._groups[reader.group]

@@ -30,16 +30,15 @@ def depth_first_from_inputs(
     waiting, ordered, done = [*reversed([*read, *roots])], list[Node](), set[str]()
     while waiting:
         node = waiting[-1]
+        if node.name in done:
+            waiting.pop()
+            continue
         together = joined.get(node.name, (node,))
         writers = [writer for one in together for writer in _writers(graph, one)]
-        missing = [n for n in writers if n.name not in done]
-        if node.name in done or not missing:
-            waiting.pop()
-        if node.name in done:
-            continue
-        if missing:
+        if missing := [writer for writer in writers if writer.name not in done]:
             waiting += reversed(missing)
             continue
+        waiting.pop()
         done.update(one.name for one in together)
         ordered += together
         made = [tensor for one in together for tensor in one.outputs]

@@ -47,25 +47,40 @@ def free_nodes(graph: Graph, quantized: Mapping[Edge, Scale]) -> frozenset[str]:
             continue
         if _turns_to_line(graph, node, quantized):
             free.add(node.name)
-            continue
-        before = graph.producer.get(node.inputs[0])
-        flattened = before is not None and _flattens(graph, before)
-        tokens = (graph.type_of(node.outputs[0]).shape or (0,))[1:]
-        stored = min(tokens, default=0) > FEW
-        read_on = readers_of(graph, node.outputs[0])
-        many = tokens[:1] > (FEW,) or all(role_of(r) == "move" for r in read_on)
-        if before is not None and flattened and many and only_reader(graph, before) is node:
-            if are_multiplied(graph, node.outputs[0]):
-                continue
-            free |= {before.name, node.name}
-        after = only_reader(graph, node)
-        if after is None or after.op != "Reshape":
-            continue
-        if len(readers_of(graph, node.inputs[0])) < 2 and not _adds_rows(graph, node.inputs[0]):
-            continue
-        if stored and _are_convs(graph, after) and _reads_alike(graph, node, after, quantized):
-            free |= {node.name, after.name}
+        elif not _turns_multiplied(graph, node):
+            free.update(_turned_with(graph, node, quantized))
     return frozenset(free)
+
+
+def _turns_multiplied(graph: Graph, turn: Node) -> bool:
+    """Whether tokens of a flattened map are an operand of a product."""
+    return _flattened_before(graph, turn) is not None and are_multiplied(graph, turn.outputs[0])
+
+
+def _turned_with(graph: Graph, turn: Node, quantized: Mapping[Edge, Scale]) -> Iterator[str]:
+    """``turn`` and the Reshape with which it makes tokens of a map or a Conv's map of tokens."""
+    if (before := _flattened_before(graph, turn)) is not None:
+        yield from (before.name, turn.name)
+    after = only_reader(graph, turn)
+    if after is None or after.op != "Reshape" or min(_tokens(graph, turn), default=0) <= FEW:
+        return
+    shared = len(readers_of(graph, turn.inputs[0])) > 1 or _adds_rows(graph, turn.inputs[0])
+    if shared and _are_convs(graph, after) and _reads_alike(graph, turn, after, quantized):
+        yield from (turn.name, after.name)
+
+
+def _flattened_before(graph: Graph, turn: Node) -> Node | None:
+    """The Reshape of a map that ``turn`` alone reads, to many tokens or to some only moved on."""
+    before = graph.producer.get(turn.inputs[0])
+    if before is None or not _flattens(graph, before) or only_reader(graph, before) is not turn:
+        return None
+    moved = all(role_of(reader) == "move" for reader in readers_of(graph, turn.outputs[0]))
+    return before if moved or _tokens(graph, turn)[:1] > (FEW,) else None
+
+
+def _tokens(graph: Graph, turn: Node) -> tuple[int, ...]:
+    """How many there are, and how wide they are; empty if that is not known."""
+    return (graph.type_of(turn.outputs[0]).shape or (0,))[1:]
 
 
 def _reads_rows(graph: Graph, turn: Node, scales: Mapping[Edge, Scale]) -> bool:
