@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from placer.search.landscape.landscape import Moves, State, apply
+from placer.search.landscape.landscape import Move, Moves, State, apply
 from placer.search.out_of_time import OutOfTime
 from placer.search.proposals.further import on_descents
 from placer.search.proposals.gated import Gated
-from placer.search.proposals.near_best import Promising, most_promising, near_best
+from placer.search.proposals.near_best import Predicted, Promising, most_promising, near_best
 from placer.search.proposals.outlook import Outlook
 from placer.search.proposals.pool_search import FINALISTS, LARGE, PoolSearch
 from placer.search.proposals.pools import pool_search
@@ -39,6 +39,8 @@ class AroundBest:
         self._tried, self._outlook, self._gated = tried, outlook, gated
         self._land = outlook.landscape
         self._per_site = per_site
+        # Of changes of the best trial: what is passed over for its noise changes no latency.
+        self._known: dict[Move, Predicted] = {}
 
     def promising(self) -> State | None:
         """The change of which most gain is expected, with what latencies are off predictions.
@@ -119,8 +121,8 @@ class AroundBest:
         return None
 
     def _near(self, best: tuple[float, State], moves: Moves) -> Promising | None:
-        allowed, likely = self._is_allowed, self._is_likely
-        return near_best(self._land, self._outlook.latency, best, moves, allowed, likely)
+        latency, allowed, likely = self._outlook.latency, self._is_allowed, self._is_likely
+        return near_best(self._land, latency, best, moves, allowed, likely, self._known)
 
     @cached_property
     def _further(self) -> list[State]:

@@ -18,6 +18,8 @@ SINGLE, DOUBLE, PAIRED = 192, 48, 16
 
 # An expected gain, in parts of the float model's latency, and what it is expected of.
 Promising = tuple[float, State]
+# Expected latency and its standard deviation, of the float model's.
+Predicted = tuple[float, float]
 
 
 def near_best(
@@ -27,18 +29,21 @@ def near_best(
     moves: Moves,
     allowed: Callable[[State], bool],
     likely: Callable[[State], bool],
+    known: dict[Move, Predicted],
 ) -> Promising | None:
     """The change of ``best``, a latency and its state, of which most gain is expected.
 
     Losses count as 0 (expected improvement: Jones, Schonlau and Welch 1998). ``allowed``: whether a
     state is untried and may hold the gates. ``likely``: the same but for other states that are one
-    to the engine, which takes longer to tell. None if none is allowed.
+    to the engine, which takes longer to tell. ``known``: predictions of changes of ``best``, to
+    which those are added that are made. None if none is allowed.
     """
     ratio, state = best
     gains, changes = landscape.gains(state, latency.objective(), moves)
     alters = changes & landscape.alters(state, moves)
     order = [i for i in np.argsort(gains, kind="stable").tolist() if alters[i]]
-    single = _predicted(landscape, latency, state, [moves.moves[i] for i in order[:SINGLE]])
+    alone = [moves.moves[i] for i in order[:SINGLE]]
+    single = _predicted(landscape, latency, state, alone, known)
     paired = sorted(single, key=lambda move: single[move][0])[:PAIRED]
     pairs = sorted(
         (single[a][0] + single[b][0], tuple(sorted((*a, *b))))
@@ -47,7 +52,7 @@ def near_best(
     )
     # Else those that were tried would leave no place for others.
     untried = (pair for _, pair in pairs if likely(apply(state, [pair])))
-    double = _predicted(landscape, latency, state, list(islice(untried, DOUBLE)))
+    double = _predicted(landscape, latency, state, list(islice(untried, DOUBLE)), known)
     promising = [
         (expected_gain(ratio - mean, deviation), apply(state, [move]))
         for move, (mean, deviation) in (double | single).items()
@@ -75,11 +80,16 @@ def _best_allowed(
 
 
 def _predicted(
-    landscape: Landscape, latency: LatencyModel, state: State, changes: Sequence[Move]
-) -> dict[Move, tuple[float, float]]:
-    """Expected latency and its standard deviation by change of ``state``."""
-    moves = landscape.moves(changes)
-    return dict(zip(moves.moves, latency.predict_changes(state, moves), strict=True))
+    landscape: Landscape,
+    latency: LatencyModel,
+    state: State,
+    changes: Sequence[Move],
+    known: dict[Move, Predicted],
+) -> dict[Move, Predicted]:
+    """Predictions by change of ``state``; those that are not ``known`` are added to it."""
+    moves = landscape.moves([change for change in changes if change not in known])
+    known.update(zip(moves.moves, latency.predict_changes(state, moves), strict=True))
+    return {change: known[change] for change in changes}
 
 
 def expected_gain(gain: float, deviation: float) -> float:

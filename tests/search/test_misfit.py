@@ -165,7 +165,7 @@ def test_of_many_changes_that_with_the_most_expected_gain_is_found():
     for move in altering[[0, -1]].tolist():
         wanted = apply(state, [moves.moves[move]])
         model = cast(LatencyModel, Told({wanted: 0.9}))
-        found = near_best(LONG, model, (1.0, state), moves, is_any, is_any)
+        found = near_best(LONG, model, (1.0, state), moves, is_any, is_any, {})
         assert found is not None
         assert found[1] == wanted
 
@@ -178,7 +178,7 @@ def test_changes_of_two_groups_that_were_tried_leave_their_place_to_others():
     wanted = apply(state, apart[-1])
     assert len(apart) > 48
     model = cast(LatencyModel, Told({}))
-    found = near_best(LONG, model, (1.0, state), moves, wanted.__eq__, wanted.__eq__)
+    found = near_best(LONG, model, (1.0, state), moves, wanted.__eq__, wanted.__eq__, {})
     assert found == (0.0, wanted)
 
 

@@ -50,7 +50,7 @@ def is_any(_: State) -> bool:
 
 def test_of_one_change_of_the_best_or_two_that_with_most_expected_gain_is_chosen():
     group_moves = MEASURED.group_moves
-    found = near_best(MEASURED, MODEL, (1.0, DEFAULTS), group_moves, is_any, is_any)
+    found = near_best(MEASURED, MODEL, (1.0, DEFAULTS), group_moves, is_any, is_any, {})
     alters = MEASURED.alters(DEFAULTS, group_moves) & group_moves.changing(DEFAULTS)
     moves = [move for move, does in zip(group_moves.moves, alters, strict=True) if does]
     pairs = [
