@@ -23,8 +23,9 @@ from placer.search.space import Choices, Space
 
 # Latencies are as expected up to so many standard deviations from the prediction.
 SURPRISE = 2.0
-# What is prepared for besides: so many standard deviations more, and less.
-SURPRISES = (2.5, -2.5)
+# What is prepared for besides: so many standard deviations less, which makes a new best placement
+# with changes of its own, and more.
+SURPRISES = (-2.5, 2.5)
 # Before a search for a front ends, it looks at the limits of noise of so many cycles.
 CYCLES = 4
 # The kind of the trial of the pack's default placement.
