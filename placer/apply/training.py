@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from placer.apply.candidate import kept_scales
 from placer.apply.transfer import Lost, Transferred, transfer_placement
-from placer.common.files import write_text
+from placer.common.files import check_writable, write_text
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
 from placer.graph import Edge, Node
@@ -121,6 +121,9 @@ def export_qat(
     Raises InputError for wrong input, for FP8, which fake quantization in PyTorch does not have,
     where the placement quantizes nothing, where no edge is found, and where the file lacks a range.
     """
+    path = Path(model)
+    target = Path(f"{path.stem}.qat.json" if output is None else output)
+    check_writable(target)  # Else that is noticed when all is worked out.
     file = read_placement(Path(placement))
     if file.scheme.has_float8:
         raise InputError(
@@ -132,14 +135,12 @@ def export_qat(
             f"{file.path} quantizes nothing, as that of a run that kept the float model; give one "
             "with pairs, which a run with looser gates may find"
         )
-    path = Path(model)
     bodies = enters_bodies(file.pack.split()[0])
     loaded = load_model(path, optima(given_ranges(shapes)), bodies=bodies)
     if loaded.imported is not None:
         raise InputError(f"{path} is quantized already; give the float model")
     transferred = transfer_placement(file, loaded)
     ranges = kept_scales(transferred, file, loaded).ranges
-    target = Path(f"{path.stem}.qat.json" if output is None else output)
     tensors = tuple(_tensors(transferred, loaded, file.scheme, ranges))
     result = TrainingPlacement(target, loaded, file, tensors, transferred.lost)
     write_text(target, json.dumps(result.to_json(), indent=2) + "\n")

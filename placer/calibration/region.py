@@ -15,7 +15,7 @@ from onnx import ValueInfoProto
 
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset, load_dataset
-from placer.common.files import cannot_write
+from placer.common.files import cannot_write, check_writable
 from placer.common.names import texts_of
 from placer.common.ort_session import create_session, run_once
 from placer.errors import InputError
@@ -70,6 +70,7 @@ def extract_region(
     inputs, outputs = texts_of(inputs), texts_of(outputs)
     given = None if data is None else str(data)
     archive = _archive(path, target, given)
+    check_writable(target, archive)  # Else that is noticed when the model is loaded.
     if bool(outputs) == (around is not None):
         raise InputError("a region is given by its outputs or by the node that it is around")
     if depth < 0:

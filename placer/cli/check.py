@@ -14,6 +14,7 @@ from rich.table import Table
 
 import placer
 from placer.cli.options import Shapes, json_option, option, shape_ranges_of, with_flags
+from placer.common.files import check_writable
 from placer.common.listed import in_quotes
 from placer.common.names import engine_title
 from placer.errors import RunError
@@ -58,6 +59,7 @@ def check_command(
     Q/DQ pairs that it refuses or reads differently are named first, each with its fix. Exit
     code 1 if the model is refused, with the node and the reason.
     """
+    check_writable(plan_file)  # Else that is noticed when all is built.
     report = placer.check(model, gpu=gpu, shapes=shape_ranges_of(shape or []), static=static)
     if plan_file is not None and report.plan is not None:
         report.write_plan(plan_file)

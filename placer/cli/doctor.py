@@ -71,8 +71,7 @@ def _full(
     as_json: bool,
 ) -> None:
     progress = Console(stderr=True)
-    if output is not None:  # Now, since minutes of work lie before it is written.
-        check_writable(output)
+    check_writable(output)  # Now, since minutes of work lie before it is written.
 
     def tell(step: Step) -> None:
         progress.print(

@@ -23,6 +23,7 @@ from placer.cli.options import (
     shapes_of,
     with_flags,
 )
+from placer.common.files import check_writable
 from placer.common.processor import PROCESSORS
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
@@ -123,6 +124,7 @@ def explain_command(
     Every time is an estimate, of TensorRT or of what placer fit measured; for other engines there
     is none. Nothing is built or run.
     """
+    check_writable(plan_file, improved, html)  # Else that is noticed when all is predicted.
     explained = placer.explain(
         model,
         placement,

@@ -143,8 +143,7 @@ def sensitivity_command(
     asked = with_project(context, model, typed, project, profile or [])
     given = {name: value for name, value in asked.given.items() if name in typed}
     context.with_resource(placer.custom_ops(*given.pop("custom_ops")))
-    if figure is not None:
-        check_writable(figure)  # Else that is noticed when all is measured.
+    check_writable(figure)  # Else that is noticed when all is measured.
     console = Console()
     observer = None if as_json else ConsoleObserver(console)
     if observer is not None and asked.origin:

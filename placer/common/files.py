@@ -109,11 +109,18 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise cannot_write(path, error) from error
 
 
-def check_writable(path: Path) -> None:
-    """Raise what writing ``path`` later would, in a folder that may be made then; makes nothing.
+def check_writable(*paths: Path | None) -> None:
+    """Raise what writing ``paths`` later would, in folders that may be made then; makes nothing.
 
-    Raises InputError if that cannot be written, or is a folder; RunError if the disk is full.
+    None is an output that nobody asks for. Raises InputError for what cannot be written, or is a
+    folder; RunError if the disk is full.
     """
+    for path in paths:
+        if path is not None:
+            _check_writable(path)
+
+
+def _check_writable(path: Path) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the file to write")
     check_output_folder(path.parent)

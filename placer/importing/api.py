@@ -12,7 +12,7 @@ from typing import Any
 from placer.accuracy.metrics import finite
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset
-from placer.common.files import real_path, write_text
+from placer.common.files import check_writable, real_path, write_text
 from placer.common.processor import this_processor
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
@@ -137,12 +137,18 @@ def import_model(
     target = Path(f"{source.stem}.{ending}.onnx" if output is None else output)
     if real_path(target) == real_path(source):
         raise InputError(f"output {target} is the quantized model itself; choose another name")
+    check_writable(target, _placement_file(target))  # Else that is noticed when all is compared.
     rules = load_pack(pack)
     given = optima(given_ranges(shapes))
     wanted = None if data is None else str(data)
     if float_model is not None:
         return _import_ir(source, Path(float_model), target, rules, given, wanted)
     return _import_pairs(source, target, rules, given, wanted)
+
+
+def _placement_file(target: Path) -> Path:
+    """Where the placement of the model at ``target`` goes."""
+    return target.with_name(f"{target.stem}.placement.yaml")
 
 
 def _import_pairs(
@@ -167,7 +173,7 @@ def _import_pairs(
     pack, imported = _with_formats(pack, loaded.source_quantization())
     made = ImportedModel(
         model=target,
-        placement_file=target.with_name(f"{target.stem}.placement.yaml"),
+        placement_file=_placement_file(target),
         pack=pack,
         imported=imported,
         comparison=_compare(loaded, imported, pack),
@@ -217,7 +223,7 @@ def _import_ir(
     sqnr = distance(source, model, quantized, inputs_of(model, samples))
     made = ImportedModel(
         model=target,
-        placement_file=target.with_name(f"{target.stem}.placement.yaml"),
+        placement_file=_placement_file(target),
         pack=pack,
         imported=matched.imported,
         comparison=_compare(model, matched.imported, pack),

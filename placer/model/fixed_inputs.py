@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 
-from placer.common.files import real_path
+from placer.common.files import check_writable, real_path
 from placer.common.names import unknown
 from placer.errors import InputError
 from placer.graph.bodies import Bodies, bodies_of
@@ -53,6 +53,7 @@ def fix_inputs(
     path, target = Path(model), Path(output)
     if real_path(target) == real_path(path):
         raise InputError(f"{target} is the model itself; choose another output")
+    check_writable(target)  # Else that is noticed when the model is loaded.
     proto = read_model(path)
     tensors = list(all_tensors(proto.graph))
     base_dir = data_folder(tensors, path)

@@ -75,6 +75,33 @@ def test_a_model_in_a_zip_archive_is_to_be_unpacked(placer: Placer):
     refused(placer("explain", "net.onnx"), "unpack it and give '__MODEL_PROTO.onnx'")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("optimize", "none.onnx", "-o", "file/out"),
+        ("apply", "none.yaml", "none.onnx", "-o", "file/out"),
+        ("explain", "none.onnx", "--plan", "file/plan.json"),
+        ("explain", "none.onnx", "--improved", "file/better.yaml"),
+        ("explain", "none.onnx", "--html", "file/page.html"),
+        ("check", "none.onnx", "--plan", "file/plan.json"),
+        ("import", "none.onnx", "-o", "file/float.onnx"),
+        ("export-qat", "none.yaml", "none.onnx", "-o", "file/qat.json"),
+        ("extract", "none.onnx", "--outputs", "y", "-o", "file/region.onnx"),
+        ("extract", "none.onnx", "--fix", "x=1", "-o", "file/fixed.onnx"),
+        ("sensitivity", "none.onnx", "--figure", "file/page.html"),
+        ("onboard", "none.yaml", "--markdown", "file/table.md"),
+        ("fit", "--engine", "onnxruntime", "--output", "file/fit.json"),
+        ("doctor", "--full", "--engine", "onnxruntime", "--output", "file/checkup.json"),
+    ],
+    ids=" ".join,
+)
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
+    placer: Placer, words: tuple[str, ...]
+):
+    Path("file").write_text("")
+    refused(placer(*words), "file is not a folder; choose another")
+
+
 def test_a_truncated_file(placer: Placer):
     Path("cut.onnx").write_bytes(MODEL.read_bytes()[:100_000])
     refused(placer("optimize", "cut.onnx"), "cut.onnx is not an ONNX file, or was cut short")
