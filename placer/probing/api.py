@@ -23,6 +23,7 @@ from placer.optimizer.options.request import (
     Request,
     WeightRangeOption,
 )
+from placer.optimizer.setup.auto_engine import resolve_engine_and_base
 from placer.optimizer.setup.auto_scheme import resolve_schemes
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.task import Task
@@ -71,8 +72,9 @@ def sensitivity(
     Each is quantized alone, all else float, and taken out of the pack's default placement.
     ``by``: ``rule``, ``group`` or ``site``, or several of them. ``samples``: at most so many of the
     evaluation data. ``measure``: measure what each saves, too; an engine that estimates always
-    tells. ``cache``: keep what is measured in the user's cache, so that the same call resumes.
-    ``observer`` is told how it goes on. Other keywords are those of ``placer.optimize``.
+    tells. ``engine``: ``auto`` is the one that ``placer.optimize`` would take. ``cache``: keep what
+    is measured in the user's cache, so that the same call resumes. ``observer`` is told how it goes
+    on. Other keywords are those of ``placer.optimize``.
 
     Raises InputError for wrong input and RunError if the engine refuses the default placement.
     """
@@ -104,7 +106,7 @@ def sensitivity(
         cache_dir=default_cache_dir() if cache else None,
     )
     observer = observer_of(observer)
-    task = prepare(request, observer, schemes=resolve_schemes(request, observer))
+    task = _prepared(request, observer)
     if not numeric_outputs(task.judged.graph):
         raise InputError(
             f"{model} has no float output, nor scores before it that are known, at which noise "
@@ -112,6 +114,16 @@ def sensitivity(
         )
     task = replace(task, gates=(), evaluation_data=task.evaluation_data.limit(samples))
     return _found(task, set_up(task, observer), kinds, measure, observer)
+
+
+def _prepared(request: Request, observer: Observer) -> Task:
+    """The task on the engine that ``placer optimize`` would take, in one base precision."""
+    schemes = resolve_schemes(request, observer)
+    resolved = resolve_engine_and_base(request, observer, schemes)
+    found = resolved.request
+    if resolved.bases:
+        found = replace(found, base=resolved.bases[0])  # The float model's.
+    return prepare(found, observer, schemes=schemes or resolved.schemes or ())
 
 
 def _kinds(by: str | Sequence[str]) -> tuple[Kind, ...]:

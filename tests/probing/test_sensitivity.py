@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import pytest
 
 import placer
 from placer.accuracy.metrics import decibels
+from placer.engines.base import Compiled, Engine, Tensors
 from placer.graph.text import parse_model
+from placer.optimizer.setup import auto_engine
 from placer.probing.noise_cache import NoiseCache
 from placer.results.sensitivity import Sensitivity, SubjectPart, worst
 from tests.conftest import Finished
@@ -65,6 +67,26 @@ def probed(net: Path, **options: Any) -> Sensitivity:
     pack = str(net / "eager")
     given = {"engine": "onnxruntime", "pack": pack, "calibration": "minmax", "samples": 4} | options
     return placer.sensitivity(net / "m.onnx", data=net / "data.npz", **given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("faster", ["openvino", "onnxruntime"])
+def test_auto_is_the_engine_that_optimize_would_take(
+    net: Path, monkeypatch: pytest.MonkeyPatch, faster: str
+):
+    pytest.importorskip("openvino", reason="OpenVINO is not installed")
+
+    def measured(
+        engine: Engine, models: Sequence[Compiled], inputs: Tensors, rounds: int
+    ) -> np.ndarray:
+        del inputs
+        return np.full((rounds, len(models)), 1e-3 if engine.name == faster else 2e-3)
+
+    monkeypatch.setattr(auto_engine, "CPU_ENGINES", ("openvino", "onnxruntime"))
+    monkeypatch.setattr(auto_engine, "measured_seconds", measured)
+    found = probed(net, engine="auto", pack=None, by="rule", cache=False)
+    assert found.engine == faster
+    assert found.pack.split()[0] == faster
 
 
 def subject(found: Sensitivity, kind: str, name: str) -> SubjectPart:
