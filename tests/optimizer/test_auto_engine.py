@@ -1,12 +1,14 @@
 """What `auto` stands for: every choice is measured, the fastest is taken, and a study keeps it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from placer.engines.base import Compiled, Engine, Tensors
 from placer.errors import InputError
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.options.request import Request
@@ -76,6 +78,35 @@ def test_the_fastest_engine_is_named_with_the_reason_and_a_resumed_run_keeps_it(
     assert resolve_engine_and_base(request, observer) == Resolved(begun)
     assert observer.told == []
     assert result.engine.device.endswith("float")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("both")
+@pytest.mark.parametrize(
+    ("seconds", "taken"),
+    [
+        ({"openvino": 2e-3, "onnxruntime": 1e-3}, "onnxruntime"),
+        ({"openvino": 1e-3, "onnxruntime": 1e-3}, "openvino"),
+    ],
+)
+def test_engines_take_turns_after_each_round_and_the_first_of_equals_is_taken(
+    save: Save, monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], taken: str
+):
+    turns: list[tuple[str, int]] = []
+
+    def measured(
+        engine: Engine, models: Sequence[Compiled], inputs: Tensors, rounds: int
+    ) -> np.ndarray:
+        del inputs
+        turns.append((engine.name, rounds))
+        return np.full((rounds, len(models)), seconds[engine.name])
+
+    monkeypatch.setattr(auto_engine, "measured_seconds", measured)
+    found = resolve_engine_and_base(
+        Request(save(CHAIN), gates=("sqnr>=5",), engine="auto"), QuietObserver()
+    )
+    assert found.request.engine == taken
+    assert turns == [("openvino", 1), ("onnxruntime", 1)] * 15
 
 
 @pytest.mark.usefixtures("both")
