@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -151,11 +150,9 @@ def test_a_float_model_that_loops_for_ever_ends_the_run_in_one_sentence(
     e = Relu(a)
   }>""",
     ).replace("= {0.1}", "= {0.1}, float e30 = {1000000000000000.0}, bool yes = {1}")
-    start = time.monotonic()
     ended = placer("optimize", save(bomb), "--engine", "onnxruntime", "--budget", 2, "-o", "out")
     assert ended.code == 1
     assert "took more than 1 s; set PLACER_MAX_RUN_S=10 if that is meant" in ended.err
-    assert time.monotonic() - start < 20
     assert not Path("out").exists()
 
 
