@@ -3,9 +3,9 @@
 Local functions inlined, ONNX Runtime's fused operators taken apart, opset 17 to 27, Constant,
 Identity, Dropout and other nodes that only copy gone, constant subgraphs folded, If, Loop and Scan
 replaced by the nodes that run where the model fixes which, Transposes that others undo taken out,
-Sums written as Adds, means over the places of maps written as poolings, BatchNormalization and
-constant per-channel Mul, Add and Sub folded into the weighted node before them, nodes named and
-sorted. Outputs stay what they were.
+Sums written as Adds, CastLikes as Casts and means over the places of maps as poolings,
+BatchNormalization and constant per-channel Mul, Add and Sub folded into the weighted node before
+them, nodes named and sorted. Outputs stay what they were.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from placer.model.passes.early_norms import put_back
 from placer.model.passes.fused_operators import replace_fused
 from placer.model.passes.identities import remove_identities
 from placer.model.passes.named_axes import write_out_axes
+from placer.model.passes.plain_casts import has_cast_likes, write_casts
 from placer.model.passes.plain_sums import add_sums
 from placer.model.passes.pooled_means import pool_means
 from placer.model.passes.redundant_views import bypass_redundant_views, may_have_redundant_views
@@ -126,6 +127,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
         notes.append(f"opset {opset} lowered to {MAX_OPSET}, in which ONNX Runtime has pairs")
         constants_to_initializers(graph)
     _note(notes, add_sums(graph), "wrote {} Sum nodes as Adds")
+    _note(notes, _write_casts(proto, path), "wrote {} CastLike nodes as Casts")
     removed = remove_dead_nodes(graph) + _fold_constants(proto, base_dir, path)
     flattened, unrolled = _resolve_control_flow(proto, base_dir, path)
     taken += _take_apart(proto, path) if flattened or unrolled else 0
@@ -212,6 +214,12 @@ def infer_values(
 
 def _take_apart(proto: ModelProto, path: Path) -> int:
     return replace_fused(proto, lambda stub: infer_values(stub, {}, path))
+
+
+def _write_casts(proto: ModelProto, path: Path) -> int:
+    if not has_cast_likes(proto.graph):
+        return 0
+    return write_casts(proto.graph, infer_values(proto, {}, path))
 
 
 def _fold_constants(proto: ModelProto, base_dir: Path, path: Path) -> int:
