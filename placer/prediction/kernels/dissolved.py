@@ -2,10 +2,12 @@
 
 A product of rows that a Reshape flattens before and another one shapes again behind is one of all
 dimensions; a Gemm is such a product and a sum then, as Hugging Face's GPT-2 and TensorFlow's dense
-layers have them.
+layers have them. Rows may stay flat through several products, as onnxsim and onnxslim leave them,
+and be flattened by what joins heads. The last product is one of all dimensions then, and the others
+read what was flattened.
 
-Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of small graphs and of
-transformers' models (benchmarks/networks/deployed.py).
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of small graphs (28 of
+several products and of heads) and of transformers' models (benchmarks/networks/deployed.py).
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ from placer.prediction.kernels.parts import PRODUCTS
 from placer.prediction.kernels.views import only_reader
 from placer.quantization import Placement
 
+# What computes each number by itself, between products of rows.
+_EACH = frozenset(
+    {"Add", "Clip", "Div", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mul"}
+    | {"Neg", "Pow", "Relu", "Sigmoid", "Softplus", "Sub", "Tanh"}
+)
 BIAS = "/bias"  # What the name of the node that adds a Gemm's bias ends in.
 
 
@@ -77,13 +84,21 @@ def _with_rows(graph: Graph) -> Dissolved:
     flat: set[str] = set()
     done: set[str] = set()
     rest: list[Node] = []
+    within = {
+        product.name: behind.outputs[0]
+        for node in graph.nodes
+        if (behind := _shaped_again(graph, node)) is not None
+        for product in _products_before(graph, node)
+    }
     for node in graph.nodes:
         behind = _shaped_again(graph, node)
         if behind is not None:
             done.add(behind.name)
             flat.add(node.name)
-            given = graph.producer[node.inputs[0]].inputs[0]
+            given = _whole(graph, node.inputs[0], behind.outputs[0])
             rest += _as_sum(node, given, behind.outputs[0], parts, types, graph)
+        elif node.name in within:
+            rest.append(_reading(node, _whole(graph, node.inputs[0], within[node.name])))
         elif _is_parted(graph, node):
             rest += _as_sum(node, node.inputs[0], node.outputs[0], parts, types, graph)
         elif node.name not in done:
@@ -96,18 +111,59 @@ def _with_rows(graph: Graph) -> Dissolved:
 
 
 def _shaped_again(graph: Graph, product: Node) -> Node | None:
-    """The Reshape behind a product of flattened rows, if it gives them their dimensions again."""
-    if product.op not in PRODUCTS:  # Others may have no inputs.
+    """The Reshape behind a product of rows that gives them their dimensions again."""
+    behind = only_reader(graph, product) if product.op in PRODUCTS else None
+    if behind is None or behind.op != "Reshape" or not _is_plain(graph, product):
         return None
-    before, behind = graph.producer.get(product.inputs[0]), only_reader(graph, product)
-    if before is None or behind is None:
+    rows, sums, made = (
+        graph.type_of(tensor).shape or ()
+        for tensor in (product.inputs[0], product.outputs[0], behind.outputs[0])
+    )
+    shaped = len(rows) == len(sums) == 2 < len(made) and made[-1] == sums[-1]
+    if not shaped:
         return None
-    if (before.op, behind.op) != ("Reshape", "Reshape") or not _is_plain(graph, product):
-        return None
-    tensors = (before.inputs[0], product.inputs[0], product.outputs[0], behind.outputs[0])
-    given, rows, sums, made = (graph.type_of(tensor).shape or () for tensor in tensors)
-    flat = len(rows) == len(sums) == 2 < len(given)
-    return behind if flat and given[:-1] == made[:-1] and given[-1] == rows[-1] else None
+    before = graph.producer.get(product.inputs[0])
+    if before is not None and before.op == "Reshape":
+        return behind
+    return behind if _products_before(graph, product) else None
+
+
+def _products_before(graph: Graph, product: Node) -> tuple[Node, ...]:
+    """Products whose rows ``product`` reads, through what computes each number by itself.
+
+    All of rows that a Reshape flattened; none if others are read, too.
+    """
+    found: dict[str, Node] = {}
+    rest = [product.inputs[0]]
+    while rest:
+        writer = graph.producer.get(rest.pop())
+        if writer is None:
+            return ()
+        if writer.name in found:
+            continue
+        found[writer.name] = writer
+        if writer.op in PRODUCTS and _is_plain(graph, writer):
+            before = graph.producer.get(writer.inputs[0])
+            if before is None or before.op != "Reshape":
+                rest.append(writer.inputs[0])
+        elif writer.op in _EACH:
+            rest += [t for t in writer.inputs if t and t not in graph.initializers]
+        else:
+            return ()
+    return tuple(node for node in found.values() if node.op in PRODUCTS)
+
+
+def _whole(graph: Graph, rows: str, shaped: str) -> str:
+    """What is flattened to ``rows``, if it has the dimensions of ``shaped``; else ``rows``."""
+    before = graph.producer.get(rows)
+    if before is None or before.op != "Reshape":
+        return rows
+    given, made, flat = (graph.type_of(t).shape or () for t in (before.inputs[0], shaped, rows))
+    return before.inputs[0] if given == (*made[:-1], flat[-1]) else rows
+
+
+def _reading(product: Node, given: str) -> Node:
+    return replace(product, inputs=(given, *product.inputs[1:]))
 
 
 def _is_plain(graph: Graph, product: Node) -> bool:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
+from onnx import TensorProto
+
 from placer.graph import Edge
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.added_lines import leaves_to_lines, turned_with
@@ -285,13 +287,18 @@ class Epilogues:
         """Whether a product's kernel does it; a cast only of a single matrix, and for no sort."""
         if unit.node.op in _BEHIND or sums_few(unit) or unit.casts_for_float32:
             return False
-        if unit.node.op == "Pow" and unit.role != "cast":  # In FP32, of what is cast in any case.
+        if unit.node.op == "Pow" and unit.role != "cast" and not self._is_half(unit):
+            # In FP32, of what is cast in any case.
             return len(self._graph.edges_of(unit.node.inputs[0])) == 1
         if unit.role != "cast":
             return unit.role == "pointwise"
         batch = (self._graph.type_of(product.node.outputs[0]).shape or (0, 0))[:-2]
         one = math.prod(batch) == 1 or weight_input(self._graph, product.node) is None
         return product.node.op not in CONVS and one and not self._flat.are_of(product)
+
+    def _is_half(self, unit: Unit) -> bool:
+        """Whether the file has what it reads in FP16, which placer casts for no power then."""
+        return self._graph.type_of(unit.node.inputs[0]).dtype == TensorProto.FLOAT16
 
     def _prepared(self, region: Sequence[Unit]) -> list[Unit]:
         """What of a region the kernel of a Conv does that nothing is generated for."""

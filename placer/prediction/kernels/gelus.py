@@ -17,7 +17,7 @@ from placer.graph import Graph, Node
 from placer.graph.kept import kept
 from placer.prediction.kernels.views import only_reader, readers_of
 
-_TOLERANCE = 1e-4
+_TOLERANCE = 2**-11  # Of FP16, in which a file may have its constants.
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from placer.engines.tensorrt.offline_builder import check_model
 from placer.graph import Graph
@@ -30,7 +30,8 @@ def model_of(text: str, folder: Path) -> Model:
     path, proto = folder / "model.onnx", onnx.parser.parse_model(text)
     for index, weight in enumerate(proto.graph.initializer):
         values = np.random.default_rng(index).normal(0, 0.1, tuple(weight.dims))
-        filled = numpy_helper.from_array(values.astype(np.float32), weight.name)
+        dtype = helper.tensor_dtype_to_np_dtype(weight.data_type)
+        filled = numpy_helper.from_array(values.astype(dtype), weight.name)
         weight.CopyFrom(filled)
     onnx.save(proto, path)
     return load_model(path)

@@ -88,6 +88,49 @@ test_residuals_of_flattened_rows = builder_test(
 )
 
 
+# As onnxsim and onnxslim leave it, which take out what shapes rows between two products.
+BETWEEN = """[shape2] e = Reshape(q, more)
+      ACTIVE
+      [flatten3] g2 = Reshape(g, wide)"""
+HEADS = """
+    (float[1,16,64] x, float[1,16,64] y) => (float[1,16,64] out)
+    <float[64,64] w1 = {1}, float[64] b = {1}, float[64] c = {1}, float[64,64] w2 = {1},
+     float[64,64] w3 = {1}, float[64,64] w4 = {1}> {
+      heads = Constant<value = int64[4] {1, 16, 4, 16}>()
+      flat = Constant<value = int64[2] {16, 64}>()
+      rows = Constant<value = int64[3] {1, 16, 64}>()
+      [positions] e = Add(x, y)
+      [norm1] n = LayerNormalization(e, c, b)
+      [queries] q = MatMul(n, w2) [keys] k = MatMul(n, w3) [values] v = MatMul(n, w4)
+      [split1] qs = Reshape(q, heads) [split2] ks = Reshape(k, heads)
+      [split3] vs = Reshape(v, heads)
+      [turn1] qt = Transpose<perm = [0, 2, 1, 3]>(qs)
+      [turn2] kt = Transpose<perm = [0, 2, 3, 1]>(ks)
+      [turn3] vt = Transpose<perm = [0, 2, 1, 3]>(vs)
+      [scores] d = MatMul(qt, kt) [shares] a = Softmax<axis = -1>(d) [mix] m = MatMul(a, vt)
+      [back] t = Transpose<perm = [0, 2, 1, 3]>(m)
+      [join] f = Reshape(t, flat)
+      [product] p = Gemm(f, w1, b)
+      [shape] r = Reshape(p, rows)
+      [residual] s = Add(e, r)
+      [norm2] l = LayerNormalization(s, c, b)
+      [sum] out = Add(l, s)
+    }"""
+test_rows_that_stay_flat = builder_test(
+    {
+        **{
+            f"between products with {title}": BLOCK.replace(BETWEEN, active)
+            for title, active in (
+                ("an activation", "[relu] g2 = Relu(q)"),
+                ("SiLU", "[sigmoid] f = Sigmoid(q)\n[gate] g2 = Mul(q, f)"),
+            )
+        },
+        "where heads are joined": HEADS,
+    },
+    17,
+)
+
+
 def test_a_gemm_of_flattened_rows_is_named_once_and_reads_pairs_where_they_are(tmp_path: Path):
     model = model_of(text_of(flat(GEMM, "[active] o = Relu(r)"), 17), tmp_path)
     layers = predicted(model.graph, EMPTY).layers
@@ -131,6 +174,30 @@ test_gelus_behind_one_dimensional_convs = builder_test(
         f"{name}, halved {when}": ACTIVE.replace("GELU", parts + end)
         for name, parts in (("erf", ERF), ("tanh", TANH))
         for when, end in (("last", LAST), ("first", FIRST))
+    },
+    17,
+)
+
+# Files in FP16: constants are rounded, and no Pow is cast.
+HALF = """
+    (float16[16,32] x) => (float16[16,32] out)
+    <float16[32,64] w1 = {1}, float16[64] b = {1}, float16[64,32] w2 = {1}> {
+      root32 = Constant<value = float {1.4142135}>() root = Cast<to = 10>(root32)
+      half32 = Constant<value = float {0.5}>() half = Cast<to = 10>(half32)
+      one32 = Constant<value = float {1.0}>() one = Cast<to = 10>(one32)
+      three32 = Constant<value = float {3.0}>() three = Cast<to = 10>(three32)
+      [product1] a = Gemm(x, w1, b)
+      ACTIVE
+      [product2] out = MatMul(g, w2)
+    }"""
+CUBE = """[cube] c = Pow(a, three)
+      [sum] s = Add(a, c)
+      [tanh] t = Tanh(s)
+      [gate] g = Mul(a, t)"""
+test_files_in_half_precision = builder_test(
+    {
+        "a GELU's constants are rounded": HALF.replace("ACTIVE", ERF + LAST),
+        "a product's kernel computes a Pow of what others read": HALF.replace("ACTIVE", CUBE),
     },
     17,
 )
