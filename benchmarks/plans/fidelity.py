@@ -222,9 +222,17 @@ def _title(subject: Subject) -> str:
     return f"{subject.part}: {subject.name}"
 
 
-def main(engine: Engine, doc: str | None) -> None:
-    """Print the table and write JSON. ``doc``: the docstring of the script."""
+def main(
+    engine: Engine,
+    doc: str | None,
+    add_options: Callable[[argparse.ArgumentParser], None] = lambda _parser: None,
+) -> None:
+    """Print the table and write JSON.
+
+    ``doc``: the docstring of the script. ``add_options``: adds those of its own.
+    """
     parser = parser_of(doc)
+    add_options(parser)
     parser.add_argument("--networks", nargs="+", choices=NAMES, default=[engine.default_set])
     parser.add_argument("--folder", type=Path, default=Path("networks"), help="of exported sets")
     count = engine.default_placements

@@ -1,10 +1,12 @@
 """How well layers of TensorRT-RTX are predicted of placements as other tools make them.
 
 Pairs before products alone, as ModelOpt puts them, and before every operator that ONNX Runtime's
-``quantize_static`` or PyTorch's eager mode knows; weights with a scale for each channel or one; and
-FP8. A scale belongs to each tensor. Everything else is as in tensorrt_rtx.py.
+``quantize_static`` or PyTorch's eager mode knows; the same with half of the nodes left out, as by
+lists of nodes that stay in float; weights with a scale for each channel or one; and FP8. A scale
+belongs to each tensor. Everything else is as in tensorrt_rtx.py.
 
     python -m benchmarks.plans.tensorrt_rtx_placements --networks deployed --keep built/
+    python -m benchmarks.plans.tensorrt_rtx_placements --networks deployed --drawn 2  # of each
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from random import Random
 
 from benchmarks.networks.sets import fixed
 from benchmarks.plans.fidelity import Candidate, main
@@ -37,11 +40,15 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True)
 class Style:
-    """Which edges have pairs, one scale for each weight or more, and the format of all pairs."""
+    """Which edges have pairs, one scale for each weight or more, and the format of all pairs.
+
+    ``partial``: of half of the nodes, drawn at random.
+    """
 
     edges: str
     per_tensor: bool = False
     float8: bool = False
+    partial: bool = False
 
 
 STYLES: Mapping[str, Style] = {
@@ -52,7 +59,10 @@ STYLES: Mapping[str, Style] = {
     "default, one scale": Style("default", per_tensor=True),
     "default, FP8": Style("default", float8=True),
     "products, FP8": Style("products", float8=True),
+    "half of the products": Style("products", partial=True),
+    "half of everything": Style("everywhere", partial=True),
 }
+_INT8 = sorted(name for name, style in STYLES.items() if not style.float8)
 
 
 class PlacementsEngine(RtxEngine):
@@ -61,8 +71,10 @@ class PlacementsEngine(RtxEngine):
     default_set = "deployed"
 
     def candidates(self, model: Model, options: argparse.Namespace) -> Iterator[Candidate]:
-        """One of each style."""
+        """One of each style, or of as many in INT8 as are to be drawn for each network."""
         model = fixed(model)
+        draw = Random(f"{options.seed} {model.fingerprint}")
+        styles = draw.sample(_INT8, options.drawn) if options.drawn else list(STYLES)
         manifest = load_pack("tensorrt").manifest
         schemes = {False: manifest.scheme, True: manifest.alternatives["int8-and-fp8"].scheme}
         networks = {float8: CalibratedNetwork(model, scheme) for float8, scheme in schemes.items()}
@@ -71,9 +83,9 @@ class PlacementsEngine(RtxEngine):
         def predicted(placement: Placement) -> Plan:
             return predictor.predict(placement).plan
 
-        for name, style in STYLES.items():
-            build = networks[style.float8].build
-            yield Candidate(name, placed(model.graph, style), predicted, build, name)
+        for name in styles:
+            build = networks[STYLES[name].float8].build
+            yield Candidate(name, placed(model.graph, STYLES[name]), predicted, build, name)
 
 
 def placed(graph: Graph, style: Style) -> Placement:
@@ -83,8 +95,16 @@ def placed(graph: Graph, style: Style) -> Placement:
         found = place(find_sites(graph, load_pack("tensorrt").rules, TARGET), {})
     else:
         found = Placement.of([*weights, *_activations(graph, style.edges == "products")])
+    if style.partial:
+        names = [node.name for node in graph.nodes]
+        kept = set(Random(0).sample(names, len(names) // 2))
+        found = Placement.of(edge for edge in found.edges if edge.node in kept)
     found = found.with_weights(weights) if style.per_tensor else found
     return found.in_format(FLOAT8) if style.float8 else found
+
+
+def _add_drawn(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--drawn", type=int, default=0, help="styles in INT8, at random; 0: all")
 
 
 def _weights(graph: Graph) -> Iterator[Edge]:
@@ -117,4 +137,4 @@ def _is_part(graph: Graph, op: str, tensor: str) -> bool:
 
 
 if __name__ == "__main__":
-    main(PlacementsEngine(), __doc__)
+    main(PlacementsEngine(), __doc__, _add_drawn)

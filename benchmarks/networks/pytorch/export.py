@@ -1,16 +1,18 @@
 """Write modules of PyTorch as ONNX files, with random weights that are the same each time.
 
-Needs torch, timm and onnxscript.
+Needs torch, timm and onnxscript, and onnxsim for what is simplified.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import onnx
 import timm
 import torch
 from torch import Tensor, nn
@@ -20,13 +22,22 @@ from torch import Tensor, nn
 class Network:
     """A module, what it reads, and which of PyTorch's exporters writes it.
 
-    ``open_batch``: the batch of the file is left open, by the older exporter only.
+    ``open_batch``: the batch of the file is left open, by the older exporter only. ``open_sizes``:
+    as ``open_batch`` for all dimensions, which are given their sizes again in the file, so that
+    what is computed of shapes stays. ``opset``: 17 of the older exporter, and what the newer one
+    takes, unless given. ``apart``: BatchNormalizations stay behind Convs. ``half``: a file in FP16.
+    ``simplified``: by onnxsim.
     """
 
     make: Callable[[], nn.Module]
     inputs: tuple[Tensor, ...]
     dynamo: bool
     open_batch: bool = False
+    open_sizes: bool = False
+    opset: int | None = None
+    apart: bool = False
+    half: bool = False
+    simplified: bool = False
 
     @classmethod
     def of(cls, make: Callable[[], nn.Module], *inputs: Tensor, dynamo: bool = False) -> Network:
@@ -53,17 +64,52 @@ def export(network: Network, path: Path) -> None:
     torch.manual_seed(0)
     module = network.make().eval()
     _vary(module)
-    names = [f"input{index}" for index in range(len(network.inputs))]
-    axes = {name: {0: "batch"} for name in names} if network.open_batch else None
+    inputs = network.inputs
+    if network.half:
+        module = module.half()
+        inputs = tuple(value.half() if value.is_floating_point() else value for value in inputs)
+    names = [f"input{index}" for index in range(len(inputs))]
+    options = _of_newer(network) if network.dynamo else _of_older(network, names)
     torch.onnx.export(
-        module,
-        network.inputs,
-        str(path),
-        input_names=names,
-        dynamo=network.dynamo,
-        external_data=False,
-        **({} if network.dynamo else {"opset_version": 17, "dynamic_axes": axes}),
-    )
+        module, inputs, str(path), input_names=names, dynamo=network.dynamo, external_data=False,
+        **options,
+    )  # fmt: skip
+    if network.open_sizes:
+        _give_sizes(path, dict(zip(names, inputs, strict=True)))
+    if network.simplified:
+        simplified, _checked = import_module("onnxsim").simplify(onnx.load(path))
+        onnx.save(simplified, path)
+
+
+def _of_newer(network: Network) -> dict[str, Any]:
+    opset = {} if network.opset is None else {"opset_version": network.opset}
+    return {**opset, "optimize": not network.apart}
+
+
+def _of_older(network: Network, names: Sequence[str]) -> dict[str, Any]:
+    axes = {name: {0: "batch"} for name in names} if network.open_batch else None
+    if network.open_sizes:
+        axes = {
+            name: {axis: f"{name}_{axis}" if axis else "batch" for axis in range(value.dim())}
+            for name, value in zip(names, network.inputs, strict=True)
+        }
+    mode = torch.onnx.TrainingMode
+    return {
+        "opset_version": network.opset or 17,
+        "dynamic_axes": axes,
+        "training": mode.PRESERVE if network.apart else mode.EVAL,
+        "do_constant_folding": not network.apart,
+    }
+
+
+def _give_sizes(path: Path, inputs: Mapping[str, Tensor]) -> None:
+    model = onnx.load(path)
+    for value in model.graph.input:
+        dimensions = value.type.tensor_type.shape.dim
+        for dimension, size in zip(dimensions, inputs[value.name].shape, strict=True):
+            dimension.dim_value = size
+    del model.graph.value_info[:]
+    onnx.save(model, path)
 
 
 def _vary(module: nn.Module) -> None:
