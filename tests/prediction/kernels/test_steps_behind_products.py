@@ -77,6 +77,10 @@ GRAPHS = {
         "x->conv0 w0->conv0 c->act",
         gated(464, 6, "HardSwish"),
     ),
+    "if the mean reads it rounded, all is one kernel": (
+        "x->conv0 w0->conv0 c->act h->mean",
+        gated(464, 6, "HardSwish"),
+    ),
 }
 
 
