@@ -347,6 +347,27 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("pack", ["onnxruntime", "openvino"])
+def test_scales_of_an_activation_along_another_axis_than_its_channels(save: Save, pack: str):
+    """NNCF PR 1406: a depthwise Conv whose input has its scales along axis 0."""
+    path = save("""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,2,8,8] x) => (float[1,2,8,8] y)
+    <float[2,1,1,1] w = {1, 1}, float[2] t = {1, 2}, int8[2] b = {0, 0}> {
+      a = Relu(x) [q] aq = QuantizeLinear<axis = 0>(a, t, b)
+      [d] ad = DequantizeLinear<axis = 0>(aq, t, b) y = Conv<group = 2>(ad, w)
+    }""")
+    assert notes_of(path, pack)[0] == (
+        "no engine runs this file as it is: node 'q' (QuantizeLinear) on 'a': it has 2 scales for "
+        "1 channels of axis 0; give the activation one scale (and 1 more)"
+    )
+    with pytest.raises(Exception, match="scale must be 1D tensor with size 1"):
+        ort.InferenceSession(path).run(None, {"x": np.zeros((1, 2, 8, 8), np.float32)})
+    ov = pytest.importorskip("openvino")
+    with pytest.raises(RuntimeError, match="OpConversionFailure"):
+        ov.Core().compile_model(path, "CPU")
+
+
+@pytest.mark.parametrize("pack", ["onnxruntime", "openvino"])
 @pytest.mark.parametrize("name", UNFIT)
 def test_scales_that_no_engine_takes_are_told_first(save: Save, name: str, pack: str):
     """ONNX Runtime issue 17718 and PyTorch issue 154323."""

@@ -51,16 +51,23 @@ def check_pairs(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding,
 def misplaced_scales(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding, ...]:
     """Nodes of ``proto`` whose scales do not fit what they quantize by ONNX's own definition.
 
-    No engine runs them. Only stored tensors are looked at; ``base_dir`` and ``path`` as above.
+    No engine runs them. Only stored scales are looked at; ``proto`` is tidy, ``base_dir`` and
+    ``path`` are as above.
     """
     graph = PairGraph(proto, base_dir, path)
-    found = []
-    for node in graph.nodes:
-        stored = node.op_type in QUANTIZE | DEQUANTIZE and node.input[1] in graph.constants
-        if stored and not is_of_amd(node):
-            count = math.prod(graph.constants[node.input[1]].dims)
-            found += [one for one in check_axis(graph, node, count) if one.verdict == "refused"]
-    return tuple(found)
+    several = [(node, count) for node in graph.nodes if (count := _scales(graph, node)) > 1]
+    if any(graph.source(node) not in graph.constants for node, _ in several):
+        graph = PairGraph(proto, base_dir, path, infer_values(proto, {}, path))
+    found = [one for node, count in several for one in check_axis(graph, node, count)]
+    return tuple(one for one in found if one.verdict == "refused")
+
+
+def _scales(graph: PairGraph, node: NodeProto) -> int:
+    """How many scales are stored for ``node``; 0 of any that is no Q or DQ."""
+    if node.op_type not in QUANTIZE | DEQUANTIZE or is_of_amd(node):
+        return 0
+    scales = graph.constants.get(node.input[1])
+    return 0 if scales is None else math.prod(scales.dims)
 
 
 def _arithmetic(proto: ModelProto, base_dir: Path) -> Iterator[Finding]:
