@@ -28,6 +28,7 @@ from placer.explaining.float_products import float_products
 from placer.explaining.foldable import foldable
 from placer.explaining.grouped_convs import grouped_convs
 from placer.explaining.idle_constants import idle_constants
+from placer.explaining.mixed_types import mixed_types
 from placer.explaining.padded_channels import padded_channels
 from placer.explaining.placed_model import PlacedModel, placed_model
 from placer.explaining.placeholder_scales import placeholder_scales
@@ -178,7 +179,8 @@ class ModelExplanation:
         # Products in FP4 are not predicted, so they are not said to compute in float.
         types = {} if self._placed.has_float4 else self._placed.types
         idle = float_products(graph, types, plan, self.pack, told)
-        in_float = (*unfused(self._placed.unfused), shifted(off), summed(apart), *idle)
+        mixed = mixed_types(graph, types, plan, self.pack, told)
+        in_float = (*unfused(self._placed.unfused), shifted(off), summed(apart), *idle, *mixed)
         said = (*in_float, *first, *unread, *convs, *floats, *self._untold, stored)
         return (*self.not_built, *(text for text in said if text))
 

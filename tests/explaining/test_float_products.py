@@ -68,6 +68,35 @@ def test_a_transposed_conv_reads_integers_whatever_else_reads_the_tensor(
         assert layer.input_types[0] == "uint8"
 
 
+MIXED = """
+<ir_version: 8, opset_import: ["": 17]> g (float[1,4,8] x) => (float[1,N,8] y)
+<float s = {0.05}, uint8 u = {128}, TYPE[1,4,8] c = {VALUES}, TYPE z = {ZERO}> {
+  q = QuantizeLinear(x, s, u) d = DequantizeLinear(q, s, u)
+  e = DequantizeLinear(c, s, z)
+  [mixed] r = OPERATOR(d, e)
+  p = QuantizeLinear(r, s, u) y = DequantizeLinear(p, s, u)
+}
+""".replace("VALUES", ", ".join(["3"] * 32))
+
+
+@pytest.mark.parametrize("operator", ["Add", "Mul", "Concat<axis = 1>"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_constant_of_another_type_keeps_an_operator_in_float(
+    operator: str, dtype: str, tmp_path: Path
+):
+    """ONNX Runtime issue 12487: a bias of int8 is added to uint8."""
+    text = MIXED.replace("OPERATOR", operator).replace("TYPE", dtype)
+    proto = parse_model(text.replace("ZERO", "0" if dtype == "int8" else "128"))
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    notes = explain(path, pack="onnxruntime").notes
+    told = "has pairs, because they are of int8 and uint8: quantize 'c' to uint8, too"
+    assert any(note.endswith(told) for note in notes) == (dtype == "int8")
+    built = OnnxRuntimeEngine().compile(proto, tmp_path).plan()
+    (layer,) = (one for one in built.of_kind("compute") if "mixed" in one.nodes)
+    assert (layer.input_types[0] == "float") == (dtype == "int8")
+
+
 BETWEEN = """
 <ir_version: 8, opset_import: ["": 17]> g (float[1,8,8,8] x) => (float[1,8,4,4] y)
 <float s = {0.05}, int8 z = {0}, int8[8,8,1,1] w = {VALUES}, float ws = {0.01}> {
