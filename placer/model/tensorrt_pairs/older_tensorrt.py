@@ -92,7 +92,7 @@ def _along_outputs(graph: PairGraph) -> str:
     if not found:
         return ""
     return (
-        f"TensorRT 8 refuses {in_quotes(found)}: a ConvTranspose whose weight has its scales along "
-        "axis 1, where TensorRT 10 wants them; TensorRT 8 wants axis 0. For TensorRT 8, give the "
-        "weight one scale"
+        "TensorRT 8 takes scales of a ConvTranspose along axis 0 alone; those of "
+        f"{in_quotes(found)} lie along axis 1, where TensorRT 10 wants them. For TensorRT 8, give "
+        "the weight one scale"
     )
