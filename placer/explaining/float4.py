@@ -5,7 +5,7 @@ from __future__ import annotations
 from placer.prediction.times.devices import Device
 from placer.prediction.times.gpus import Gpu
 
-# NVIDIA's builder takes FP4 for it and not for 8.9: tests/model/test_tensorrt_pairs.py. Compute
+# NVIDIA's builder takes FP4 for it and not for 8.9: tests/model/test_tensorrt_types.py. Compute
 # capability 9.0 (H100) has no FP4 either.
 _FIRST = 10.0
 

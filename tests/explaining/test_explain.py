@@ -26,7 +26,7 @@ from placer.prediction.explanation.conversion_text import conversion_text
 from placer.prediction.rule_tests import layer_line
 from placer.rules.packaging.load import load_pack
 from tests.conftest import Finished, with_random_weights
-from tests.model.test_tensorrt_pairs import nvfp4
+from tests.model.paired import nvfp4
 
 MODEL = """
 <ir_version: 9, opset_import: ["": 17]>
