@@ -96,9 +96,7 @@ def measured_options(builds: Path) -> dict[str, object]:
 
 def measured(arguments: argparse.Namespace, chosen: Makers, folder: Path) -> list[PredictedNetwork]:
     """All networks, ``chosen`` before generated ones; measured now unless they were before."""
-    engine, pack, _ = select_engine(
-        arguments.engine, threads=1, pack=None, gpu=None, base=None, shapes={}
-    )
+    engine, pack, _ = select_engine(arguments.engine, threads=1)
     measurer = Measurer(engine, pack, "float", arguments.rounds, arguments.placements)
     options = {"engine": engine.name, "version": engine.version, "device": engine.device}
     effort = {"rounds": measurer.rounds, "placements": measurer.placements, "timing": TIMING}

@@ -48,9 +48,6 @@ class RequestedEngine:
         engine, pack, _ = select_engine(
             self.engine,
             threads=self.threads,
-            pack=None,
-            gpu=None,
-            base=None,
             shapes=optima(ranges or {}),
             shape_ranges=ranges or {},
             device=self.device,

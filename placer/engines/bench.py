@@ -108,7 +108,6 @@ def bench(
     chosen, _, why = select_engine(
         engine,
         threads=threads,
-        pack=None,
         gpu=gpu,
         base=base_of_files(engine, base, [model.proto for model in networks]),
         shapes=optima(ranges),

@@ -156,11 +156,8 @@ def _engine_for(
     runner, _, _ = select_engine(
         engine,
         threads=threads,
-        pack=None,
-        gpu=None,
         base=base_of_files(engine, base, [model.proto for model in models]),
         shapes=shapes,
-        shape_ranges={},
         device=device,
         extra=options,
     )

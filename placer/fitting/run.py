@@ -12,7 +12,6 @@ from pathlib import Path
 
 from placer.common.counts import MOST_ROUNDS, MOST_THREADS, check_count
 from placer.common.files import check_writable, make_output_folder, temporary_folder, write_text
-from placer.common.shapes import optima
 from placer.engines.abilities import target_of
 from placer.engines.base import Engine
 from placer.engines.doctor import diagnose
@@ -156,10 +155,7 @@ def _measurer(options: FitOptions) -> Iterator[Measurer]:
     engine, pack, _ = select_engine(
         options.engine,
         threads=options.threads,
-        pack=None,
-        gpu=None,
         base=options.base,
-        shapes=optima({}),
         device=options.device,
         extra=options.engine_options,
         measures=True,

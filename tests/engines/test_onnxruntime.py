@@ -468,7 +468,7 @@ def test_a_refused_model_is_a_run_error(tmp_path: Path):
 
 def test_engines_are_chosen_by_name():
     def select(name: str, gpu: str | None = None) -> tuple[Engine, Pack, str]:
-        return select_engine(name, threads=1, pack=None, gpu=gpu, base=None, shapes={})
+        return select_engine(name, threads=1, gpu=gpu)
 
     engine, pack, why = select("auto")
     assert engine.name == pack.manifest.name == "onnxruntime"

@@ -41,16 +41,8 @@ INPUTS = {"x": np.linspace(-1, 1, 256, dtype=np.float32).reshape(1, 4, 8, 8)}
 
 
 def select(provider: str, base: str | None = None, device: str | None = None) -> tuple[Engine, str]:
-    engine, pack, _ = select_engine(
-        "onnxruntime",
-        threads=1,
-        pack=None,
-        gpu=None,
-        base=base,
-        shapes={},
-        device=device,
-        extra={"provider": provider},
-    )
+    extra = {"provider": provider}
+    engine, pack, _ = select_engine("onnxruntime", threads=1, base=base, device=device, extra=extra)
     return engine, pack.manifest.name
 
 
@@ -107,10 +99,7 @@ def test_a_base_that_the_provider_lacks_is_refused(monkeypatch: pytest.MonkeyPat
 
 def test_options_of_workers_are_refused_for_the_cpu_provider():
     with pytest.raises(InputError, match="memory-gb is for other providers"):
-        select_engine(
-            "onnxruntime", threads=1, pack=None, gpu=None, base=None, shapes={},
-            extra={"memory-gb": "2"},
-        )  # fmt: skip
+        select_engine("onnxruntime", threads=1, extra={"memory-gb": "2"})
 
 
 def test_a_provider_engine_runs_measures_and_tells_what_ran(save: Save):

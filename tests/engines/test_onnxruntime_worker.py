@@ -58,7 +58,7 @@ def inputs(proto: onnx.ModelProto, n: int) -> dict[str, np.ndarray]:
 
 
 def engine() -> Engine:
-    return select_engine("onnxruntime", threads=1, pack=None, gpu=None, base=None, shapes={})[0]
+    return select_engine("onnxruntime", threads=1)[0]
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_onnx_runtime_takes_no_base(
     assert f"ONNX Runtime takes no --base, here {base}" in ended.err
     assert not Path("out").exists()
     with pytest.raises(InputError, match="takes no `base`"):
-        select_engine("onnxruntime", threads=1, pack=None, gpu=None, base=base, shapes={})
+        select_engine("onnxruntime", threads=1, base=base)
 
 
 def test_types_of_inputs_and_outputs_are_converted_by_a_base_only(

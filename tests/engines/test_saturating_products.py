@@ -165,9 +165,7 @@ def test_weights_in_fp8_have_no_reduced_range():
 
 
 def test_the_choice_is_said():
-    _, pack, why = select_engine(
-        "onnxruntime", threads=1, pack=None, gpu=None, base=None, shapes={}
-    )
+    _, pack, why = select_engine("onnxruntime", threads=1)
     is_reduced = pack.manifest.scheme.weight_range == "reduced"
     assert is_reduced == (this_processor().exact_products is False)
     assert ("weights take a reduced range" in why) == is_reduced

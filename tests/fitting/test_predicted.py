@@ -36,9 +36,7 @@ def predicted(model: Model) -> PredictedNetwork:
 
 
 def _predicted(model: Model, record: NetworkRecord) -> PredictedNetwork:
-    engine, pack, _ = select_engine(
-        "onnxruntime", threads=1, pack=None, gpu=None, base=None, shapes={}
-    )
+    engine, pack, _ = select_engine("onnxruntime", threads=1)
     predictor = make_predictor(model.graph, pack, target_of(engine), "float")
     return predict(record, model.graph, predictor, moves=False)
 
