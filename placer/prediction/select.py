@@ -15,6 +15,7 @@ from placer.graph.signs import is_non_negative
 from placer.prediction.kernels.predictor import KernelPredictor
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.clamps import RELU, Bounds
+from placer.prediction.layers.known_scales import KnownScales
 from placer.prediction.layers.motion import Scale
 from placer.prediction.layers.no_ops import equal_nodes, ranges_before
 from placer.prediction.layers.predictor import Predictor
@@ -68,10 +69,17 @@ def make_predictor(
         return KernelPredictor(
             graph, pack.rules, target, base, scheme.integer, matches, stored, ranges=known
         )
-    requantizes = None
+    has_zero_point = None
     if behaviour.repeats == "requantized" and not scheme.symmetric:
-        requantizes = partial(_has_zero_point, graph, known, types or {})
+        has_zero_point = partial(_has_zero_point, graph, known, types or {})
     clamps = behaviour.clamps == "kept" and not scheme.symmetric
+    scales = KnownScales(
+        integers=_integers(graph, scheme, known, types),
+        has_zero_point=has_zero_point,
+        exceeds=partial(_exceeds, graph, known, scheme) if clamps else None,
+        outlasts=partial(_outlasts, graph, known, scheme) if clamps else None,
+        alike=_by_range(known, types or {}) if behaviour.equal_scales == "one" else None,
+    )
     return Predictor(
         graph,
         pack.rules,
@@ -80,14 +88,10 @@ def make_predictor(
         scheme.integer,
         matches,
         behaviour=behaviour,
-        integers=_integers(graph, scheme, known, types),
         equal=equal,
-        requantizes=requantizes,
-        exceeds=partial(_exceeds, graph, known, scheme) if clamps else None,
-        outlasts=partial(_outlasts, graph, known, scheme) if clamps else None,
         stored=stored,
         stores_biases=scheme.bias == "int32" and base == FLOAT and types is None,
-        alike=_by_range(known, types or {}) if behaviour.equal_scales == "one" else None,
+        scales=scales,
     )
 
 

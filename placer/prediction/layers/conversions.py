@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,7 +12,8 @@ from placer.graph import Edge, Graph, Node
 from placer.plan import Kind, Layer, Port
 from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.claims import FLOAT, Claim
-from placer.prediction.layers.clamps import RELU, Exceeds, bounds_of
+from placer.prediction.layers.clamps import RELU, bounds_of
+from placer.prediction.layers.known_scales import NOTHING_KNOWN, KnownScales
 from placer.prediction.layers.layouts import Layout
 from placer.prediction.layers.motion import NormalForm, Scale, Scales, scale_of
 from placer.quantization.placement import ScaleGroup
@@ -93,17 +94,12 @@ class BuildTarget:
     """What layers are predicted for.
 
     ``unsigned``: tensors that are uint8 where they are quantized, whatever ``integer`` is.
-    ``integers``: the type by scale, where it is not ``integer`` for all.
     ``stored``: types of graph inputs and outputs that are integers outside, by tensor.
     ``stores_biases``: whether biases between pairs are integers in the model, as candidates of a
     scheme with int32 biases have them.
-    ``has_zero_point``: whether a scale's zero point is not 0; None where that is not asked.
     ``twins``: by node the names of equal ones that are computed with it.
     ``added``: names of nodes that the engine inserts, which are none of the model's.
-    ``exceeds``: whether Q of a scale leaves a Relu or Clip before it, so that no kernel of
-    integers applies it; None where all do.
     ``symmetric``: edges on which int8 is read only where it has no zero point.
-    ``alike``: the scale that stands for all of the same numbers; None where they are told apart.
     """
 
     graph: Graph
@@ -112,14 +108,11 @@ class BuildTarget:
     integer: str
     behaviour: Behaviour = DEFAULT_BEHAVIOUR
     unsigned: frozenset[str] = frozenset()
-    integers: Callable[[Scale], str] | None = None
+    scales: KnownScales = NOTHING_KNOWN
     stored: Mapping[str, str] = field(default_factory=dict)
-    has_zero_point: Callable[[Scale], bool] | None = None
     stores_biases: bool = False
     twins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     added: frozenset[str] = frozenset()
-    exceeds: Exceeds | None = None
-    alike: Callable[[Scale], Scale] | None = None
     symmetric: frozenset[Edge] = frozenset()
 
     @property
@@ -135,7 +128,7 @@ class BuildTarget:
     def scale_of(self, group: ScaleGroup) -> Scale:
         """The scale of a placement's group."""
         scale = scale_of(group)
-        return scale if self.alike is None else self.alike(scale)
+        return scale if self.scales.alike is None else self.scales.alike(scale)
 
     def integer_of(self, tensor: str, scale: Scale | None = None) -> str:
         """The type of ``tensor`` where it is quantized with ``scale``; None: a constant's."""
@@ -143,13 +136,14 @@ class BuildTarget:
             return "int8"
         if tensor in self.unsigned:
             return "uint8"
-        if self.integers is None or scale is None:
+        if self.scales.integers is None or scale is None:
             return self.integer
-        return self.integers(scale)
+        return self.scales.integers(scale)
 
     def refuses(self, claim: Claim, form: NormalForm) -> bool:
         """Whether zero points keep a layer from being built that would read or absorb pairs."""
-        if self.has_zero_point is None or claim.fusion.inputs == FLOAT:
+        has_zero_point = self.scales.has_zero_point
+        if has_zero_point is None or claim.fusion.inputs == FLOAT:
             return False
         every = claim.fusion.symmetric
         for edge in claim.paired if every else self.symmetric.intersection(claim.demanded):
@@ -158,7 +152,7 @@ class BuildTarget:
                 continue  # Weights have none.
             if not every and self.integer_of(edge.tensor, scale) != "int8":
                 continue
-            if self.has_zero_point(scale):
+            if has_zero_point(scale):
                 return True
         return False
 
@@ -166,11 +160,11 @@ class BuildTarget:
         """What is told of ``tensor`` here: its integers, its type outside, its zero point, and
         whether another one may have its scale.
         """
-        scale = Scale(frozenset([tensor]))
+        scale, known = Scale(frozenset([tensor])), self.scales
         bounds = bounds_of(self.graph.producer.get(tensor), self.graph) or RELU
-        is_off = self.has_zero_point is not None and self.has_zero_point(scale)
-        is_off = is_off or (self.exceeds is not None and self.exceeds(scale, bounds))
-        is_shared = self.alike is not None and self.alike(scale) != scale
+        is_off = known.has_zero_point is not None and known.has_zero_point(scale)
+        is_off = is_off or (known.exceeds is not None and known.exceeds(scale, bounds))
+        is_shared = known.alike is not None and known.alike(scale) != scale
         return self.integer_of(tensor, scale), self.stored.get(tensor), is_off, is_shared
 
 

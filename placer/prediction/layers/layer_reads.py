@@ -115,7 +115,7 @@ class LayerReads:
         others = [e for e in graph.edges_into(node) if e != edge]
         data = [e for e in others if e.tensor not in graph.initializers]
         if chains[edge] and self.tensors.formats[edge.tensor].rounded:
-            shifts = self.target.has_zero_point
+            shifts = self.target.scales.has_zero_point
             is_scaled = node.op == "Mul" and shifts is not None and not shifts(chains[edge][-1])
             if not data or not (is_scaled or any(map(chains.get, data))):
                 return self.tensors.as_integers(edge)

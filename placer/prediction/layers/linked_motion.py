@@ -16,12 +16,13 @@ from placer.prediction.layers.passages import Link
 class LinkedMotion:
     """Where pairs move. ``links``: by edge the one that its tensor is in.
 
-    ``requantizes``: whether a pair that stands before a node and behind it, too, is a layer there;
-    None: it never is. ``outlasts``: whether a clamp stays before Q of a scale; None: all do.
+    ``has_zero_point``: of a scale; where it has one, a pair that stands before a node and behind
+    it, too, is a layer there. ``outlasts``: whether a clamp stays before Q of a scale; None: all
+    do.
     """
 
     links: Mapping[Edge, Link]
-    requantizes: Callable[[Scale], bool] | None = None
+    has_zero_point: Callable[[Scale], bool] | None = None
     outlasts: Exceeds | None = None
 
     def moved(self, edges: Iterable[Edge], given: Mapping[Edge, Scale]) -> NormalForm:
@@ -44,8 +45,8 @@ class LinkedMotion:
             form = move_pairs(of_link, link.passages)
         else:
             form = move_pairs_and_clamps(of_link, link.passages, self.outlasts)
-        if self.requantizes is not None:
-            again = (e for e in repeated(of_link, link.passages) if self.requantizes(of_link[e]))
+        if self.has_zero_point is not None:
+            again = (e for e in repeated(of_link, link.passages) if self.has_zero_point(of_link[e]))
             twice = {edge: of_link[edge] for edge in again} | dict(form.second)
             form = NormalForm(form.scales, twice)
         return link.with_apart(link.with_signs(form, of_link), of_link)

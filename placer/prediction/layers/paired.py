@@ -78,9 +78,13 @@ def _decide(
 ) -> Decided:
     form = NormalForm(_given(asked.edges, scales), _given(asked.linked, second))
     decided: dict[int, PairedCandidate | None] = dict.fromkeys(c.position for c in region.alone)
-    shifts = target.has_zero_point
+    shifts = target.scales.has_zero_point
     candidates = region.candidates(
-        form, shifts or _always, target.exceeds, partial(_refuses, target, has_pairs), has_pairs
+        form,
+        shifts or _always,
+        target.scales.exceeds,
+        partial(_refuses, target, has_pairs),
+        has_pairs,
     )
     shifts = shifts or _never
     verdicts = _verdicts(region, candidates.values(), form, shifts) if target.rounds_alone else {}

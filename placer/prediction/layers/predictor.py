@@ -9,16 +9,16 @@ looking only at what changed, and at what follows from that.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 
 from placer.graph import Edge, Graph
 from placer.prediction.layers.built_graph import built_graph
 from placer.prediction.layers.clamp_motion import clamp_passages
-from placer.prediction.layers.clamps import Exceeds
 from placer.prediction.layers.conversions import BuildTarget
 from placer.prediction.layers.fixed_properties import FixedProperties
+from placer.prediction.layers.known_scales import NOTHING_KNOWN, KnownScales
 from placer.prediction.layers.layout_options import layout_options
 from placer.prediction.layers.linked_motion import LinkedMotion
 from placer.prediction.layers.memory_layouts import DEFAULT
@@ -54,12 +54,11 @@ class Predictor:
 
     ``base``: ONNX name of the type of float tensors inside the engine, e.g. ``float16``. Graph
     inputs and outputs keep the model's types. ``matches``: of the graph, where they are known.
-    ``behaviour``: of the engine, beside ``rules``. ``integers``, ``stored``, ``stores_biases``: see
-    ``BuildTarget``. ``equal``: by node one that computes the same, of which one is run; only where
-    not all no-ops are kept. ``requantizes``: whether a pair that stands before a node and
-    behind it, too, is a layer there; None: it never is. ``exceeds``, ``alike``: see
-    ``BuildTarget``. ``outlasts``: whether a clamp stays before Q of a scale. ``asks_for_pairs``:
-    whether what is built depends on whether any activation carries a pair, wherever that is.
+    ``behaviour``: of the engine, beside ``rules``. ``equal``: by node one that computes the same,
+    of which one is run; only where not all no-ops are kept. ``stored``, ``stores_biases``: see
+    ``BuildTarget``. ``scales``: what is known of them; where they have zero points, a pair that
+    stands before a node and behind it, too, is a layer there. ``asks_for_pairs``: whether what is
+    built depends on whether any activation carries a pair, wherever that is.
     """
 
     def __init__(
@@ -71,14 +70,10 @@ class Predictor:
         integer: str,
         matches: Matches | None = None,
         behaviour: Behaviour = DEFAULT_BEHAVIOUR,
-        integers: Callable[[Scale], str] | None = None,
         equal: Mapping[str, str] | None = None,
-        requantizes: Callable[[Scale], bool] | None = None,
         stored: Mapping[str, str] | None = None,
-        exceeds: Exceeds | None = None,
         stores_biases: bool = False,
-        alike: Callable[[Scale], Scale] | None = None,
-        outlasts: Exceeds | None = None,
+        scales: KnownScales = NOTHING_KNOWN,
     ) -> None:
         target = replace(target, base=base, integer=integer)
         self._given = graph.by_name
@@ -89,7 +84,7 @@ class Predictor:
             matches = Matches(graph, processor)
         rules = [rule for rule in rules if target.meets(rule.when)]
         passages = find_passages(matches, rules)
-        if outlasts is not None:
+        if scales.outlasts is not None:
             passages = (*passages, *clamp_passages(graph))
         links = find_links(passages, graph, find_signed(matches, rules))
         self._target = BuildTarget(
@@ -98,20 +93,17 @@ class Predictor:
             base,
             integer,
             behaviour,
-            find_unsigned(matches, rules, passages),
-            integers,
-            stored or {},
-            requantizes,
-            stores_biases,
-            self._left.twins,
-            self._left.added,
-            exceeds,
-            alike,
-            find_symmetric(matches, rules),
+            unsigned=find_unsigned(matches, rules, passages),
+            scales=scales,
+            stored=stored or {},
+            stores_biases=stores_biases,
+            twins=self._left.twins,
+            added=self._left.added,
+            symmetric=find_symmetric(matches, rules),
         )
         self._layouts = layout_options(behaviour, target)
         by_edge = {edge: link for link in links for edge in link.edges}
-        self._motion = LinkedMotion(by_edge, requantizes, outlasts)
+        self._motion = LinkedMotion(by_edge, scales.has_zero_point, scales.outlasts)
         read = passages if self._target.rounds_alone else None
         self._regions = find_regions(matches, rules, target, read, stored or (), self._left.cast)
         self._index = RegionIndex(graph, self._regions)
