@@ -90,11 +90,13 @@ class Decoder(nn.Module):
         ).last_hidden_state
 
 
-def _torchvision(name: str, size: int, dynamo: bool, **options: object) -> Network:
-    def make() -> nn.Module:
-        return torchvision.models.get_model(name, weights=None, **options)
+def torchvision_network(name: str, *shape: int, dynamo: bool, **options: object) -> Network:
+    """A network of torchvision by name, for one input of three channels; ten classes by default."""
 
-    return Network(make, (torch.zeros(1, 3, size, size),), dynamo)
+    def make() -> nn.Module:
+        return torchvision.models.get_model(name, weights=None, **{"num_classes": 10, **options})
+
+    return Network(make, (torch.zeros(1, 3, *shape),), dynamo)
 
 
 def _segmenter(name: str, dynamo: bool) -> Network:
@@ -220,12 +222,24 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "FCN": _segmenter("fcn_resnet50", dynamo=True),
     },
     {
-        "GoogLeNet": _torchvision("googlenet", 96, True, aux_logits=False, init_weights=True),
-        "MNASNet": _torchvision("mnasnet0_5", 96, False),
+        "GoogLeNet": torchvision_network(
+            "googlenet",
+            96,
+            96,
+            dynamo=True,
+            num_classes=1000,
+            aux_logits=False,
+            init_weights=True,
+        ),
+        "MNASNet": torchvision_network("mnasnet0_5", 96, 96, dynamo=False, num_classes=1000),
     },
     {
-        "ConvNeXt (torchvision)": _torchvision("convnext_tiny", 64, True),
-        "EfficientNetV2 (torchvision)": _torchvision("efficientnet_v2_s", 64, False),
+        "ConvNeXt (torchvision)": torchvision_network(
+            "convnext_tiny", 64, 64, dynamo=True, num_classes=1000
+        ),
+        "EfficientNetV2 (torchvision)": torchvision_network(
+            "efficientnet_v2_s", 64, 64, dynamo=False, num_classes=1000
+        ),
     },
     {
         "ViT (torchvision)": Network(

@@ -10,15 +10,14 @@ python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks eleventh_set -
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import diffusers
 import torch
-import torchvision
 from torch import Tensor, nn
 from ultralytics.nn.tasks import DetectionModel
 
-from benchmarks.networks.pytorch.deployed import hidden, words, yolo
+from benchmarks.networks.pytorch.deployed import hidden, torchvision_network, words, yolo
 from benchmarks.networks.pytorch.export import Network, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
@@ -75,14 +74,10 @@ class _UViT(nn.Module):
         return self.whole(codes, words, pooled, sizes)
 
 
-def _torchvision(make: Callable[..., nn.Module], *shape: int, dynamo: bool) -> Network:
-    return Network(lambda: make(weights=None, num_classes=10), (torch.zeros(1, 3, *shape),), dynamo)
-
-
 ASIDE: Mapping[str, Network] = {
     "EfficientNetV2 (timm)": timm_network("efficientnetv2_rw_t", 64, dynamo=True),
-    "EfficientNet-B1": _torchvision(torchvision.models.efficientnet_b1, 64, 64, dynamo=False),
-    "MC3": _torchvision(torchvision.models.video.mc3_18, 4, 48, 48, dynamo=True),
+    "EfficientNet-B1": torchvision_network("efficientnet_b1", 64, 64, dynamo=False),
+    "MC3": torchvision_network("mc3_18", 4, 48, 48, dynamo=True),
     "LFM 2": words("Lfm2:ForCausalLM", "logits", False, num_key_value_heads=2,
                    layer_types=["conv", "full_attention"]),
     "Seed-OSS": words("SeedOss:ForCausalLM", "logits", True, num_key_value_heads=2, head_dim=16),

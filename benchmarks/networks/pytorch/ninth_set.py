@@ -15,14 +15,20 @@ from collections.abc import Mapping
 
 import diffusers
 import torch
-import torchvision
 import transformers
 from torch import Tensor, nn
 from transformers.models.blenderbot.modeling_blenderbot import BlenderbotEncoder
 from transformers.models.siglip2.modeling_siglip2 import Siglip2VisionModel
 from ultralytics.nn.tasks import ClassificationModel, DetectionModel, SegmentationModel
 
-from benchmarks.networks.pytorch.deployed import VISION, first_output, hidden, words, yolo
+from benchmarks.networks.pytorch.deployed import (
+    VISION,
+    first_output,
+    hidden,
+    torchvision_network,
+    words,
+    yolo,
+)
 from benchmarks.networks.pytorch.export import Network, timm_network
 from benchmarks.networks.pytorch.ninth_set_modules import (
     BcResNet,
@@ -134,13 +140,6 @@ class _Sound(nn.Module):
         return self.whole(latent, step, words, whole, turns, return_dict=False)[0]
 
 
-def _torchvision(name: str, *shape: int, dynamo: bool, **options: object) -> Network:
-    def make() -> nn.Module:
-        return torchvision.models.get_model(name, weights=None, num_classes=10, **options)
-
-    return Network(make, (torch.zeros(1, 3, *shape),), dynamo)
-
-
 def _classifier(config: str, nc: int, verbose: bool) -> nn.Module:
     return ClassificationModel(config, nc=nc, verbose=verbose)
 
@@ -150,9 +149,9 @@ ASIDE: Mapping[str, Network] = {
     "ViT (ResNet stem)": timm_network("vit_small_r26_s32_224", 224, dynamo=True, depth=2),
     "EfficientNet-CC": timm_network("efficientnet_cc_b0_4e", 64, dynamo=True),
     "SwinV2-CR": timm_network("swinv2_cr_tiny_ns_224", 224, dynamo=False, depths=(1, 2, 1, 1)),
-    "Swin 3-D": _torchvision("swin3d_t", 4, 64, 64, dynamo=True),
-    "RegNetY": _torchvision("regnet_y_400mf", 64, 64, dynamo=False),
-    "MViTv2": _torchvision("mvit_v2_s", 16, 224, 224, dynamo=True),
+    "Swin 3-D": torchvision_network("swin3d_t", 4, 64, 64, dynamo=True),
+    "RegNetY": torchvision_network("regnet_y_400mf", 64, 64, dynamo=False),
+    "MViTv2": torchvision_network("mvit_v2_s", 16, 224, 224, dynamo=True),
     "Blenderbot": Network.of(first_output(_blenderbot), _TOKENS, dynamo=True),
     "GPTBigCode": words(
         "GPTBigCode:ForCausalLM", "logits", False, n_embd=64, n_layer=2, n_head=4, n_inner=128,

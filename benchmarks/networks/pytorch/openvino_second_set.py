@@ -18,7 +18,13 @@ from torch import Tensor, nn
 from transformers.models.groupvit.modeling_groupvit import GroupViTVisionModel
 from transformers.models.vits.modeling_vits import VitsTextEncoder
 
-from benchmarks.networks.pytorch.deployed import Heads, Outputs, first_output, words
+from benchmarks.networks.pytorch.deployed import (
+    Heads,
+    Outputs,
+    first_output,
+    torchvision_network,
+    words,
+)
 from benchmarks.networks.pytorch.export import Network, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
@@ -133,13 +139,6 @@ class _FastSpeech(nn.Module):
         return self.whole(tokens, return_dict=False)[0]
 
 
-def _torchvision(name: str, size: int, dynamo: bool) -> Network:
-    def make() -> nn.Module:
-        return torchvision.models.get_model(name, weights=None, num_classes=10)
-
-    return Network(make, (torch.zeros(1, 3, size, size),), dynamo)
-
-
 def _deep_lab() -> nn.Module:
     whole = torchvision.models.segmentation.deeplabv3_resnet50(
         weights=None, weights_backbone=None, num_classes=5
@@ -181,8 +180,8 @@ ASIDE: Mapping[str, Network] = {
     "FastSpeech 2 (conformers)": Network.of(_FastSpeech, _TOKENS),
     "DeepLabv3 (ResNet)": Network.of(_deep_lab, torch.zeros(1, 3, 96, 96), dynamo=True),
     "SSDlite": Network.of(_ssd_lite, torch.zeros(1, 3, 160, 160)),
-    "SqueezeNet 1.1": _torchvision("squeezenet1_1", 96, False),
-    "AlexNet": _torchvision("alexnet", 96, True),
-    "ConvNeXt (torchvision)": _torchvision("convnext_tiny", 64, False),
+    "SqueezeNet 1.1": torchvision_network("squeezenet1_1", 96, 96, dynamo=False),
+    "AlexNet": torchvision_network("alexnet", 96, 96, dynamo=True),
+    "ConvNeXt (torchvision)": torchvision_network("convnext_tiny", 64, 64, dynamo=False),
 }  # fmt: skip
 SETS = {"aside": ASIDE}

@@ -14,7 +14,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from benchmarks.networks.pytorch.deployed import VISION, hidden, words
+from benchmarks.networks.pytorch.deployed import VISION, hidden, torchvision_network, words
 from benchmarks.networks.pytorch.export import Network, drawn_at_random, timm_network
 
 _SPEECH = {
@@ -25,13 +25,6 @@ _SPEECH = {
 }  # fmt: skip
 _SOUND, _IMAGE = (torch.zeros(1, 2400),), (torch.zeros(1, 3, 64, 64),)
 _STATE, _LOGITS = "last_hidden_state", "logits"
-
-
-def _tv(name: str, size: int, dynamo: bool) -> Network:
-    def make() -> nn.Module:
-        return torchvision.models.get_model(name, weights=None, num_classes=10)
-
-    return Network(make, (torch.zeros(1, 3, size, size),), dynamo)
 
 
 class _Segmented(nn.Module):
@@ -65,7 +58,10 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "BAT-ResNeXt": timm_network("bat_resnext26ts", 256, dynamo=False),
         "SE-BoTNet": timm_network("sebotnet33ts_256", 256, dynamo=True),
     },
-    {"FCN": Network(_Segmented, _IMAGE, True), "MaxViT (torchvision)": _tv("maxvit_t", 224, False)},
+    {
+        "FCN": Network(_Segmented, _IMAGE, True),
+        "MaxViT (torchvision)": torchvision_network("maxvit_t", 224, 224, dynamo=False),
+    },
     {
         "RegNet (transformers)": hidden(
             "RegNet:Model",

@@ -11,16 +11,15 @@ python -m benchmarks.plans.tensorrt_rtx --placements 0 --networks tenth_set --fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import diffusers
 import torch
-import torchvision
 import transformers
 from torch import Tensor, nn
 from ultralytics.nn.tasks import DetectionModel, OBBModel
 
-from benchmarks.networks.pytorch.deployed import hidden, words, yolo
+from benchmarks.networks.pytorch.deployed import hidden, torchvision_network, words, yolo
 from benchmarks.networks.pytorch.export import Network, timm_network
 
 _TOKENS = torch.zeros(1, 24, dtype=torch.int64) + 3
@@ -127,16 +126,12 @@ def _video_decoder() -> nn.Module:
     return whole
 
 
-def _torchvision(make: Callable[..., nn.Module], *shape: int, dynamo: bool) -> Network:
-    return Network(lambda: make(weights=None, num_classes=10), (torch.zeros(1, 3, *shape),), dynamo)
-
-
 ASIDE: Mapping[str, Network] = {
     "PNASNet": timm_network("pnasnet5large", 96, dynamo=False),
     "DM-NFNet": timm_network("dm_nfnet_f0", 64, dynamo=True),
     "ResNeXt": timm_network("resnext50_32x4d", 64, dynamo=False),
-    "R(2+1)D": _torchvision(torchvision.models.video.r2plus1d_18, 4, 48, 48, dynamo=True),
-    "AlexNet": _torchvision(torchvision.models.alexnet, 224, 224, dynamo=False),
+    "R(2+1)D": torchvision_network("r2plus1d_18", 4, 48, 48, dynamo=True),
+    "AlexNet": torchvision_network("alexnet", 224, 224, dynamo=False),
     "Megatron-BERT": words("MegatronBert:Model", "last_hidden_state", False),
     "Pegasus": Network.of(_Pegasus, _TOKENS, _TOKENS[:, :8], dynamo=True),
     "GPT": words("OpenAIGPT:LMHeadModel", "logits", False, n_positions=64, n_embd=64, n_layer=2,

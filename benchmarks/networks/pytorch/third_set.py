@@ -15,12 +15,11 @@ from typing import Any
 
 import diffusers
 import torch
-import torchvision
 import transformers
 from torch import Tensor, nn
 from torchvision.models import detection
 
-from benchmarks.networks.pytorch.deployed import Heads, Outputs, hidden, words
+from benchmarks.networks.pytorch.deployed import Heads, Outputs, hidden, torchvision_network, words
 from benchmarks.networks.pytorch.export import Network, drawn_at_random, image, timm_network
 from benchmarks.networks.pytorch.third_set_modules import (
     Dbnet,
@@ -102,20 +101,6 @@ class _Through(nn.Module):
         """What the method makes of ``given``."""
         made = getattr(self.whole, self.method)(given)
         return getattr(made, "sample", getattr(made, "latents", made))
-
-
-def _tv(name: str, size: int, dynamo: bool, **options: object) -> Network:
-    def make() -> nn.Module:
-        return torchvision.models.get_model(name, weights=None, num_classes=10, **options)
-
-    return Network(make, image(size), dynamo)
-
-
-def _video(name: str) -> Network:
-    def make() -> nn.Module:
-        return torchvision.models.get_model(name, weights=None, num_classes=10)
-
-    return Network(make, (torch.zeros(1, 3, 16, 64, 64),), True)
 
 
 def _of(make: Callable[[], nn.Module], inputs: tuple[Tensor, ...], dynamo: bool) -> Network:
@@ -206,9 +191,12 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "SemNASNet": timm_network("semnasnet_075", 64, dynamo=False),
         "SE-ResNeXt": timm_network("legacy_seresnext26_32x4d", 64, dynamo=True),
     },
-    {"AlexNet": _tv("alexnet", 224, False), "SSD (VGG)": _of(_ssd, image(300), False)},
     {
-        "Wide ResNet": _tv("wide_resnet50_2", 64, True),
+        "AlexNet": torchvision_network("alexnet", 224, 224, dynamo=False),
+        "SSD (VGG)": _of(_ssd, image(300), False),
+    },
+    {
+        "Wide ResNet": torchvision_network("wide_resnet50_2", 64, 64, dynamo=True),
         "CSP-DarkNet53": timm_network("cspdarknet53", 64, dynamo=False),
     },
     {
@@ -258,7 +246,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
     {"DPT": _of(_dpt, image(64), True), "GLPN": _of(_glpn, image(64), False)},
     {"YOLOS": _of(_yolos, image(64), True), "SimMIM": _of(_vit_mae, image(64), False)},
     {
-        "SwinV2 (torchvision)": _tv("swin_v2_t", 64, False),
+        "SwinV2 (torchvision)": torchvision_network("swin_v2_t", 64, 64, dynamo=False),
         "Swin-S3": timm_network("swin_s3_tiny_224", 224, dynamo=True),
     },
     {
@@ -269,7 +257,10 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
             "Timesformer:Model", (torch.zeros(1, 4, 3, 64, 64),), False, **_VIDEO
         ),
     },
-    {"R(2+1)D": _video("r2plus1d_18"), "Video ResNet (mixed)": _video("mc3_18")},
+    {
+        "R(2+1)D": torchvision_network("r2plus1d_18", 16, 64, 64, dynamo=True),
+        "Video ResNet (mixed)": torchvision_network("mc3_18", 16, 64, 64, dynamo=True),
+    },
     {
         "ControlNet": _of(
             _Control,
