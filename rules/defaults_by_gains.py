@@ -253,17 +253,14 @@ def _connect(
     quantized = (
         site_of_writer.layouts[site_of_writer.default].quantize if site_of_writer else frozenset()
     )
-    writes_integers = any(edge.tensor == tensor for edge in quantized)
-    readers = set()
-    dequantize_us = gains.dequantize.takes_us(tensor, graph)
-    for edge in graph.edges_of(tensor):
-        reader = _reader(edge, vertices)
-        readers.add(reader)
-        if writes_integers:
-            cut.separate(writer, reader, dequantize_us)
-    for match, saved_us in fused if writes_integers else ():
-        parts = {vertices.get(each.name, (None, _FLOATS))[1] for each in match.nodes.values()}
-        cut.separate(writer, _FLOATS if _FLOATS in parts else min(parts), saved_us)
+    read_by = [_reader(edge, vertices) for edge in graph.edges_of(tensor)]
+    if any(edge.tensor == tensor for edge in quantized):
+        for reader in read_by:
+            cut.separate(writer, reader, gains.dequantize.takes_us(tensor, graph))
+        for match, saved_us in fused:
+            parts = {vertices.get(each.name, (None, _FLOATS))[1] for each in match.nodes.values()}
+            cut.separate(writer, _FLOATS if _FLOATS in parts else min(parts), saved_us)
+    readers = set(read_by)
     # One conversion does for all readers.
     read = f"{tensor} quantized"
     for reader in readers - {_FLOATS}:

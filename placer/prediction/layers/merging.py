@@ -119,18 +119,15 @@ def _is_one(group: Group, last: int, form: NormalForm, operands: Mapping[Edge, O
     left = sum(tensor in graph.outputs for node in nodes for tensor in node.outputs)
     if takes_pairs and left > 1:
         return False  # "Too many Result children" (OpenVINO's TokenizeSnippets).
-    for edge in (edge for part in group for edge in part.readers):
+
+    def fits(edge: Edge) -> bool:
         if edge.node in inside:
-            if edge in copied or not _has_no_pair(edge, form, operands, takes_pairs):
-                return False
-        elif edge in copied or edge.is_graph_output:
-            continue
-        else:
-            reader = graph.by_name[edge.node]
-            is_early = reader.index <= last
-            if is_early and not _reads_around(reader, graph.producer[edge.tensor], graph, form):
-                return False
-    return True
+            return edge not in copied and _has_no_pair(edge, form, operands, takes_pairs)
+        if edge in copied or edge.is_graph_output or graph.by_name[edge.node].index > last:
+            return True
+        return _reads_around(graph.by_name[edge.node], graph.producer[edge.tensor], graph, form)
+
+    return all(fits(edge) for part in group for edge in part.readers)
 
 
 def _has_no_pair(

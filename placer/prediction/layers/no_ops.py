@@ -91,18 +91,21 @@ def without_no_ops(
     """
     origins: dict[str, str] = {}
     no_ops, merged = set[str](), dict[str, str]()
-    for node in graph.nodes:
+
+    def origin(node: Node) -> str | None:
+        """What ``node`` hands on, if it is to be taken out."""
+        if undone and node.name in undone:
+            return undone[node.name]
         data = _handed_on(graph, node)
         if data is None and base is not None and _converts_input(graph, node, base):
             data = node.inputs[0]
-        if undone and node.name in undone:
-            no_ops.add(node.name)
-            data = undone[node.name]
-            origins[node.outputs[0]] = origins.get(data, data)
-        elif node.name in folded or (
-            data is not None and takes_out(graph, node, data) and _may_go(graph, node)
-        ):
-            data = data or node.inputs[0]
+        if node.name in folded:
+            return data or node.inputs[0]
+        goes = data is not None and takes_out(graph, node, data) and _may_go(graph, node)
+        return data if goes else None
+
+    for node in graph.nodes:
+        if (data := origin(node)) is not None:
             no_ops.add(node.name)
             origins[node.outputs[0]] = origins.get(data, data)
         elif equal and equal.get(node.name) in graph.by_name and _may_go(graph, node):

@@ -120,24 +120,16 @@ class Region:
         if apart:
             chosen = self._chosen(form, apart.union(kept))
         for group in groups_of(self.claimed, chosen, form):
-            for candidate in group:
-                del chosen[candidate.position]
-            whole = self._whole(group)
-            chosen[whole.position] = whole
+            _join(chosen, group, self._whole(group))
         for chain in find_fused_chains(chosen, form, has_zero_point, has_pairs):
-            for candidate in chain.group:
-                del chosen[candidate.position]
             whole = self._whole(chain.group, chain.movers, chain.position, chain.copied)
-            chosen[whole.position] = whole
+            _join(chosen, chain.group, whole)
             left = {node.index for part in chain.group for node in part.nodes}.intersection(
                 mover.index for mover in chain.movers
             )
             chosen.update((lone.position, lone) for lone in self.alone if lone.position in left)
         for group in find_groups(chosen, form, self.operands):
-            for candidate in group:
-                del chosen[candidate.position]
-            whole = self._whole(group, position=start_of(group))
-            chosen[whole.position] = whole
+            _join(chosen, group, self._whole(group, position=start_of(group)))
         return chosen
 
     def _before_kept_clamps(self, form: NormalForm, exceeds: Exceeds) -> frozenset[LayerCandidate]:
@@ -193,6 +185,15 @@ def _implies(claim: Claim) -> bool:
 
 def _reads_integers(claim: Claim) -> bool:
     return bool(claim.demanded) and claim.fusion.inputs != FLOAT
+
+
+def _join(
+    chosen: dict[int, LayerCandidate], parts: Iterable[LayerCandidate], whole: LayerCandidate
+) -> None:
+    """Let ``whole`` take the place of its parts."""
+    for part in parts:
+        del chosen[part.position]
+    chosen[whole.position] = whole
 
 
 def _is_held_back(
