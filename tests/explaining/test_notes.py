@@ -73,6 +73,22 @@ def test_pairs_of_constants_that_nothing_reads_as_integers_are_told(save: Save):
     assert note.startswith("pairs on a constant, 't' (Gather 'embed'), round it and gain no speed")
 
 
+def test_pairs_of_the_bounds_of_a_clip_are_told(save: Save):
+    """TensorRT issue 1897: PPQ quantizes the bounds, too."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float low = {{0}}, float high = {{6}}, float[16,16,1,1] w = {{0.1}}, float s = {{0.5}},
+     int8 z = {{0}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} {PAIR.format("low")} {PAIR.format("high")}
+      c = Conv(xd, wd) [act] a = Clip(c, lowd, highd) {PAIR.format("a")} y = Conv(ad, wd)
+    }}""")
+    assert (
+        "pairs on constants, 'high' (Clip 'act'), 'low' (Clip 'act'), round them and gain no "
+        "speed, because they are read in float: take these pairs out"
+    ) in notes_of(path)
+
+
 @pytest.mark.parametrize(
     "product", ["w = Transpose(td) y = MatMul(ed, w)", "y = Gemm<transB = 1>(ed, td)"]
 )
