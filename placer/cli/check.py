@@ -29,6 +29,12 @@ _NO_PAIR = (
     "after calibration; placer optimize places pairs, and without --static the builder looks at "
     "all of it"
 )
+_TABLES = (
+    "{} in this folder: a calibration table is for models without Q/DQ pairs. Do not give it with "
+    "this file: TensorRT's builder ignores it, and ONNX Runtime's TensorRT provider fails with it "
+    '("Setting dynamic range is only allowed when there are no Q/DQ layers"), so leave out '
+    "trt_int8_calibration_table_name"
+)
 EXAMPLES = ("placer check quantized.onnx --static", "placer check model.onnx --gpu rtx-5090")
 
 
@@ -82,6 +88,8 @@ def _print_report(report: CheckReport, model: Path, static: bool) -> None:
         typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
     if report.older:
         typer.echo(report.older)
+    if report.tables:
+        typer.echo(_TABLES.format(in_quotes(report.tables)))
     if report.build is not None:
         _print(report.build, report.plan)
         if report.build.accepted and report.assumed is not None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,35 @@ def test_check_static_needs_no_builder(save: Save, placer: Callable[..., Finishe
     float_model = placer("check", DIGITS / "digits.onnx", "--static", "--json")
     assert (float_model.code, json.loads(float_model.out)) == (
         0,
-        {"placed_for": None, "not_imported": None, "pairs": [], "older": None},
+        {"placed_for": None, "not_imported": None, "pairs": [], "older": None, "tables": []},
     )
+
+
+TABLE = b"TRT-8601-EntropyCalibration2\nx: 3c010a14\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "is_table"),
+    [
+        ("calibration.cache", TABLE, True),
+        ("INT8_calibration_table", TABLE, True),
+        ("calibration.flatbuffers", b"\x14", True),  # As ONNX Runtime's calibrator calls it.
+        ("timing.cache", b"\x00\x01", False),
+        ("notes.txt", b"TensorRT", False),
+    ],
+)
+def test_a_calibration_table_beside_pairs_is_told(
+    save: Save, placer: Callable[..., Finished], name: str, content: bytes, is_table: bool
+):
+    """ONNX Runtime issue 13071; for a model without pairs a table is what TensorRT 10 needs."""
+    path = save(text_of(TAKEN["int8"]))
+    (path.parent / name).write_bytes(content)
+    done = placer("check", path, "--static")
+    said = f"'{name}' in this folder: a calibration table is for models without Q/DQ pairs"
+    assert (done.code, said in done.out) == (0, is_table)
+    bare = path.parent / "float.onnx"
+    shutil.copy(DIGITS / "digits.onnx", bare)
+    assert "calibration table" not in placer("check", bare, "--static").out
 
 
 def test_check_says_first_which_engine_placer_placed_the_pairs_for(

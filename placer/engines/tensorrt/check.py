@@ -15,6 +15,7 @@ from onnx import ModelProto
 from placer.common.files import write_text
 from placer.common.shapes import GivenShape, given_ranges
 from placer.engines.tensorrt.build import BuildReport
+from placer.engines.tensorrt.calibration_table import tables_beside
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError
 from placer.graph.edit import all_tensors, every_node
@@ -55,6 +56,7 @@ class CheckReport:
     ``is_float``: nothing in it quantizes, so import refuses it; ``placer optimize`` takes the file
     as it is.
     ``older``: sentences on what TensorRT 8 refuses that later versions take; empty without any.
+    ``tables``: calibration tables beside a model with pairs, with which they are of no use.
     ``names``: what nodes are called in plans that the builder calls otherwise; Q and DQ: nothing.
     """
 
@@ -64,6 +66,7 @@ class CheckReport:
     not_imported: str | None = None
     is_float: bool = False
     older: str = ""
+    tables: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -118,6 +121,7 @@ class CheckReport:
             "not_imported": self.not_imported,
             "pairs": [asdict(finding) for finding in self.findings],
             "older": self.older or None,
+            "tables": list(self.tables),
         }
         return pairs if self.build is None else {**_document(self.build), **pairs}
 
@@ -172,9 +176,9 @@ def _pairs_report(path: Path, static: bool) -> CheckReport:
     findings = _findings(proto, path)
     older = ". ".join(filter(None, (moved, refused_by_tensorrt_8(proto, path))))
     is_float = not is_quantized(proto)
-    return CheckReport(
-        (*repeated, *findings), None, placed_for, is_float=is_float, older=older, names=names
-    )
+    tables = () if is_float else tables_beside(path)
+    told = (*repeated, *findings)
+    return CheckReport(told, None, placed_for, None, is_float, older, tables, names)
 
 
 def _placed_for(proto: ModelProto) -> str | None:
