@@ -8,103 +8,35 @@ import enum
 import json
 import math
 import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from placer.checkup.networks import convolutions
 from placer.engines.abilities import abilities_of
 from placer.engines.cuda import api
-from placer.engines.cuda.api import CudaError
 from placer.engines.cuda.nvml import GpuState
 from placer.engines.cuda.timing import Effort
 from placer.engines.isolation import EngineSpec, IsolatedEngine, Limits
 from placer.engines.onnxruntime import OnnxRuntimeModel
-from placer.engines.tensorrt import chosen_outputs
 from placer.engines.tensorrt import engine as trt_engine
 from placer.engines.tensorrt.build import BuildSettings
 from placer.engines.tensorrt.engine import TensorRtEngine, create, refuse_gpu
 from placer.engines.tensorrt.execution import Execution
-from placer.engines.tensorrt.library import Library, load_library
-from placer.engines.tensorrt.plugins import load_plugins
-from placer.engines.tensorrt.profile import parse_shape_values
-from placer.errors import InputError, RunError
+from placer.engines.tensorrt.library import Library
+from placer.errors import RunError
 from placer.fitting.networks import network_names, write_network
 from placer.graph.shapes import ShapeRange
 from placer.graph.text import parse_model
 from tests.conftest import Finished
-
-HERE = Path(__file__).parent
-RELU = """
-<ir_version: 9, opset_import: ["": 17]>
-g (float[batch,4] x) => (float[batch,4] y) { [one] h = Relu(x) [two] y = Identity(h) }
-"""
-X = np.array([[-1, 2, -3, 4]], np.float32)
-
-
-@pytest.fixture(scope="module")
-def standin() -> Iterator[Library]:
-    """The stand-in as ``tensorrt``; modules of these names are as before afterwards."""
-    places = [str(HERE / "standin")]
-    if api.device_count() == 0:
-        if shutil.which("cc") is None:
-            pytest.skip("neither a GPU nor a C compiler")
-        places.append(str(HERE / "standin_host"))
-    names = [n for n in sys.modules if n.split(".")[0] in ("cuda", "tensorrt")]
-    kept = {name: sys.modules.pop(name) for name in names if len(places) > 1 or "cuda" not in name}
-    sys.path[:0] = places
-    api.set_device(0)
-    yield load_library("tensorrt")
-    for place in places:
-        sys.path.remove(place)
-    for name in [n for n in sys.modules if n.split(".")[0] in ("cuda", "tensorrt")]:
-        del sys.modules[name]
-    sys.modules.update(kept)
-
-
-@pytest.fixture
-def engine(standin: Library, tmp_path: Path) -> TensorRtEngine:
-    assert standin.version == "10.13.0"
-    return create("tensorrt", timing_cache=tmp_path / "timing")
-
-
-def execution(
-    library: Library,
-    model: onnx.ModelProto,
-    *profiles: dict[str, Any],
-    values: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
-) -> Execution:
-    """``values``: those that are shapes, of each profile."""
-    module = library.module
-    logger = module.ILogger()
-    builder = module.Builder(logger)
-    network = builder.create_network(0)
-    assert module.OnnxParser(network, logger).parse(model.SerializeToString())
-    config = builder.create_builder_config()
-    values = [values] if isinstance(values, Mapping) else values
-    for shapes, own in zip_longest(profiles, values, fillvalue={}):
-        profile = builder.create_optimization_profile()
-        for name, given in shapes.items():
-            profile.set_shape(name, *given)
-        for name, given in own.items():
-            profile.set_shape_input(name, *given)
-        assert config.add_optimization_profile(profile) >= 0
-    return Execution(library, builder.build_serialized_network(network, config))
-
-
-def batches(least: int, most: int) -> dict[str, Any]:
-    return {"x": ((least, 4), (most, 4), (most, 4))}
+from tests.engines.conftest import RELU, X, batches, execution
 
 
 def test_a_network_runs_as_onnx_runtime_runs_it(engine: TensorRtEngine, tmp_path: Path):
@@ -212,125 +144,6 @@ def test_networks_of_a_fit_run_on_a_gpu(standin: Library, tmp_path: Path, name: 
         np.testing.assert_allclose(
             found[output], expected, atol=2e-3 * np.abs(expected).max(), rtol=0, err_msg=output
         )
-
-
-def test_shapes_may_change_within_the_range_and_not_beyond(standin: Library):
-    running = execution(standin, parse_model(RELU), batches(1, 3))
-    for batch in (1, 3, 2, 1):
-        assert running.run({"x": np.repeat(X, batch, 0)})["y"].tolist() == [[0, 2, 0, 4]] * batch
-    with pytest.raises(InputError, match="not built for shape 4x4 of input 'x'"):
-        running.run({"x": np.repeat(X, 4, 0)})
-    assert running.run({"x": X})["y"].shape == (1, 4)
-    with pytest.raises(InputError, match="needs input 'x'"):
-        running.run({})
-
-
-def test_the_profile_that_holds_the_shapes_is_taken(standin: Library):
-    running = execution(standin, parse_model(RELU), batches(1, 2), batches(8, 16))
-    for batch in (1, 16, 2, 8):
-        assert running.run({"x": np.repeat(X, batch, 0)})["y"].shape == (batch, 4)
-    with pytest.raises(InputError, match="not built for shape 4x4"):
-        running.run({"x": np.repeat(X, 4, 0)})
-
-
-def test_empty_tensors_run(standin: Library):
-    running = execution(standin, parse_model(RELU), batches(0, 2))
-    assert running.run({"x": X[:0]})["y"].shape == (0, 4)
-    assert running.run({"x": X})["y"].shape == (1, 4)
-
-
-def reshaping() -> onnx.ModelProto:
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("Reshape", ["x", "to"], ["y"], name="reshape")],
-        "g",
-        [value("x", TensorProto.FLOAT, [1, 4]), value("to", TensorProto.INT64, [2])],
-        [value("y", TensorProto.FLOAT, ["a", "b"])],
-    )
-    return helper.make_model(graph)
-
-
-def test_an_input_whose_values_are_a_shape_stays_in_host_memory(standin: Library):
-    running = execution(standin, reshaping(), {}, values={"to": ((1, 1), (2, 2), (4, 4))})
-    for shape in ((4, 1), (2, 2), (1, 4)):  # Other values, the same shapes of inputs.
-        found = running.run({"x": X, "to": np.array(shape, np.int64)})["y"]
-        assert found.tolist() == X.reshape(shape).tolist()
-
-
-def test_values_that_are_a_shape_have_a_range(standin: Library, tmp_path: Path):
-    assert standin.kind == "tensorrt"
-    values = parse_shape_values("to=1,1:2,2:2,4")
-    compiled = create("tensorrt", shape_values=values).compile(reshaping(), tmp_path)
-    for shape in ((2, 2), (1, 4)):
-        found = compiled.run({"x": X, "to": np.array(shape, np.int64)})["y"]
-        assert found.tolist() == X.reshape(shape).tolist()
-    with pytest.raises(RunError, match=r"values \[4, 1\] of to are outside of the profile"):
-        compiled.run({"x": X, "to": np.array((4, 1), np.int64)})
-    with pytest.raises(RunError, match="its 2 as engine option shape-values=to=MIN:OPT:MAX"):
-        create("tensorrt").compile(reshaping(), tmp_path)
-
-
-def test_an_output_that_is_a_shape_is_written_to_host_memory(standin: Library):
-    text = RELU.replace("(float[batch,4] y)", "(float[batch,4] y, int64[2] s)")
-    running = execution(
-        standin, parse_model(text.replace("{ [one]", "{ [size] s = Shape(x) [one]")), batches(1, 3)
-    )
-    for batch in (1, 3):
-        found = running.run({"x": np.repeat(X, batch, 0)})
-        assert (found["s"].tolist(), found["y"].shape) == ([batch, 4], (batch, 4))
-
-
-CHOOSING = """
-<ir_version: 9, opset_import: ["": 17]>
-g (float[1,8] x) => (int64[2,n] found, float[1,8] y) {
-  [relu] y = Relu(x) [where] found = NonZero(y)
-}
-"""
-
-
-def test_memory_of_outputs_whose_shape_the_data_decide_grows(standin: Library):
-    running = execution(standin, parse_model(CHOOSING))
-    for kept in (2, 0, 8, 3):
-        x = np.array([[1] * kept + [-1] * (8 - kept)], np.float32)
-        found = running.run({"x": x})
-        assert found["found"].tolist() == [[0] * kept, list(range(kept))]
-        assert found["y"].sum() == kept
-    assert running._chosen_outputs.size == 2 * 8 * 8
-    running.close()
-
-
-def test_memory_that_is_not_there_for_such_an_output_is_told(
-    standin: Library, monkeypatch: pytest.MonkeyPatch
-):
-    running = execution(standin, parse_model(CHOOSING))
-    running.prepare({"x": np.ones((1, 8), np.float32)})
-
-    def full(size: int) -> None:
-        raise CudaError("cudaErrorMemoryAllocation", f"cudaMalloc({size})")
-
-    monkeypatch.setattr(chosen_outputs, "DeviceBuffer", full)
-    told = r"failed to run the engine: CUDA call cudaMalloc\(128\) failed"
-    with pytest.raises(RunError, match=told):
-        running.launch(running._stream)
-
-
-def test_engines_that_choose_are_measured_and_told_apart(engine: TensorRtEngine, tmp_path: Path):
-    compiled = engine.compile(parse_model(CHOOSING), tmp_path)
-    x = {"x": np.array([[1, -1, 1, -1, 1, -1, 1, -1]], np.float32)}
-    assert (engine.measure([compiled, compiled], x, 3) > 0).all()
-    assert engine.conditions.captured == (False, False)  # Each launch waits for the GPU.
-    assert compiled.memory_bytes(x) >= 2 * 4 * 8
-    assert compiled.run(x)["found"].tolist() == [[0, 0, 0, 0], [0, 2, 4, 6]]
-
-
-def test_the_profile_that_holds_the_values_is_taken(standin: Library):
-    given = {"to": ((1, 4), (1, 4), (1, 4))}, {"to": ((2, 1), (2, 2), (4, 2))}
-    running = execution(standin, reshaping(), {}, {}, values=given)
-    for shape in ((1, 4), (4, 1), (2, 2)):
-        found = running.run({"x": X, "to": np.array(shape, np.int64)})["y"]
-        assert found.tolist() == X.reshape(shape).tolist()
-    with pytest.raises(InputError, match=r"was not built for values \[8, 1\] of input 'to'"):
-        running.run({"x": X, "to": np.array((8, 1), np.int64)})
 
 
 def test_what_tensorrt_refuses_is_told(standin: Library):
@@ -536,78 +349,6 @@ def test_asking_whether_a_gpu_is_there_makes_no_context_on_it(standin: Library):
         refuse_gpu(standin, 2)
     create("tensorrt", device=1)
     assert api.runtime().contexts == {1}
-
-
-def with_plugin(operator: str) -> onnx.ModelProto:
-    """The operator is not ONNX's, so the model is not checked."""
-    return onnx.parser.parse_model(RELU.replace("Identity", operator).replace("batch", "1"))
-
-
-def test_a_plugin_library_serves_every_build(standin: Library, tmp_path: Path):
-    """TensorRT refuses a library whose plugins it has; engines of one process share them."""
-    assert standin.kind == "tensorrt"
-    path = tmp_path / "own.so"
-    path.write_text("FirstPlugin SecondPlugin")
-    for _ in range(2):
-        engine = create("tensorrt", plugins=(path,))
-        for plugin in ("FirstPlugin", "SecondPlugin"):
-            compiled = engine.compile(with_plugin(plugin), tmp_path)
-            assert compiled.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
-    other = tmp_path / "other.so"
-    other.write_text("SecondPlugin")
-    with pytest.raises(InputError, match=r"cannot load plugin library .*other\.so"):
-        create("tensorrt", plugins=(other,))
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_a_library_that_registers_its_plugins_itself_is_loaded(standin: Library, tmp_path: Path):
-    """As ``REGISTER_TENSORRT_PLUGIN`` does, and as trtexec's ``--staticPlugins`` takes them."""
-    path, source = tmp_path / "plugins.so", tmp_path / "plugins.c"
-    source.write_text('const char *standin_operators = "StaticPlugin";')
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, source], check=True)
-    assert standin.kind == "tensorrt"
-    compiled = create("tensorrt", plugins=(path,)).compile(with_plugin("StaticPlugin"), tmp_path)
-    assert compiled.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
-    empty = tmp_path / "empty.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", empty, "-x", "c", "/dev/null"], check=True)
-    with pytest.raises(InputError, match=r"cannot load plugin library .*empty\.so"):
-        create("tensorrt", plugins=(empty,))
-
-
-def test_plugins_of_tensorrt_itself_need_no_option(engine: TensorRtEngine, tmp_path: Path):
-    compiled = engine.compile(with_plugin("StandinPlugin_TRT"), tmp_path)
-    assert compiled.run({"x": X})["y"].tolist() == [[0, 2, 0, 4]]
-
-
-def test_plugins_of_tensorrt_itself_that_fail_are_left_out(
-    standin: Library, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    monkeypatch.setenv("PLACER_STANDIN_FAILS", "own plugins")
-    module = ModuleType("tensorrt")  # As in a process that has not registered them.
-    vars(module).update(vars(standin.module))
-    load_plugins(Library("tensorrt", module), ())
-    assert "registering TensorRT's own plugins failed, going on without" in caplog.text
-
-
-@pytest.mark.slow
-def test_saved_engines_get_the_plugins(
-    standin: Library,
-    placer: Callable[..., Finished],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    assert standin.kind == "tensorrt"
-    library = tmp_path / "saved.so"
-    library.write_text("SavedPlugin")
-    engine = create("tensorrt", plugins=(library,))
-    engine.compile(with_plugin("SavedPlugin"), tmp_path).save(tmp_path / "saved.engine")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    bench = ("bench", tmp_path / "saved.engine", "--engine", "tensorrt", "--rounds", 3)
-    finished = placer(*bench, "--engine-option", f"plugins={library}")
-    assert finished.code == 0, finished.err
-    finished = placer(*bench)
-    assert finished.code == 1
-    assert "Cannot find plugin: SavedPlugin" in finished.err
 
 
 def test_an_implicit_engine_is_calibrated_from_device_memory(standin: Library, tmp_path: Path):

@@ -1,8 +1,8 @@
 """What ``placer check`` says of the pairs that TensorRT refuses."""
 
 import json
-from collections.abc import Callable
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
