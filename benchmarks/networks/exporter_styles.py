@@ -2,6 +2,7 @@
 
 PyTorch's dynamo exporter and old opsets take norms and activations apart; TensorFlow's keeps
 channels last, with a Transpose around each operator that ONNX has for channels first only.
+The small pieces are also those of other networks.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def cut(net: Net, x: str, start: int, end: int, axis: int, step: int = 1) -> str
     return net.add("Slice", x, *(ints(net, n) for n in (start, end, axis, step)))
 
 
-def linear(net: Net, x: str, inputs: int, outputs: int) -> str:
-    """A product with a weight, and a bias behind it."""
-    return net.add("Add", net.add("MatMul", x, net.weight(inputs, outputs)), net.weight(outputs))
+def norm(net: Net, x: str, width: int) -> str:
+    """LayerNorm over the last dimension."""
+    return net.add("LayerNormalization", x, net.weight(width), net.weight(width))
 
 
 def norm_in_parts(net: Net, x: str, weight: tuple[int, ...], axis: int = -1) -> str:

@@ -19,14 +19,13 @@ from benchmarks.networks.exporter_styles import (
     gelu_in_parts,
     ints,
     keras_conv,
-    linear,
     norm_in_parts,
     reshape,
     scalar,
     scaled_attention,
     turn,
 )
-from benchmarks.networks.topologies import Net
+from benchmarks.networks.topologies import Net, linear
 
 
 def dino(size: int, width: int, heads: int) -> onnx.ModelProto:

@@ -17,14 +17,13 @@ from benchmarks.networks.exporter_styles import (
     gelu_in_parts,
     ints,
     keras_conv,
-    linear,
     norm_in_parts,
     reshape,
     scalar,
     scaled_attention,
     turn,
 )
-from benchmarks.networks.topologies import Net, classifier
+from benchmarks.networks.topologies import Net, classifier, linear
 
 
 def roberta(tokens: int, width: int, heads: int) -> onnx.ModelProto:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 
+from benchmarks.networks.exporter_styles import cut, gelu_in_parts, norm, reshape, scalar
 from benchmarks.networks.topologies import Net, classifier
 
 
@@ -83,14 +84,9 @@ def _focus(net: Net, x: str) -> str:
     parts = []
     for column in (0, 1):
         for row in (0, 1):
-            y = _sliced(net, x, row, last, 2, 2)
-            parts.append(_sliced(net, y, column, last, 3, 2))
+            y = cut(net, x, row, last, 2, 2)
+            parts.append(cut(net, y, column, last, 3, 2))
     return net.add("Concat", *parts, axis=1)
-
-
-def _sliced(net: Net, x: str, start: int, end: int, axis: int, step: int = 1) -> str:
-    ends = (net.constant(np.array([v], np.int64)) for v in (start, end, axis, step))
-    return net.add("Slice", x, *ends)
 
 
 def _c3(net: Net, x: str, inputs: int, outputs: int, repeats: int) -> str:
@@ -105,16 +101,16 @@ def _c3(net: Net, x: str, inputs: int, outputs: int, repeats: int) -> str:
 def _decoded(net: Net, x: str, channels: int, side: int, stride: int, classes: int) -> str:
     """Boxes in pixels: offsets and squared sizes of three anchors in each cell."""
     count = 5 + classes
-    y = _reshape(net, net.conv(x, channels, 3 * count, 1), 1, 3, count, side, side)
+    y = reshape(net, net.conv(x, channels, 3 * count, 1), 1, 3, count, side, side)
     y = net.add("Sigmoid", net.add("Transpose", y, perm=[0, 1, 3, 4, 2]))
     sizes = net.constant(np.array([2, 2, 1 + classes], np.int64))
     centre, extent, scores = net.add_many("Split", (y, sizes), 3, axis=4)
     grid = net.constant(net.rng.random((1, 3, side, side, 2)).astype(np.float32))
-    centre = net.add("Add", net.add("Mul", centre, _scalar(net, 2 * stride)), grid)
-    extent = net.add("Pow", net.add("Mul", extent, _scalar(net, 2)), _scalar(net, 2))
+    centre = net.add("Add", net.add("Mul", centre, scalar(net, 2 * stride)), grid)
+    extent = net.add("Pow", net.add("Mul", extent, scalar(net, 2)), scalar(net, 2))
     extent = net.add("Mul", extent, net.constant(net.rng.random((1, 3, 1, 1, 2)).astype("f")))
     joined = net.add("Concat", centre, extent, scores, axis=4)
-    return _reshape(net, joined, 1, 3 * side * side, count)
+    return reshape(net, joined, 1, 3 * side * side, count)
 
 
 def bi_fpn(size: int) -> onnx.ModelProto:
@@ -127,7 +123,7 @@ def bi_fpn(size: int) -> onnx.ModelProto:
     scales = net.constant(np.array([1, 1, 2, 2], np.float32))
 
     def merged(*maps: str) -> str:
-        parts = [net.add("Mul", m, _scalar(net, 1 / len(maps))) for m in maps]
+        parts = [net.add("Mul", m, scalar(net, 1 / len(maps))) for m in maps]
         total = parts[0]
         for part in parts[1:]:
             total = net.add("Add", total, part)
@@ -176,7 +172,7 @@ def rcan(size: int) -> onnx.ModelProto:
         y = net.conv(net.relu(net.conv(x, 32, 32, 3)), 32, 32, 3)
         gate = net.relu(net.conv(net.add("GlobalAveragePool", y), 32, 8, 1))
         y = net.add("Mul", y, net.add("Sigmoid", net.conv(gate, 8, 32, 1)))
-        x = net.add("Add", net.add("Mul", y, _scalar(net, 0.1)), x)
+        x = net.add("Add", net.add("Mul", y, scalar(net, 0.1)), x)
     x = net.add("Add", net.conv(x, 32, 32, 3), head)
     x = net.add("DepthToSpace", net.conv(x, 32, 128, 3), blocksize=2, mode="CRD")
     return net.model(net.conv(x, 32, 3, 3))
@@ -231,38 +227,19 @@ def _linear(net: Net, x: str, inputs: int, outputs: int) -> str:
     return net.add("Add", net.weight(outputs), net.add("MatMul", x, net.weight(inputs, outputs)))
 
 
-def _reshape(net: Net, x: str, *shape: int) -> str:
-    return net.add("Reshape", x, net.constant(np.array(shape, np.int64)))
-
-
-def _scalar(net: Net, value: float) -> str:
-    return net.constant(np.array(value, np.float32))
-
-
-def _norm(net: Net, x: str, width: int) -> str:
-    return net.add("LayerNormalization", x, net.weight(width), net.weight(width))
-
-
 def _norm_in_parts(net: Net, x: str, width: int) -> str:
     """As exporters of opset 16 and before write it."""
     centred = net.add("Sub", x, net.add("ReduceMean", x, axes=[-1]))
-    variance = net.add("ReduceMean", net.add("Pow", centred, _scalar(net, 2)), axes=[-1])
-    root = net.add("Sqrt", net.add("Add", variance, _scalar(net, 1e-5)))
+    variance = net.add("ReduceMean", net.add("Pow", centred, scalar(net, 2)), axes=[-1])
+    root = net.add("Sqrt", net.add("Add", variance, scalar(net, 1e-5)))
     y = net.add("Mul", net.add("Div", centred, root), net.weight(width))
     return net.add("Add", y, net.weight(width))
 
 
 def _root_mean_square(net: Net, x: str, width: int) -> str:
-    mean = net.add("ReduceMean", net.add("Pow", x, _scalar(net, 2)), axes=[-1])
-    root = net.add("Sqrt", net.add("Add", mean, _scalar(net, 1e-6)))
+    mean = net.add("ReduceMean", net.add("Pow", x, scalar(net, 2)), axes=[-1])
+    root = net.add("Sqrt", net.add("Add", mean, scalar(net, 1e-6)))
     return net.add("Mul", net.weight(width), net.add("Mul", x, net.add("Reciprocal", root)))
-
-
-def _gelu(net: Net, x: str) -> str:
-    error = net.add("Erf", net.add("Div", x, _scalar(net, 2**0.5)))
-    return net.add(
-        "Mul", net.add("Mul", x, net.add("Add", error, _scalar(net, 1))), _scalar(net, 0.5)
-    )
 
 
 def _attention(
@@ -271,15 +248,15 @@ def _attention(
     """Scores are divided by the root of the width, as BERT does it, or not at all (T5)."""
     parts = []
     for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
-        y = _reshape(net, _linear(net, x, width, width), 1, tokens, heads, width // heads)
+        y = reshape(net, _linear(net, x, width, width), 1, tokens, heads, width // heads)
         parts.append(net.add("Transpose", y, perm=perm))
     scores = net.add("MatMul", parts[0], parts[1])
     if scaled:
-        scores = net.add("Div", scores, _scalar(net, (width // heads) ** 0.5))
+        scores = net.add("Div", scores, scalar(net, (width // heads) ** 0.5))
     if bias is not None:
         scores = net.add("Add", scores, net.constant(bias.astype(np.float32)))
     y = net.add("MatMul", net.add("Softmax", scores, axis=-1), parts[2])
-    y = _reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, tokens, width)
+    y = reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, tokens, width)
     return _linear(net, y, width, width)
 
 
@@ -291,7 +268,7 @@ def bert(tokens: int, width: int, heads: int) -> onnx.ModelProto:
     for _ in range(2):
         y = _attention(net, x, tokens, width, heads, mask, scaled=True)
         x = _norm_in_parts(net, net.add("Add", y, x), width)
-        y = _linear(net, _gelu(net, _linear(net, x, width, 4 * width)), 4 * width, width)
+        y = _linear(net, gelu_in_parts(net, _linear(net, x, width, 4 * width)), 4 * width, width)
         x = _norm_in_parts(net, net.add("Add", y, x), width)
     first = net.add("Gather", x, net.constant(np.array(0, np.int64)), axis=1)
     pooled = net.add("Tanh", _gemm(net, first, width, width))
@@ -306,7 +283,7 @@ def t5(tokens: int, width: int, heads: int) -> onnx.ModelProto:
     normed = _root_mean_square(net, x, width)
     x = net.add("Add", x, _attention(net, normed, tokens, width, heads, bias, scaled=False))
     normed = _root_mean_square(net, x, width)
-    gate = _gelu(net, net.add("MatMul", normed, net.weight(width, 2 * width)))
+    gate = gelu_in_parts(net, net.add("MatMul", normed, net.weight(width, 2 * width)))
     y = net.add("Mul", gate, net.add("MatMul", normed, net.weight(width, 2 * width)))
     x = net.add("Add", x, net.add("MatMul", y, net.weight(2 * width, width)))
     return net.model(_root_mean_square(net, x, width))
@@ -316,14 +293,16 @@ def mixer(side: int, width: int) -> onnx.ModelProto:
     """MLP-Mixer (Tolstikhin et al. 2021): products over tokens and over channels in turn."""
     net, tokens = Net((1, 3, 4 * side, 4 * side)), side * side
     x = net.add("Conv", net.input, net.weight(width, 3, 4, 4), net.weight(width), strides=[4, 4])
-    x = net.add("Transpose", _reshape(net, x, 1, width, tokens), perm=[0, 2, 1])
+    x = net.add("Transpose", reshape(net, x, 1, width, tokens), perm=[0, 2, 1])
     for _ in range(2):
-        y = net.add("Transpose", _norm(net, x, width), perm=[0, 2, 1])
-        y = _linear(net, _gelu(net, _linear(net, y, tokens, 2 * tokens)), 2 * tokens, tokens)
+        y = net.add("Transpose", norm(net, x, width), perm=[0, 2, 1])
+        y = _linear(
+            net, gelu_in_parts(net, _linear(net, y, tokens, 2 * tokens)), 2 * tokens, tokens
+        )
         x = net.add("Add", x, net.add("Transpose", y, perm=[0, 2, 1]))
-        y = _gelu(net, _linear(net, _norm(net, x, width), width, 2 * width))
+        y = gelu_in_parts(net, _linear(net, norm(net, x, width), width, 2 * width))
         x = net.add("Add", x, _linear(net, y, 2 * width, width))
-    mean = net.add("ReduceMean", _norm(net, x, width), axes=[1], keepdims=0)
+    mean = net.add("ReduceMean", norm(net, x, width), axes=[1], keepdims=0)
     return net.model(_gemm(net, mean, width, 10))
 
 
@@ -333,16 +312,16 @@ def mobile_vit(side: int, width: int) -> onnx.ModelProto:
     x = net.silu(net.conv(net.input, 3, width, 3, 2))
     y = net.conv(net.silu(net.conv(x, width, width, 3)), width, 2 * width, 1)
     half, deep = side // 2, 2 * width
-    y = _reshape(net, y, deep * half, 2, half, 2)
-    y = _reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, deep, half * half, 4)
-    y = _reshape(net, net.add("Transpose", y, perm=[0, 3, 2, 1]), 1, side * side, deep)
-    z = _attention(net, _norm(net, y, deep), side * side, deep, 4, None, scaled=True)
+    y = reshape(net, y, deep * half, 2, half, 2)
+    y = reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, deep, half * half, 4)
+    y = reshape(net, net.add("Transpose", y, perm=[0, 3, 2, 1]), 1, side * side, deep)
+    z = _attention(net, norm(net, y, deep), side * side, deep, 4, None, scaled=True)
     y = net.add("Add", y, z)
-    z = net.silu(_linear(net, _norm(net, y, deep), deep, 2 * deep))
-    y = _norm(net, net.add("Add", y, _linear(net, z, 2 * deep, deep)), deep)
-    y = net.add("Transpose", _reshape(net, y, 1, 4, half * half, deep), perm=[0, 3, 2, 1])
-    y = _reshape(net, y, deep * half, half, 2, 2)
-    y = _reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, deep, side, side)
+    z = net.silu(_linear(net, norm(net, y, deep), deep, 2 * deep))
+    y = norm(net, net.add("Add", y, _linear(net, z, 2 * deep, deep)), deep)
+    y = net.add("Transpose", reshape(net, y, 1, 4, half * half, deep), perm=[0, 3, 2, 1])
+    y = reshape(net, y, deep * half, half, 2, 2)
+    y = reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, deep, side, side)
     y = net.silu(net.conv(y, deep, width, 1))
     y = net.silu(net.conv(net.add("Concat", x, y, axis=1), deep, width, 3))
     return classifier(net, y, width, 10)
@@ -353,10 +332,10 @@ def conformer(steps: int, width: int, heads: int) -> onnx.ModelProto:
     net = Net((1, steps, width))
     x = net.input
     for part in ("half", "attention", "convolution", "half"):
-        normed = _norm(net, x, width)
+        normed = norm(net, x, width)
         if part == "half":
             y = net.silu(_linear(net, normed, width, 4 * width))
-            y = net.add("Mul", _linear(net, y, 4 * width, width), _scalar(net, 0.5))
+            y = net.add("Mul", _linear(net, y, 4 * width, width), scalar(net, 0.5))
         elif part == "attention":
             y = _attention(net, normed, steps, width, heads, None, scaled=True)
         else:
@@ -366,7 +345,7 @@ def conformer(steps: int, width: int, heads: int) -> onnx.ModelProto:
             y = net.silu(_conv1d(net, y, width, width, 7, group=width))
             y = net.add("Transpose", _conv1d(net, y, width, width, 1), perm=[0, 2, 1])
         x = net.add("Add", y, x)
-    return net.model(_norm(net, x, width))
+    return net.model(norm(net, x, width))
 
 
 def recurrent(steps: int, op: str) -> onnx.ModelProto:
@@ -386,7 +365,7 @@ def recurrent(steps: int, op: str) -> onnx.ModelProto:
         )
         y = net.add(op, x, *weights, hidden_size=hidden, direction="bidirectional")
         y = net.add("Transpose", y, perm=[0, 2, 1, 3])
-        x, inputs = _reshape(net, y, 0, 0, -1), 2 * hidden
+        x, inputs = reshape(net, y, 0, 0, -1), 2 * hidden
     return net.model(net.add("Softmax", _linear(net, x, inputs, 20), axis=2))
 
 

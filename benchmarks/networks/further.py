@@ -11,33 +11,14 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 
-from benchmarks.networks.topologies import Net, classifier
+from benchmarks.networks.exporter_styles import ints, reshape, scalar, turn
+from benchmarks.networks.topologies import Net, classifier, linear
 
 Build = Callable[[], onnx.ModelProto]
 
 
-def _ints(net: Net, *values: int) -> str:
-    return net.constant(np.array(values, np.int64))
-
-
-def _scalar(net: Net, value: float) -> str:
-    return net.constant(np.array(value, np.float32))
-
-
-def _reshape(net: Net, x: str, *shape: int) -> str:
-    return net.add("Reshape", x, _ints(net, *shape))
-
-
-def _turn(net: Net, x: str, *perm: int) -> str:
-    return net.add("Transpose", x, perm=list(perm))
-
-
 def _leaky(net: Net, x: str) -> str:
     return net.add("LeakyRelu", x, alpha=0.1)
-
-
-def _linear(net: Net, x: str, inputs: int, outputs: int) -> str:
-    return net.add("Add", net.add("MatMul", x, net.weight(inputs, outputs)), net.weight(outputs))
 
 
 def _norm(net: Net, x: str, width: int) -> str:
@@ -45,18 +26,18 @@ def _norm(net: Net, x: str, width: int) -> str:
 
 
 def _gelu(net: Net, x: str) -> str:
-    error = net.add("Erf", net.add("Mul", x, _scalar(net, 0.5**0.5)))
-    half = net.add("Mul", x, _scalar(net, 0.5))
-    return net.add("Mul", half, net.add("Add", error, _scalar(net, 1)))
+    error = net.add("Erf", net.add("Mul", x, scalar(net, 0.5**0.5)))
+    half = net.add("Mul", x, scalar(net, 0.5))
+    return net.add("Mul", half, net.add("Add", error, scalar(net, 1)))
 
 
 def _group_norm(net: Net, x: str, shape: tuple[int, ...], groups: int) -> str:
     """GroupNorm of a tensor of ``shape`` as PyTorch exports it."""
-    y = _reshape(net, x, shape[0], groups, -1)
+    y = reshape(net, x, shape[0], groups, -1)
     ones, zeros = np.ones(groups, np.float32), np.zeros(groups, np.float32)
     y = net.add("InstanceNormalization", y, net.constant(ones), net.constant(zeros))
     channels = (shape[1], *[1] * (len(shape) - 2))
-    y = net.add("Mul", _reshape(net, y, *shape), net.weight(*channels))
+    y = net.add("Mul", reshape(net, y, *shape), net.weight(*channels))
     return net.add("Add", y, net.weight(*channels))
 
 
@@ -64,14 +45,14 @@ def _attention(net: Net, x: str, tokens: int, width: int, heads: int, by: str = 
     deep = width // heads
 
     def split(perm: list[int]) -> str:
-        y = _reshape(net, _linear(net, x, width, width), -1, tokens, heads, deep)
+        y = reshape(net, linear(net, x, width, width), -1, tokens, heads, deep)
         return net.add("Transpose", y, perm=perm)
 
     q, k, v = split([0, 2, 1, 3]), split([0, 2, 3, 1]), split([0, 2, 1, 3])
     scale = deep**-0.5 if by == "Mul" else deep**0.5
-    scores = net.add(by, net.add("MatMul", q, k), _scalar(net, scale))
-    y = _turn(net, net.add("MatMul", net.add("Softmax", scores, axis=-1), v), 0, 2, 1, 3)
-    return _linear(net, _reshape(net, y, -1, tokens, width), width, width)
+    scores = net.add(by, net.add("MatMul", q, k), scalar(net, scale))
+    y = turn(net, net.add("MatMul", net.add("Softmax", scores, axis=-1), v), 0, 2, 1, 3)
+    return linear(net, reshape(net, y, -1, tokens, width), width, width)
 
 
 def mobile_vit(size: int) -> onnx.ModelProto:
@@ -86,16 +67,16 @@ def mobile_vit(size: int) -> onnx.ModelProto:
         channels, side = outputs, side // stride
     y = net.add("Conv", net.silu(net.conv(x, channels, channels, 3)), net.weight(width, 40, 1, 1))
     cells = side // 2
-    y = _turn(net, _reshape(net, y, width * cells, 2, cells, 2), 0, 2, 1, 3)
-    y = _turn(net, _reshape(net, y, 1, width, cells**2, 4), 0, 3, 2, 1)
-    y = _reshape(net, y, 4, cells**2, width)
+    y = turn(net, reshape(net, y, width * cells, 2, cells, 2), 0, 2, 1, 3)
+    y = turn(net, reshape(net, y, 1, width, cells**2, 4), 0, 3, 2, 1)
+    y = reshape(net, y, 4, cells**2, width)
     for _ in range(2):
         y = net.add("Add", y, _attention(net, _norm(net, y, width), cells**2, width, 4))
-        inner = net.silu(_linear(net, _norm(net, y, width), width, 2 * width))
-        y = net.add("Add", y, _linear(net, inner, 2 * width, width))
-    y = _reshape(net, _norm(net, y, width), 1, 4, cells**2, width)
-    y = _reshape(net, _turn(net, y, 0, 3, 2, 1), width * cells, cells, 2, 2)
-    y = _reshape(net, _turn(net, y, 0, 2, 1, 3), 1, width, side, side)
+        inner = net.silu(linear(net, _norm(net, y, width), width, 2 * width))
+        y = net.add("Add", y, linear(net, inner, 2 * width, width))
+    y = reshape(net, _norm(net, y, width), 1, 4, cells**2, width)
+    y = reshape(net, turn(net, y, 0, 3, 2, 1), width * cells, cells, 2, 2)
+    y = reshape(net, turn(net, y, 0, 2, 1, 3), 1, width, side, side)
     y = net.add("Concat", x, net.silu(net.conv(y, width, channels, 1)), axis=1)
     x = net.silu(net.conv(y, 2 * channels, channels, 3))
     return classifier(net, net.silu(net.conv(x, channels, 160, 1)), 160)
@@ -115,10 +96,10 @@ def psp_net(size: int) -> onnx.ModelProto:
         cell = side // regions
         y = net.add("AveragePool", x, kernel_shape=[cell] * 2, strides=[cell] * 2)
         y = net.relu(net.conv(y, channels, 16, 1))
-        sizes = _ints(net, 1, 16, side, side)
+        sizes = ints(net, 1, 16, side, side)
         parts.append(net.add("Resize", y, "", "", sizes, mode="linear"))
     x = net.relu(net.conv(net.add("Concat", *parts, axis=1), channels + 64, 64, 3))
-    sizes = _ints(net, 1, 21, size, size)
+    sizes = ints(net, 1, 21, size, size)
     y = net.add("Resize", net.conv(x, 64, 21, 1), "", "", sizes, mode="linear",
                 coordinate_transformation_mode="align_corners")  # fmt: skip
     return net.model(y)
@@ -147,7 +128,7 @@ def bert(tokens: int, width: int, heads: int) -> onnx.ModelProto:
     x = _norm(net, net.add("Add", net.input, net.weight(1, tokens, width)), width)
     for _ in range(2):
         x = _norm(net, net.add("Add", _attention(net, x, tokens, width, heads, "Div"), x), width)
-        y = _linear(net, _gelu(net, _linear(net, x, width, 4 * width)), 4 * width, width)
+        y = linear(net, _gelu(net, linear(net, x, width, 4 * width)), 4 * width, width)
         x = _norm(net, net.add("Add", y, x), width)
     first = net.add("Gather", x, net.constant(np.array(0, np.int64)), axis=1)
     pooled = net.add("Tanh", net.add("Gemm", first, net.weight(width, width), net.weight(width)))
@@ -162,19 +143,19 @@ def llama(tokens: int, width: int, heads: int) -> onnx.ModelProto:
     cosine, sine = net.constant(np.cos(angles)), net.constant(np.sin(angles))
 
     def rms(x: str) -> str:
-        mean = net.add("ReduceMean", net.add("Pow", x, _scalar(net, 2)), axes=[-1], keepdims=1)
-        root = net.add("Sqrt", net.add("Add", mean, _scalar(net, 1e-5)))
-        factor = net.add("Div", _scalar(net, 1), root)
+        mean = net.add("ReduceMean", net.add("Pow", x, scalar(net, 2)), axes=[-1], keepdims=1)
+        root = net.add("Sqrt", net.add("Add", mean, scalar(net, 1e-5)))
+        factor = net.add("Div", scalar(net, 1), root)
         return net.add("Mul", net.weight(width), net.add("Mul", x, factor))
 
     def split(x: str) -> str:
         y = net.add("MatMul", x, net.weight(width, width))
-        return _turn(net, _reshape(net, y, 1, tokens, heads, deep), 0, 2, 1, 3)
+        return turn(net, reshape(net, y, 1, tokens, heads, deep), 0, 2, 1, 3)
 
     def rotated(x: str) -> str:
-        half, axis = deep // 2, _ints(net, 3)
-        first = net.add("Slice", x, _ints(net, 0), _ints(net, half), axis)
-        last = net.add("Slice", x, _ints(net, half), _ints(net, deep), axis)
+        half, axis = deep // 2, ints(net, 3)
+        first = net.add("Slice", x, ints(net, 0), ints(net, half), axis)
+        last = net.add("Slice", x, ints(net, half), ints(net, deep), axis)
         turned = net.add("Concat", net.add("Neg", last), first, axis=-1)
         return net.add("Add", net.add("Mul", x, cosine), net.add("Mul", turned, sine))
 
@@ -182,10 +163,10 @@ def llama(tokens: int, width: int, heads: int) -> onnx.ModelProto:
     for _ in range(2):
         normed = rms(x)
         q, k, v = rotated(split(normed)), rotated(split(normed)), split(normed)
-        scores = net.add("MatMul", q, _turn(net, k, 0, 1, 3, 2))
-        scores = net.add("Add", net.add("Div", scores, _scalar(net, deep**0.5)), mask)
-        y = _turn(net, net.add("MatMul", net.add("Softmax", scores, axis=-1), v), 0, 2, 1, 3)
-        y = net.add("MatMul", _reshape(net, y, 1, tokens, width), net.weight(width, width))
+        scores = net.add("MatMul", q, turn(net, k, 0, 1, 3, 2))
+        scores = net.add("Add", net.add("Div", scores, scalar(net, deep**0.5)), mask)
+        y = turn(net, net.add("MatMul", net.add("Softmax", scores, axis=-1), v), 0, 2, 1, 3)
+        y = net.add("MatMul", reshape(net, y, 1, tokens, width), net.weight(width, width))
         x = net.add("Add", x, y)
         normed = rms(x)
         gate = net.silu(net.add("MatMul", normed, net.weight(width, hidden)))
@@ -199,13 +180,13 @@ def mlp_mixer(size: int, width: int) -> onnx.ModelProto:
     net = Net((1, 3, size, size))
     tokens = (size // 8) ** 2
     x = net.add("Conv", net.input, net.weight(width, 3, 8, 8), net.weight(width), strides=[8, 8])
-    x = _turn(net, _reshape(net, x, 1, width, tokens), 0, 2, 1)
+    x = turn(net, reshape(net, x, 1, width, tokens), 0, 2, 1)
     for _ in range(2):
-        y = _turn(net, _norm(net, x, width), 0, 2, 1)
-        y = _linear(net, _gelu(net, _linear(net, y, tokens, 64)), 64, tokens)
-        x = net.add("Add", x, _turn(net, y, 0, 2, 1))
-        y = _gelu(net, _linear(net, _norm(net, x, width), width, 2 * width))
-        x = net.add("Add", x, _linear(net, y, 2 * width, width))
+        y = turn(net, _norm(net, x, width), 0, 2, 1)
+        y = linear(net, _gelu(net, linear(net, y, tokens, 64)), 64, tokens)
+        x = net.add("Add", x, turn(net, y, 0, 2, 1))
+        y = _gelu(net, linear(net, _norm(net, x, width), width, 2 * width))
+        x = net.add("Add", x, linear(net, y, 2 * width, width))
     mean = net.add("ReduceMean", _norm(net, x, width), axes=[1], keepdims=0)
     return net.model(net.add("Gemm", mean, net.weight(width, 50), net.weight(50)))
 
@@ -255,8 +236,8 @@ def fcos(size: int) -> onnx.ModelProto:
                                      (1, 32, side, side), 8))  # fmt: skip
             z = net.add("Conv", z, *end, pads=[1] * 4)
             if outputs == 4:
-                z = net.add("Exp", net.add("Mul", z, _scalar(net, 1.1)))
-            found.append(_turn(net, _reshape(net, z, 1, outputs, side * side), 0, 2, 1))
+                z = net.add("Exp", net.add("Mul", z, scalar(net, 1.1)))
+            found.append(turn(net, reshape(net, z, 1, outputs, side * side), 0, 2, 1))
     scores, boxes = (net.add("Concat", *found, axis=1) for found in made)
     return net.model(net.add("Sigmoid", scores), boxes)
 
@@ -277,14 +258,14 @@ def yolo_v3_tiny(size: int) -> onnx.ModelProto:
     found = []
     for given, inputs, side in heads:
         y = net.conv(_leaky(net, net.conv(given, inputs, 128, 3)), 128, 45, 1)
-        y = _turn(net, _reshape(net, y, 1, 3, 15, side, side), 0, 1, 3, 4, 2)
+        y = turn(net, reshape(net, y, 1, 3, 15, side, side), 0, 1, 3, 4, 2)
         y = net.add("Sigmoid", y)
-        centre, extent, scores = net.add_many("Split", (y, _ints(net, 2, 2, 11)), 3, axis=4)
+        centre, extent, scores = net.add_many("Split", (y, ints(net, 2, 2, 11)), 3, axis=4)
         centre = net.add("Mul", net.add("Add", centre, net.weight(1, 1, side, side, 2)),
-                         _scalar(net, 16.0))  # fmt: skip
+                         scalar(net, 16.0))  # fmt: skip
         extent = net.add("Mul", net.add("Exp", extent), net.weight(1, 3, 1, 1, 2))
         joined = net.add("Concat", centre, extent, scores, axis=4)
-        found.append(_reshape(net, joined, 1, 3 * side * side, 15))
+        found.append(reshape(net, joined, 1, 3 * side * side, 15))
     return net.model(net.add("Concat", *found, axis=1))
 
 
@@ -294,7 +275,7 @@ def edsr(size: int) -> onnx.ModelProto:
     first = x = net.conv(net.input, 3, 32, 3)
     for _ in range(3):
         y = net.add("PRelu", net.conv(x, 32, 32, 3), net.weight(32, 1, 1))
-        y = net.add("Mul", net.conv(y, 32, 32, 3), _scalar(net, 0.1))
+        y = net.add("Mul", net.conv(y, 32, 32, 3), scalar(net, 0.1))
         x = net.add("Add", y, x)
     x = net.add("Add", net.conv(x, 32, 32, 3), first)
     for _ in range(2):
@@ -348,19 +329,19 @@ def le_vit(side: int, width: int, heads: int) -> onnx.ModelProto:
         x = net.conv(x, inputs, outputs, 3, 2)
         x = net.add("HardSwish", x) if outputs != width else x
     tokens, deep = side * side, 16
-    x = _turn(net, _reshape(net, x, 1, width, tokens), 0, 2, 1)
+    x = turn(net, reshape(net, x, 1, width, tokens), 0, 2, 1)
     for _ in range(2):
-        y = _linear(net, x, width, heads * 4 * deep)
-        y = _reshape(net, y, 1, tokens, heads, 4 * deep)
-        q, k, v = net.add_many("Split", (y, _ints(net, deep, deep, 2 * deep)), 3, axis=3)
-        q, k, v = _turn(net, q, 0, 2, 1, 3), _turn(net, k, 0, 2, 3, 1), _turn(net, v, 0, 2, 1, 3)
-        scores = net.add("Mul", net.add("MatMul", q, k), _scalar(net, deep**-0.5))
+        y = linear(net, x, width, heads * 4 * deep)
+        y = reshape(net, y, 1, tokens, heads, 4 * deep)
+        q, k, v = net.add_many("Split", (y, ints(net, deep, deep, 2 * deep)), 3, axis=3)
+        q, k, v = turn(net, q, 0, 2, 1, 3), turn(net, k, 0, 2, 3, 1), turn(net, v, 0, 2, 1, 3)
+        scores = net.add("Mul", net.add("MatMul", q, k), scalar(net, deep**-0.5))
         scores = net.add("Add", scores, net.weight(heads, tokens, tokens))
-        y = _turn(net, net.add("MatMul", net.add("Softmax", scores, axis=-1), v), 0, 2, 1, 3)
-        y = net.add("HardSwish", _reshape(net, y, 1, tokens, heads * 2 * deep))
-        x = net.add("Add", x, _linear(net, y, heads * 2 * deep, width))
-        y = net.add("HardSwish", _linear(net, x, width, 2 * width))
-        x = net.add("Add", x, _linear(net, y, 2 * width, width))
+        y = turn(net, net.add("MatMul", net.add("Softmax", scores, axis=-1), v), 0, 2, 1, 3)
+        y = net.add("HardSwish", reshape(net, y, 1, tokens, heads * 2 * deep))
+        x = net.add("Add", x, linear(net, y, heads * 2 * deep, width))
+        y = net.add("HardSwish", linear(net, x, width, 2 * width))
+        x = net.add("Add", x, linear(net, y, 2 * width, width))
     mean = net.add("ReduceMean", x, axes=[1], keepdims=0)
     return net.model(net.add("Gemm", mean, net.weight(width, 40), net.weight(40)))
 
@@ -376,14 +357,14 @@ def convnext_v2(size: int) -> onnx.ModelProto:
                         strides=[2, 2])  # fmt: skip
             channels = width
         for _ in range(2):
-            y = _turn(net, net.conv(x, width, width, 7, 1, width), 0, 2, 3, 1)
-            y = _gelu(net, _linear(net, _norm(net, y, width), width, 4 * width))
+            y = turn(net, net.conv(x, width, width, 7, 1, width), 0, 2, 3, 1)
+            y = _gelu(net, linear(net, _norm(net, y, width), width, 4 * width))
             norm = net.add("ReduceL2", y, axes=[1, 2], keepdims=1)
             mean = net.add("ReduceMean", norm, axes=[-1], keepdims=1)
-            ratio = net.add("Div", norm, net.add("Add", mean, _scalar(net, 1e-6)))
+            ratio = net.add("Div", norm, net.add("Add", mean, scalar(net, 1e-6)))
             scaled = net.add("Mul", net.add("Mul", y, ratio), net.weight(1, 1, 1, 4 * width))
             y = net.add("Add", net.add("Add", scaled, net.weight(1, 1, 1, 4 * width)), y)
-            y = _turn(net, _linear(net, y, 4 * width, width), 0, 3, 1, 2)
+            y = turn(net, linear(net, y, 4 * width, width), 0, 3, 1, 2)
             x = net.add("Add", x, y)
     mean = net.add("ReduceMean", x, axes=[2, 3], keepdims=0)
     return net.model(net.add("Gemm", _norm(net, mean, 80), net.weight(80, 60), net.weight(60)))
@@ -399,14 +380,14 @@ def wav2vec(samples: int, width: int, heads: int) -> onnx.ModelProto:
         if not number:
             x = net.add("InstanceNormalization", x, net.weight(48), net.weight(48))
         x = _gelu(net, x)
-    x = _linear(net, _norm(net, _turn(net, x, 0, 2, 1), 48), 48, width)
-    y = net.add("Conv", _turn(net, x, 0, 2, 1), net.weight(width, width // 8, 15),
+    x = linear(net, _norm(net, turn(net, x, 0, 2, 1), 48), 48, width)
+    y = net.add("Conv", turn(net, x, 0, 2, 1), net.weight(width, width // 8, 15),
                 net.weight(width), group=8, pads=[7, 7])  # fmt: skip
-    x = _norm(net, net.add("Add", x, _turn(net, _gelu(net, y), 0, 2, 1)), width)
+    x = _norm(net, net.add("Add", x, turn(net, _gelu(net, y), 0, 2, 1)), width)
     x = _norm(net, net.add("Add", x, _attention(net, x, steps, width, heads)), width)
-    y = _linear(net, _gelu(net, _linear(net, x, width, 4 * width)), 4 * width, width)
+    y = linear(net, _gelu(net, linear(net, x, width, 4 * width)), 4 * width, width)
     x = _norm(net, net.add("Add", x, y), width)
-    return net.model(_linear(net, x, width, 32))
+    return net.model(linear(net, x, width, 32))
 
 
 def diffusion(side: int) -> onnx.ModelProto:
@@ -425,9 +406,9 @@ def diffusion(side: int) -> onnx.ModelProto:
     low, few = side // 2, (side // 2) ** 2
     x = block(net.conv(first, 32, 32, 3, 2), 32, 64, low)
     y = _group_norm(net, x, (1, 64, low, low), 8)
-    y = _turn(net, _reshape(net, y, 1, 64, few), 0, 2, 1)
-    y = _turn(net, _attention(net, y, few, 64, 4), 0, 2, 1)
-    x = block(net.add("Add", _reshape(net, y, 1, 64, low, low), x), 64, 64, low)
+    y = turn(net, reshape(net, y, 1, 64, few), 0, 2, 1)
+    y = turn(net, _attention(net, y, few, 64, 4), 0, 2, 1)
+    x = block(net.add("Add", reshape(net, y, 1, 64, low, low), x), 64, 64, low)
     factors = net.constant(np.array([1, 1, 2, 2], np.float32))
     x = net.conv(net.add("Resize", x, "", factors, mode="nearest"), 64, 32, 3)
     x = block(net.add("Concat", x, first, axis=1), 64, 32, side)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 
+from benchmarks.networks.exporter_styles import gelu_in_parts, norm, reshape, scalar
 from benchmarks.networks.topologies import Net, classifier
 
 
@@ -167,44 +168,26 @@ def tcn(steps: int) -> onnx.ModelProto:
 # --- networks of tokens ---------------------------------------------------------------------
 
 
-def _norm(net: Net, x: str, width: int) -> str:
-    return net.add("LayerNormalization", x, net.weight(width), net.weight(width))
-
-
 def _linear(net: Net, x: str, inputs: int, outputs: int) -> str:
     """As PyTorch exports it: the bias comes first."""
     y = net.add("MatMul", x, net.weight(inputs, outputs))
     return net.add("Add", net.weight(outputs), y)
 
 
-def _reshape(net: Net, x: str, *shape: int) -> str:
-    return net.add("Reshape", x, net.constant(np.array(shape, np.int64)))
-
-
-def _scalar(net: Net, value: float) -> str:
-    return net.constant(np.array(value, np.float32))
-
-
-def _gelu(net: Net, x: str) -> str:
-    error = net.add("Erf", net.add("Div", x, _scalar(net, 2**0.5)))
-    product = net.add("Mul", x, net.add("Add", error, _scalar(net, 1)))
-    return net.add("Mul", product, _scalar(net, 0.5))
-
-
 def _tanh_gelu(net: Net, x: str) -> str:
-    cube = net.add("Mul", net.add("Pow", x, _scalar(net, 3)), _scalar(net, 0.044715))
-    inner = net.add("Mul", net.add("Add", x, cube), _scalar(net, (2 / np.pi) ** 0.5))
-    gate = net.add("Add", net.add("Tanh", inner), _scalar(net, 1))
-    return net.add("Mul", net.add("Mul", x, _scalar(net, 0.5)), gate)
+    cube = net.add("Mul", net.add("Pow", x, scalar(net, 3)), scalar(net, 0.044715))
+    inner = net.add("Mul", net.add("Add", x, cube), scalar(net, (2 / np.pi) ** 0.5))
+    gate = net.add("Add", net.add("Tanh", inner), scalar(net, 1))
+    return net.add("Mul", net.add("Mul", x, scalar(net, 0.5)), gate)
 
 
 def _heads(net: Net, x: str, tokens: int, heads: int, width: int, perm: list[int]) -> str:
-    split = _reshape(net, x, 1, tokens, heads, width // heads)
+    split = reshape(net, x, 1, tokens, heads, width // heads)
     return net.add("Transpose", split, perm=perm)
 
 
 def _attended(net: Net, q: str, k: str, v: str, scale: float, mask: np.ndarray | None) -> str:
-    scores = net.add("Mul", net.add("MatMul", q, k), _scalar(net, scale))
+    scores = net.add("Mul", net.add("MatMul", q, k), scalar(net, scale))
     if mask is not None:
         scores = net.add("Add", scores, net.constant(mask.astype(np.float32)))
     return net.add("MatMul", net.add("Softmax", scores, axis=-1), v)
@@ -217,7 +200,7 @@ def gpt(tokens: int, width: int, heads: int) -> onnx.ModelProto:
     mask = np.triu(np.full((1, 1, tokens, tokens), -1e4), 1)
     for _ in range(2):
         weight, bias = net.weight(width, 3 * width), net.weight(3 * width)
-        joined = net.add("Add", net.add("MatMul", _norm(net, x, width), weight), bias)
+        joined = net.add("Add", net.add("MatMul", norm(net, x, width), weight), bias)
         sizes = net.constant(np.array([width] * 3, np.int64))
         q, k, v = (
             _heads(net, part, tokens, heads, width, perm)
@@ -228,11 +211,11 @@ def gpt(tokens: int, width: int, heads: int) -> onnx.ModelProto:
             )
         )
         y = _attended(net, q, k, v, (width // heads) ** -0.5, mask)
-        y = _reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, tokens, width)
+        y = reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, tokens, width)
         x = net.add("Add", _linear(net, y, width, width), x)
-        y = _tanh_gelu(net, _linear(net, _norm(net, x, width), width, 4 * width))
+        y = _tanh_gelu(net, _linear(net, norm(net, x, width), width, 4 * width))
         x = net.add("Add", x, _linear(net, y, 4 * width, width))
-    return net.model(net.add("MatMul", _norm(net, x, width), net.weight(width, 256)))
+    return net.model(net.add("MatMul", norm(net, x, width), net.weight(width, 256)))
 
 
 def _self_attention(net: Net, x: str, tokens: int, heads: int, width: int) -> str:
@@ -241,7 +224,7 @@ def _self_attention(net: Net, x: str, tokens: int, heads: int, width: int) -> st
     k = _heads(net, k, tokens, heads, width, [0, 2, 3, 1])
     v = _heads(net, v, tokens, heads, width, [0, 2, 1, 3])
     y = _attended(net, q, k, v, (width // heads) ** -0.5, None)
-    y = _reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, tokens, width)
+    y = reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, tokens, width)
     return _linear(net, y, width, width)
 
 
@@ -249,31 +232,31 @@ def whisper(frames: int, width: int, heads: int) -> onnx.ModelProto:
     """The encoder of Whisper (Radford et al. 2022): 1-D convolutions, positions, attention."""
     net = Net((1, 80, frames))
     x = net.add("Conv", net.input, net.weight(width, 80, 3), net.weight(width), pads=[1, 1])
-    x = net.add("Conv", _gelu(net, x), net.weight(width, width, 3), net.weight(width),
+    x = net.add("Conv", gelu_in_parts(net, x), net.weight(width, width, 3), net.weight(width),
                 pads=[1, 1], strides=[2])  # fmt: skip
     tokens = frames // 2
-    x = net.add("Transpose", _gelu(net, x), perm=[0, 2, 1])
+    x = net.add("Transpose", gelu_in_parts(net, x), perm=[0, 2, 1])
     x = net.add("Add", x, net.weight(tokens, width))
-    y = _self_attention(net, _norm(net, x, width), tokens, heads, width)
+    y = _self_attention(net, norm(net, x, width), tokens, heads, width)
     x = net.add("Add", x, y)
-    y = _gelu(net, _linear(net, _norm(net, x, width), width, 4 * width))
+    y = gelu_in_parts(net, _linear(net, norm(net, x, width), width, 4 * width))
     x = net.add("Add", x, _linear(net, y, 4 * width, width))
-    return net.model(_norm(net, x, width))
+    return net.model(norm(net, x, width))
 
 
 def swin(side: int, width: int, heads: int, window: int = 4) -> onnx.ModelProto:
     """Two blocks of Swin (Liu et al. 2021): windows, then shifted ones, positions as a bias."""
     net = Net((1, 3, 4 * side, 4 * side))
     x = net.add("Conv", net.input, net.weight(width, 3, 4, 4), net.weight(width), strides=[4, 4])
-    x = net.add("Transpose", _reshape(net, x, 1, width, side * side), perm=[0, 2, 1])
+    x = net.add("Transpose", reshape(net, x, 1, width, side * side), perm=[0, 2, 1])
     for shift in (0, window // 2):
-        y = _reshape(net, _norm(net, x, width), 1, side, side, width)
+        y = reshape(net, norm(net, x, width), 1, side, side, width)
         y = _windows_attended(net, _rolled(net, y, shift, side), side, width, heads, window)
         y = _rolled(net, y, -shift, side)
-        x = net.add("Add", x, _reshape(net, y, 1, side * side, width))
-        y = _gelu(net, _linear(net, _norm(net, x, width), width, 4 * width))
+        x = net.add("Add", x, reshape(net, y, 1, side * side, width))
+        y = gelu_in_parts(net, _linear(net, norm(net, x, width), width, 4 * width))
         x = net.add("Add", x, _linear(net, y, 4 * width, width))
-    mean = net.add("ReduceMean", _norm(net, x, width), axes=[1], keepdims=0)
+    mean = net.add("ReduceMean", norm(net, x, width), axes=[1], keepdims=0)
     return net.model(net.add("Gemm", mean, net.weight(width, 100), net.weight(100)))
 
 
@@ -291,21 +274,21 @@ def _rolled(net: Net, x: str, shift: int, side: int) -> str:
 
 def _windows_attended(net: Net, x: str, side: int, width: int, heads: int, window: int) -> str:
     count, tokens, deep = side // window, window * window, width // heads
-    x = _reshape(net, x, 1, count, window, count, window, width)
-    x = _reshape(net, net.add("Transpose", x, perm=[0, 1, 3, 2, 4, 5]), count**2, tokens, width)
+    x = reshape(net, x, 1, count, window, count, window, width)
+    x = reshape(net, net.add("Transpose", x, perm=[0, 1, 3, 2, 4, 5]), count**2, tokens, width)
     joined = _linear(net, x, width, 3 * width)
-    joined = _reshape(net, joined, count**2, tokens, 3, heads, deep)
+    joined = reshape(net, joined, count**2, tokens, 3, heads, deep)
     joined = net.add("Transpose", joined, perm=[2, 0, 3, 1, 4])
     q, k, v = (
         net.add("Gather", joined, net.constant(np.array(i, np.int64)), axis=0) for i in range(3)
     )
-    scores = net.add("MatMul", net.add("Mul", q, _scalar(net, deep**-0.5)),
+    scores = net.add("MatMul", net.add("Mul", q, scalar(net, deep**-0.5)),
                      net.add("Transpose", k, perm=[0, 1, 3, 2]))  # fmt: skip
     scores = net.add("Add", scores, net.weight(1, heads, tokens, tokens))
     y = net.add("MatMul", net.add("Softmax", scores, axis=-1), v)
-    y = _reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), count**2, tokens, width)
-    y = _reshape(net, _linear(net, y, width, width), 1, count, count, window, window, width)
-    return _reshape(net, net.add("Transpose", y, perm=[0, 1, 3, 2, 4, 5]), 1, side, side, width)
+    y = reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), count**2, tokens, width)
+    y = reshape(net, _linear(net, y, width, width), 1, count, count, window, window, width)
+    return reshape(net, net.add("Transpose", y, perm=[0, 1, 3, 2, 4, 5]), 1, side, side, width)
 
 
 def segformer(side: int, width: int, heads: int) -> onnx.ModelProto:
@@ -314,32 +297,32 @@ def segformer(side: int, width: int, heads: int) -> onnx.ModelProto:
     tokens, few = side * side, (side // 2) ** 2
     x = net.add("Conv", net.input, net.weight(width, 3, 7, 7), net.weight(width),
                 strides=[4, 4], pads=[3] * 4)  # fmt: skip
-    x = net.add("Transpose", _reshape(net, x, 1, width, tokens), perm=[0, 2, 1])
-    normed = _norm(net, x, width)
-    image = _reshape(net, net.add("Transpose", normed, perm=[0, 2, 1]), 1, width, side, side)
+    x = net.add("Transpose", reshape(net, x, 1, width, tokens), perm=[0, 2, 1])
+    normed = norm(net, x, width)
+    image = reshape(net, net.add("Transpose", normed, perm=[0, 2, 1]), 1, width, side, side)
     less = net.add("Conv", image, net.weight(width, width, 2, 2), net.weight(width), strides=[2, 2])
-    less = net.add("Transpose", _reshape(net, less, 1, width, few), perm=[0, 2, 1])
-    less = _norm(net, less, width)
+    less = net.add("Transpose", reshape(net, less, 1, width, few), perm=[0, 2, 1])
+    less = norm(net, less, width)
     q = _heads(net, _linear(net, normed, width, width), tokens, heads, width, [0, 2, 1, 3])
     k = _heads(net, _linear(net, less, width, width), few, heads, width, [0, 2, 3, 1])
     v = _heads(net, _linear(net, less, width, width), few, heads, width, [0, 2, 1, 3])
     y = _attended(net, q, k, v, (width // heads) ** -0.5, None)
-    y = _reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, tokens, width)
+    y = reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, tokens, width)
     x = net.add("Add", x, _linear(net, y, width, width))
-    y = _linear(net, _norm(net, x, width), width, 4 * width)
-    y = _reshape(net, net.add("Transpose", y, perm=[0, 2, 1]), 1, 4 * width, side, side)
+    y = _linear(net, norm(net, x, width), width, 4 * width)
+    y = reshape(net, net.add("Transpose", y, perm=[0, 2, 1]), 1, 4 * width, side, side)
     y = net.conv(y, 4 * width, 4 * width, 3, 1, 4 * width)
-    y = net.add("Transpose", _reshape(net, y, 1, 4 * width, tokens), perm=[0, 2, 1])
-    x = net.add("Add", x, _linear(net, _gelu(net, y), 4 * width, width))
-    y = net.add("Transpose", _norm(net, x, width), perm=[0, 2, 1])
-    return net.model(net.conv(_reshape(net, y, 1, width, side, side), width, 19, 1))
+    y = net.add("Transpose", reshape(net, y, 1, 4 * width, tokens), perm=[0, 2, 1])
+    x = net.add("Add", x, _linear(net, gelu_in_parts(net, y), 4 * width, width))
+    y = net.add("Transpose", norm(net, x, width), perm=[0, 2, 1])
+    return net.model(net.conv(reshape(net, y, 1, width, side, side), width, 19, 1))
 
 
 def detr(side: int, width: int, heads: int, queries: int = 20) -> onnx.ModelProto:
     """A decoder layer of DETR (Carion et al. 2020): queries look at the map, boxes and classes."""
     net = Net((1, 64, side, side))
     tokens = side * side
-    memory = _reshape(net, net.conv(net.input, 64, width, 1), 1, width, tokens)
+    memory = reshape(net, net.conv(net.input, 64, width, 1), 1, width, tokens)
     memory = net.add("Transpose", memory, perm=[0, 2, 1])
     keys = net.add("Add", memory, net.weight(tokens, width))
     asked = net.weight(1, queries, width)
@@ -347,10 +330,10 @@ def detr(side: int, width: int, heads: int, queries: int = 20) -> onnx.ModelProt
     k = _heads(net, _linear(net, keys, width, width), tokens, heads, width, [0, 2, 3, 1])
     v = _heads(net, _linear(net, memory, width, width), tokens, heads, width, [0, 2, 1, 3])
     y = _attended(net, q, k, v, (width // heads) ** -0.5, None)
-    y = _reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, queries, width)
-    x = _norm(net, net.add("Add", _linear(net, y, width, width), asked), width)
+    y = reshape(net, net.add("Transpose", y, perm=[0, 2, 1, 3]), 1, queries, width)
+    x = norm(net, net.add("Add", _linear(net, y, width, width), asked), width)
     y = _linear(net, net.relu(_linear(net, x, width, 4 * width)), 4 * width, width)
-    x = _norm(net, net.add("Add", x, y), width)
+    x = norm(net, net.add("Add", x, y), width)
     boxes = x
     for outputs in (width, width, 4):
         boxes = _linear(net, boxes, width, outputs)

@@ -364,7 +364,8 @@ def _norm(net: Net, x: str, width: int) -> str:
     return net.add("LayerNormalization", x, net.constant(ones), net.constant(zeros))
 
 
-def _linear(net: Net, x: str, inputs: int, outputs: int) -> str:
+def linear(net: Net, x: str, inputs: int, outputs: int) -> str:
+    """A product with a weight, and a bias behind it."""
     return net.add("Add", net.add("MatMul", x, net.weight(inputs, outputs)), net.weight(outputs))
 
 
@@ -376,7 +377,7 @@ def _attention(net: Net, x: str, tokens: int, width: int, heads: int) -> str:
         return net.add("Transpose", net.add("Reshape", y, shape), perm=perm)
 
     normed = _norm(net, x, width)
-    q, k, v = (_linear(net, normed, width, width) for _ in range(3))
+    q, k, v = (linear(net, normed, width, width) for _ in range(3))
     scores = net.add("MatMul", split(q, [0, 2, 1, 3]), split(k, [0, 2, 3, 1]))
     scale = net.constant(np.array((width // heads) ** -0.5, np.float32))
     weights = net.add("Softmax", net.add("Mul", scores, scale), axis=-1)
@@ -384,17 +385,17 @@ def _attention(net: Net, x: str, tokens: int, width: int, heads: int) -> str:
         "Transpose", net.add("MatMul", weights, split(v, [0, 2, 1, 3])), perm=[0, 2, 1, 3]
     )
     flat = net.add("Reshape", mixed, net.constant(np.array([1, tokens, width], np.int64)))
-    return net.add("Add", x, _linear(net, flat, width, width))
+    return net.add("Add", x, linear(net, flat, width, width))
 
 
 def _mlp(net: Net, x: str, width: int) -> str:
     """``x`` plus two linear layers over it with a Gelu between them, exported with Erf."""
-    hidden = _linear(net, _norm(net, x, width), width, 4 * width)
+    hidden = linear(net, _norm(net, x, width), width, 4 * width)
     root = net.constant(np.array(np.sqrt(2), np.float32))
     one, half = (net.constant(np.array(v, np.float32)) for v in (1, 0.5))
     error = net.add("Add", net.add("Erf", net.add("Div", hidden, root)), one)
     gelu = net.add("Mul", net.add("Mul", hidden, error), half)
-    return net.add("Add", x, _linear(net, gelu, 4 * width, width))
+    return net.add("Add", x, linear(net, gelu, 4 * width, width))
 
 
 TOPOLOGIES: dict[str, Callable[[], onnx.ModelProto]] = {
