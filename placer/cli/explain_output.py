@@ -55,8 +55,9 @@ def print_explanation(console: Console, explained: ModelExplanation, show_all: b
 
 
 def _counted(plan: Plan) -> str:
-    """How many layers are predicted, and of how many the inputs are quantized."""
-    layers = len(plan.layers)
+    """How many layers run, of how many the inputs are quantized, and how many are no-ops."""
+    no_ops = len(plan.of_kind("no-op"))
+    layers = len(plan.layers) - no_ops
     are = "layer is" if layers == 1 else "layers are"
     types = Counter(
         next(filter(is_quantized, layer.input_types))
@@ -64,7 +65,8 @@ def _counted(plan: Plan) -> str:
         if reads_quantized(layer)
     )
     read = listed([f"{count} in {name}" for name, count in types.most_common()])
-    return f"{layers} {are} predicted, {read or 'none in integers'}"
+    idle = f", and {no_ops} no-op{'s' * (no_ops > 1)}" if no_ops else ""
+    return f"{layers} {are} predicted, {read or 'none in integers'}{idle}"
 
 
 def _print_times(console: Console, explanation: Explanation) -> None:

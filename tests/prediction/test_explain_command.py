@@ -121,6 +121,18 @@ def test_how_many_layers_compute_in_integers_is_told(
     assert told in placer("explain", path, "--pack", "onnxruntime").out
 
 
+def test_nodes_that_run_nothing_are_no_layers(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    path = save("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[1,32,4,4] x) => (float[1,32] y)
+        <float[32,32,4,4] w = {0.1}, int64[2] s = {1, 32}> { c = Conv(x, w) y = Reshape(c, s) }
+    """)
+    told = "layers are predicted, 1 in int8, and 1 no-op; show them with --all"
+    assert told in placer("explain", path).out
+
+
 def test_a_model_without_a_choice_and_operators_of_other_domains_are_said_to_be(
     save: Callable[..., Path], placer: Callable[..., Finished]
 ):
