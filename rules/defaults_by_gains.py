@@ -32,6 +32,7 @@ from placer.rules.target import ANY_TARGET, Target
 _STEPS = 10  # In a microsecond: SciPy's flows are 32-bit integers,
 _MOST = 10**6  # so no site counts for more than that many steps,
 _NEVER = 10**9  # and this is more than all of them.
+_ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "BatchNormalization"})
 _INTEGERS, _FLOATS = "integers", "floats"  # The source and the sink.
 
 
@@ -67,6 +68,8 @@ def defaults_by_gains(
             cut.prefer(vertex, sum(gains.saved_us(node, graph) for node in _kernels(site)))
     vertices = {n.name: (s, _vertex(s, floats)) for s in sites for n in s.match.nodes.values()}
     quantized = {edge.tensor for site in sites for edge in site.layouts[site.default].quantize}
+    for reader, saved_us in _reordered(graph, gains):
+        cut.prefer(vertices.get(reader, (None, _FLOATS))[1], saved_us)
     for site in sites:
         _require(site, _vertex(site, floats), vertices, cut)
         _sum(site, _vertex(site, floats), graph, vertices, gains, cut)
@@ -123,6 +126,40 @@ def _alone(
                 us = sum(gains.alone_us(node, matches.graph) for node in others)
                 taken[first.name] = max(us, taken.get(first.name, 0.0))
     return taken
+
+
+def _reordered(graph: Graph, gains: Gains) -> Iterator[tuple[str, float]]:
+    """The nodes, by name, that read maps which are moved in memory, and what integers save."""
+    for node in graph.nodes if gains.reordered else ():
+        saved_us = gains.reordered_us(node, graph)
+        for edge in _maps_before(node, graph) or () if saved_us else ():
+            yield edge.node, saved_us
+
+
+def _maps_before(node: Node, graph: Graph) -> list[Edge] | None:
+    """The maps that ``node`` and the element-wise operators before it read, if they are one layer.
+
+    None where a Conv takes them along.
+    """
+    found: list[Edge] = []
+    for edge in graph.edges_into(node):
+        writer = graph.producer.get(edge.tensor)
+        if (
+            writer is None
+            or graph.type_of(edge.tensor).shape != graph.type_of(node.outputs[0]).shape
+        ):
+            continue
+        is_read_alone = len(graph.edges_of(edge.tensor)) == 1
+        if is_read_alone and writer.op == "Conv":
+            return None
+        before = [edge]
+        if is_read_alone and writer.op in _ELEMENTWISE:
+            behind_conv = _maps_before(writer, graph)
+            if behind_conv is None:
+                return None
+            before = behind_conv
+        found += before
+    return found
 
 
 def _float_layers(rule: Rule, target: Target) -> Iterator[Fusion]:

@@ -157,6 +157,11 @@ class Gains(Strict):
         default=NO_CORRECTION,
         description="What it takes padded Convs besides where they read a zero point other than 0.",
     )
+    reordered: list[Gain] = Field(
+        default=[],
+        description="What it takes more to move a map of floats in memory than one of integers, "
+        "before operators that no Conv takes along, whose layers want rows of pixels.",
+    )
     converting: list[str] = Field(
         default=[],
         description="Operators that quantize what they write if all readers want it, where no "
@@ -184,6 +189,12 @@ class Gains(Strict):
     def alone_us(self, node: Node, graph: Graph) -> float:
         """What ``node`` takes as a layer of its own; 0 where nothing is said of it."""
         return _saved_us(self.alone, node, graph)
+
+    def reordered_us(self, node: Node, graph: Graph) -> float:
+        """What ``node`` saves for each map that it reads as integers; 0 unless it moves maps."""
+        shape = graph.type_of(node.inputs[0]).shape or ()
+        is_map = len(shape) > 3 and math.prod(shape[2:]) > 1
+        return _saved_us(self.reordered, node, graph) if is_map else 0.0
 
     def of_fused(self, ops: Collection[str]) -> Gain | None:
         """What is said of layers that are called one of ``ops``."""

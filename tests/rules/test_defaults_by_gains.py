@@ -429,3 +429,27 @@ def test_a_sum_of_integers_takes_time_to_write_floats(reader: str, summed: float
     given = gains({"Conv": 4.0}, 0).model_copy(update={"summed": each})
     rules = [rule for rule in load_pack("openvino").rules if rule.id in ("conv-add", "conv")]
     assert integers(graph, given, rules) == kept
+
+
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        ("[a0] s = Concat<axis = 1>(a, b) [act] y = PRelu(s, slopes)", {"act"}),
+        ("[a0] s = Concat<axis = 1>(a, b) [act] y = Relu(s)", set()),
+        ("[c0] s = Conv(a, v) [act] y = PRelu(s, slopes)", set()),
+        ("[c0] q = Conv(a, v) [a0] s = Add(q, d) [act] y = PRelu(s, slopes)", set()),
+    ],
+)
+def test_a_map_that_is_moved_before_an_activation_is_integers(before: str, kept: set[str]):
+    """Not where the Conv before it takes the PRelu along, with a sum or without one."""
+    graph = graph_of_text(
+        f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,16,8,8] a, float[1,16,8,8] b, float[1,32,8,8] d) => (float[1,32,8,8] y)
+        <float[32,16,1,1] v = {{1}}, float[32,1,1] slopes = {{0.2}}> {{ {before} }}
+        """
+    )
+    moved = [Gain(op=["PRelu"], elements=1)]
+    given = gains({}, 1).model_copy(update={"reordered": moved})
+    rules = [rule for rule in load_pack("openvino").rules if rule.id in ("prelu-map", "conv")]
+    assert integers(graph, given, rules) == kept
