@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +26,10 @@ from placer.engines.onnxruntime.layers import layers_plan
 from placer.engines.onnxruntime.profile import median_us, profile, profile_in_turn, run_session
 from placer.engines.rounds import cpu_clock, time_calls
 from placer.errors import LimitError, RunError
-from placer.graph.edit import all_tensors, every_node
-from placer.graph.external_data import is_external
+from placer.graph.edit import all_tensors, every_node, is_large, without_initializers
+from placer.graph.external_data import header, is_external
 from placer.graph.flat import flatten
+from placer.graph.neutral import NEUTRAL
 from placer.graph.scopes import Scopes
 from placer.model.body_types import BodyTypes
 from placer.model.save import serialized
@@ -52,13 +53,27 @@ _LAYOUT_OPTIMIZERS = ("NchwcTransformer", "NhwcTransformer", "ConvAddActivationF
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model on disk that is read each time something looks at it, so that memory holds none."""
+    """A model on disk, of which memory holds what its plan tells: not the values of weights."""
 
     path: Path
 
-    def read(self) -> onnx.ModelProto:
-        """The model, without its external data."""
-        return onnx.load(self.path, load_external_data=False)
+    @cached_property
+    def bare(self) -> onnx.ModelProto:
+        """The model; of large initializers inside it types and shapes alone.
+
+        But for those that may make a node one that changes nothing, as a product with ones.
+        """
+        model = onnx.load(self.path, load_external_data=False)
+        nodes = every_node(model.graph.node)
+        looked_at = {name for node in nodes if node.op_type in NEUTRAL for name in node.input}
+        weights = [
+            tensor
+            for tensor in model.graph.initializer
+            if is_large(tensor) and not is_external(tensor) and tensor.name not in looked_at
+        ]
+        bare = without_initializers(model, {tensor.name for tensor in weights})
+        bare.graph.initializer.extend(map(header, weights))
+        return bare
 
 
 class OnnxRuntimeEngine:
@@ -148,7 +163,7 @@ class OnnxRuntimeModel:
             self._session = make(level.ORT_DISABLE_ALL)
         if not optimized:  # Then weights are dequantized in the run, and all stay until its end.
             known = self._session.limits
-            more = known.run_bytes + _dequantized_bytes(_read(model))
+            more = known.run_bytes + _dequantized_bytes(_bare(model))
             self._session.limits = replace(known, run_bytes=more)
         self._outputs = [o.name for o in self._session.own.get_outputs()]
 
@@ -175,7 +190,7 @@ class OnnxRuntimeModel:
         given, base_dir, threads = self._model, self._base_dir, self._threads
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "optimized.onnx"
-            if _has_half(_read(given)):  # What it converts to float is fused last of all.
+            if _has_half(_bare(given)):  # What it converts to float is fused last of all.
                 off = _LAYOUT_OPTIMIZERS
                 _session(given, base_dir, threads, level.ORT_ENABLE_ALL, path, off=off)
             else:
@@ -187,7 +202,7 @@ class OnnxRuntimeModel:
             final = onnx.load(path, load_external_data=False)
             times = {} if inputs is None else _kernel_times(session, inputs)
             del session
-        model = _read(given)
+        model = _bare(given)
         source = f"ONNX Runtime {ort.__version__}"
         scopes = flatten(final.graph, name_all=False)
         if not scopes:
@@ -200,8 +215,8 @@ class OnnxRuntimeModel:
         return layers_plan(flat, fused, final, _own_times(times, scopes), source)
 
 
-def _read(model: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
-    return model.read() if isinstance(model, ModelFile) else model
+def _bare(model: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
+    return model.bare if isinstance(model, ModelFile) else model
 
 
 def _session(
@@ -216,18 +231,19 @@ def _session(
     exact: bool = False,
 ) -> Session:
     """A session of ``model``; ``off``: optimizers that are not to run."""
-    proto = _read(model)
-    off = (*off, _RELU_LOSING) if _loses_relus(proto) else off
+    off = (*off, _RELU_LOSING) if _loses_relus(_bare(model)) else off
     entries = {_DISABLED: ";".join(off)} if off else None
     opened: AbstractContextManager[tuple[bytes | Path, Path]]
-    if isinstance(model, ModelFile) and _is_whole(proto, model.path.parent, base_dir):
+    if not isinstance(model, ModelFile):
+        # What is measured is read from the message, as it is from a user's file.
+        opened = serialized(model, base_dir, mapped=exact)
+    elif _is_whole(model, base_dir):
         # ONNX Runtime reads it itself: as a message it would be in memory once more.
         opened = nullcontext((model.path, base_dir))
-        give_back_freed(model.path.stat().st_size)
+        give_back_freed(model.path.stat().st_size)  # Of a model before, as ``serialized`` does.
     else:
-        # What is measured is read from the message, as it is from a user's file.
-        opened = serialized(proto, base_dir, mapped=exact)
-    del proto, model  # Where nobody else needs it, it is freed before the session is made.
+        opened = nullcontext((model.path.read_bytes(), base_dir))
+    del model  # Where nobody else needs it, it is freed before the session is made.
     with opened as (source, folder):
         return create_session(
             source,
@@ -241,9 +257,10 @@ def _session(
         )
 
 
-def _is_whole(proto: onnx.ModelProto, folder: Path, base_dir: Path) -> bool:
-    """Whether a file of ``proto`` in ``folder`` finds all its data there, or has it inside."""
-    return folder == base_dir or not any(map(is_external, all_tensors(proto.graph)))
+def _is_whole(model: ModelFile, base_dir: Path) -> bool:
+    """Whether its data is inside or beside it."""
+    beside = model.path.parent == base_dir
+    return beside or not any(map(is_external, all_tensors(model.bare.graph)))
 
 
 def _loses_relus(model: onnx.ModelProto) -> bool:
