@@ -12,6 +12,7 @@ several products and of heads) and of transformers' models (benchmarks/networks/
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -85,7 +86,7 @@ def _with_rows(graph: Graph) -> Dissolved:
     done: set[str] = set()
     rest: list[Node] = []
     within = {
-        product.name: behind.outputs[0]
+        product.name: graph.type_of(behind.outputs[0])
         for node in graph.nodes
         if (behind := _shaped_again(graph, node)) is not None
         for product in _products_before(graph, node)
@@ -95,8 +96,12 @@ def _with_rows(graph: Graph) -> Dissolved:
         if behind is not None:
             done.add(behind.name)
             flat.add(node.name)
-            given = _whole(graph, node.inputs[0], behind.outputs[0])
+            given = _whole(graph, node.inputs[0], graph.type_of(behind.outputs[0]))
             rest += _as_sum(node, given, behind.outputs[0], parts, types, graph)
+        elif whole := _before_heads(graph, node):
+            types[node.outputs[0]] = whole
+            given = _whole(graph, node.inputs[0], whole)
+            rest += _as_sum(node, given, node.outputs[0], parts, types, graph)
         elif node.name in within:
             rest.append(_reading(node, _whole(graph, node.inputs[0], within[node.name])))
         elif _is_parted(graph, node):
@@ -128,6 +133,27 @@ def _shaped_again(graph: Graph, product: Node) -> Node | None:
     return behind if _products_before(graph, product) else None
 
 
+def _before_heads(graph: Graph, product: Node) -> TensorType | None:
+    """What a Gemm of flattened rows writes with their dimensions, if its columns become heads.
+
+    The parts of joint queries, keys and values add its bias then, as behind a MatMul.
+    """
+    behind = only_reader(graph, product) if product.op == "Gemm" else None
+    if behind is None or behind.op != "Reshape" or len(product.inputs) < 3:
+        return None
+    before, sums = graph.producer.get(product.inputs[0]), graph.type_of(product.outputs[0])
+    made, flat = graph.type_of(behind.outputs[0]).shape or (), sums.shape or (0, 0)
+    count = next((n for n in range(2, len(made) - 1) if math.prod(made[:n]) == flat[0]), 0)
+    if not count or not _is_plain(graph, product) or before is None:
+        return None
+    whole = sums._replace(shape=(*made[:count], flat[1]))
+    if before.op == "Reshape":
+        known = _whole(graph, product.inputs[0], whole) != product.inputs[0]
+    else:
+        known = bool(_products_before(graph, product))
+    return whole if known else None
+
+
 def _products_before(graph: Graph, product: Node) -> tuple[Node, ...]:
     """Products whose rows ``product`` reads, through what computes each number by itself.
 
@@ -153,13 +179,13 @@ def _products_before(graph: Graph, product: Node) -> tuple[Node, ...]:
     return tuple(node for node in found.values() if node.op in PRODUCTS)
 
 
-def _whole(graph: Graph, rows: str, shaped: str) -> str:
+def _whole(graph: Graph, rows: str, shaped: TensorType) -> str:
     """What is flattened to ``rows``, if it has the dimensions of ``shaped``; else ``rows``."""
     before = graph.producer.get(rows)
     if before is None or before.op != "Reshape":
         return rows
-    given, made, flat = (graph.type_of(t).shape or () for t in (before.inputs[0], shaped, rows))
-    return before.inputs[0] if given == (*made[:-1], flat[-1]) else rows
+    given, flat = (graph.type_of(tensor).shape or () for tensor in (before.inputs[0], rows))
+    return before.inputs[0] if given == (*(shaped.shape or ())[:-1], flat[-1]) else rows
 
 
 def _reading(product: Node, given: str) -> Node:
@@ -204,7 +230,7 @@ def _as_sum(
         return [multiplied]
     name = f"{product.name}{BIAS}"
     parts[name] = product.name
-    types[written] = graph.type_of(made)
+    types[written] = types.get(made, graph.type_of(made))
     added = (written, product.inputs[2])
     proto = helper.make_node("Add", list(added), [made], name)
     return [

@@ -311,13 +311,17 @@ class Units(UnitGraph):
         biased = any(part.op == "Add" for part in fan.chain)
         for tensor in node.outputs:
             writer = self.writer[source]
-            # What quantizes it is called after what is moved (25 graphs).
-            named = not biased and is_quantized(self.graph, tensor, self.form.scales)
+            # What quantizes it is called after what is moved (25 graphs), not after columns that
+            # are cut out as the product writes them (six graphs).
+            quantized = is_quantized(self.graph, tensor, self.form.scales)
+            named, cut = quantized and not biased and bool(fan.chain), quantized and not fan.chain
             for part in (*fan.chain, node):
                 made = (tensor,) if part is node else tuple(part.outputs)
                 unit = Unit(len(self.units), part, role_of(part), True, made)
                 if part is first and named:
                     unit.views = (product,)
+                if cut:
+                    unit.names = ()
                 self.units.append(unit)
                 edges = self.edges(part)
                 self.link(edges[0], writer, unit)

@@ -116,6 +116,35 @@ HEADS = """
       [norm2] l = LayerNormalization(s, c, b)
       [sum] out = Add(l, s)
     }"""
+JOINT = """
+    (float[2,16,64] x, float[2,16,64] y) => (float[2,4,16,16] out)
+    <float[64,192] w1 = {1}, float[192] b = {1}, float[64] c = {1}, float[64] d = {1}> {
+      flat = Constant<value = int64[2] {32, 64}>() axis = Constant<value = int64[1] {0}>()
+      SHAPES
+      [positions] e = Add(x, y)
+      [norm] n = LayerNormalization(e, c, d)
+      [flatten] f = Reshape(n, flat)
+      [product] p = Gemm(f, w1, b)
+      HEADS
+      [turn2] kt = Transpose<perm = [0, 1, 3, 2]>(k)
+      [scores] s = MatMul(q, kt) [shares] a = Softmax<axis = -1>(s) [mix] out = MatMul(a, v)
+    }"""
+APART = """[split] r = Reshape(p, five) [turn1] t = Transpose<perm = [2, 0, 3, 1, 4]>(r)
+      [parts] q1, k1, v1 = Split<axis = 0>(t) [squeeze1] q = Squeeze(q1, axis)
+      [squeeze2] k = Squeeze(k1, axis) [squeeze3] v = Squeeze(v1, axis)"""
+CHUNKS = """[split] r = Reshape(p, heads) [turn1] t = Transpose<perm = [0, 2, 1, 3]>(r)
+      [parts] q, k, v = Split<axis = 3>(t)"""
+FIVE = "five = Constant<value = int64[5] {2, 16, 3, 4, 16}>()"
+CHUNKED = "heads = Constant<value = int64[4] {2, 16, 4, 48}>()"
+test_heads_of_flattened_rows = builder_test(
+    {
+        "each part adds the bias of a Gemm": JOINT.replace("SHAPES", FIVE).replace("HEADS", APART),
+        "or the product does, of chunks of heads": JOINT.replace("SHAPES", CHUNKED).replace(
+            "HEADS", CHUNKS
+        ),
+    },
+    17,
+)
 test_rows_that_stay_flat = builder_test(
     {
         **{

@@ -17,6 +17,14 @@ HEAD = """(float[1,24,64] x, float[1,24,64] e) => (float[1,24,64] out)
       [joint] m = MatMul(x, w) [bias] c = Add(m, b) [parts] k, v = Split<axis = 2>(c)
       [turn] t = Transpose<perm = [0, 2, 1]>(k) [scores] s = MatMul(e, t)
       [shares] a = Softmax<axis = -1>(s) [mix] out = MatMul(a, v) }"""
+HEADS = """(float[1,16,64] x) => (float[1,4,16,16] out) <float[64,192] w = {1}> {
+      heads = Constant<value = int64[4] {1, 16, 4, 16}>()
+      [first] e = Relu(x) [joint] m = MatMul(e, w) [parts] q, k, v = Split<axis = 2>(m)
+      [split1] qs = Reshape(q, heads) [split2] ks = Reshape(k, heads)
+      [split3] vs = Reshape(v, heads) [turn1] qt = Transpose<perm = [0, 2, 1, 3]>(qs)
+      [turn2] kt = Transpose<perm = [0, 2, 3, 1]>(ks)
+      [turn3] vt = Transpose<perm = [0, 2, 1, 3]>(vs)
+      [scores] s = MatMul(qt, kt) [shares] a = Softmax<axis = -1>(s) [mix] out = MatMul(a, vt) }"""
 PAIRS = "x->joint w->joint"
 GRAPHS = {
     "a gated linear unit of a Gemm": ROWS.format(f"{GEMM} {SPLIT} {GATE}"),
@@ -35,6 +43,10 @@ test_parts = builder_test(GRAPHS, 17)
 test_quantized_parts = builder_test(
     {
         "one kernel scales and cuts keys and values of one head": (PAIRS, HEAD),
+        "heads are quantized where they are cut out, without a name of the product": (
+            "qt->scores kt->scores a->mix vt->mix",
+            HEADS,
+        ),
         "and halves of a Gemm": ("x->product w->product", GRAPHS["a gated linear unit of a Gemm"]),
     },
     17,
