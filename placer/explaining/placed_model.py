@@ -30,6 +30,7 @@ from placer.prediction.layers.norms import without_norms
 from placer.qdq.channel_scales import summed_channels
 from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.qdq.integer_ports import with_float_ports
+from placer.qdq.moved_ports import with_pairs_at_ports
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.narrowed import without_narrowing
 from placer.qdq.own_pairs import OwnPairs, own_pairs, signed_apart
@@ -181,6 +182,9 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     flat_scopes = flatten(quantized.graph) if pack.enters_bodies else {}
     if behaviour.pairs == "symmetric":
         without_narrowing(quantized.graph)
+        put = with_pairs_at_ports(quantized.graph)
+    else:
+        put = frozenset()
     saturates = behaviour.products == "saturating"
     is_of_ort = behaviour.signed == "converted"  # OpenVINO multiplies them in float.
     wide_operators = wide_in_operators(quantized, folder) if saturates and is_of_ort else ()
@@ -205,7 +209,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         scopes=scopes,
         refused=refused,
         stored=stored,
-        own=taken.pairs,
+        own=taken.pairs.without(put),
         wide=wide,
         wide_operators=wide_operators,
         types=extracted.dtypes,

@@ -45,6 +45,11 @@ class OwnPairs:
     types: Mapping[str, str]
     nodes: Mapping[Edge, tuple[str, ...]] = field(default_factory=dict)
 
+    def without(self, nodes: Collection[str]) -> OwnPairs:
+        """These, but for ``nodes``, which are not in the file."""
+        left = {e: tuple(n for n in names if n not in nodes) for e, names in self.nodes.items()}
+        return replace(self, nodes={edge: names for edge, names in left.items() if names})
+
 
 def own_pairs(model: ExtractedModel) -> OwnPairs:
     """Read the pairs on the activations of ``model``, and on tables of which a Gather copies.
