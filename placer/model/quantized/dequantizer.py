@@ -26,6 +26,8 @@ from placer.model.quantized.lstm import OPERATOR as QUANTIZED_LSTM
 from placer.model.quantized.lstm import visit_lstm
 from placer.model.quantized.movers import visit_reader_of_integers
 from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, is_fake_quantize
+from placer.model.quantized.packed_weights import OPERATOR as PACKED_PRODUCT
+from placer.model.quantized.packed_weights import visit_packed
 from placer.model.quantized.pairs import (
     visit_dequantize_linear,
     visit_fake_quantize,
@@ -76,6 +78,8 @@ def _visit(state: ImportState, node: NodeProto) -> None:
         visit_qoperator(state, node, made)
     elif node.op_type == QUANTIZED_LSTM:
         visit_lstm(state, node)
+    elif node.op_type == PACKED_PRODUCT:
+        visit_packed(state, node)
     elif not visit_run_time(state, node):
         _visit_other(state, node)
 
