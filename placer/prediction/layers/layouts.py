@@ -58,7 +58,7 @@ from placer.rules.target import Target
 # ``image``: row-major, as FP32 kernels for images write.
 Layout = Literal["linear", "image", "grouped", "interleaved"]
 
-FEW_CHANNELS = 4  # An image.
+FEW_CHANNELS = 4  # An image: no tensor core kernel takes so few.
 _GROUP = {"float16": 8, "bfloat16": 8, "float": 1}
 _INTERLEAVED_GROUP = 32
 _CONVS = ("Conv", "ConvTranspose")

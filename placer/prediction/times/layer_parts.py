@@ -17,13 +17,14 @@ from placer.graph.operators import RECURRENT
 from placer.plan import Layer
 from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.conversions import PredictedLayer
+from placer.prediction.layers.layouts import FEW_CHANNELS
 from placer.prediction.times.layer_rows import row_count
 from placer.prediction.times.work import (
     EXPONENTIAL,
-    FEW_CHANNELS,
     POOLING,
     WEIGHTED,
     Work,
+    elements_of,
     layer_work,
     port_bytes,
     type_bytes,
@@ -93,7 +94,7 @@ def layer_parts(
         # Whether an engine copies at all is for the fit to find.
         read = sum(port_bytes(port, graph) for port in layer.inputs)
         written = sum(port_bytes(port, graph) for port in layer.outputs)
-        elements = _elements(layer.outputs[0].tensor, graph)
+        elements = elements_of(layer.outputs[0].tensor, graph)
         work = Work("memory", layer.output_types[0], elements, read + written, written)
         whole = _part("Concat", work, elements)
         return (whole, *_rows(predicted.nodes[0], layer, whole.key, 1, graph, last))
@@ -221,7 +222,7 @@ def _fused(node: Node, main: CostKey, writes: str, graph: Graph) -> Part:
     something once for each layer: OpenVINO's kernels of a Conv with SiLU that write uint8 took up
     to 2.5 times as long as those that write float, 3x3 ones on small maps most, 1x1 ones hardly.
     """
-    mops = _elements(node.outputs[0], graph) / _MILLION
+    mops = elements_of(node.outputs[0], graph) / _MILLION
     if not is_quantized(main.dtype):
         return Part(CostKey(f"fused {node.op}", "float"), 0.0, mops, 0.0, 0.0)
     if node.op in _SMOOTH and is_quantized(writes):
@@ -326,22 +327,18 @@ def _steps(node: Node, graph: Graph) -> float:
     A pool combines those of its window, an interpolating Resize its neighbours, and a recurrent
     layer multiplies its matrices at each step (2 operations a product, as in ``Work``).
     """
-    written = _elements(node.outputs[0], graph)
+    written = elements_of(node.outputs[0], graph)
     if node.op in RECURRENT:
-        products = sum(_elements(weight, graph) for weight in node.inputs[1:3])
+        products = sum(elements_of(weight, graph) for weight in node.inputs[1:3])
         steps = math.prod((graph.type_of(node.inputs[0]).shape or (1,))[:2])
         return 2.0 * steps * products
     if node.op in ("AveragePool", "MaxPool"):
         window = node.attributes.get("kernel_shape")
         return written * math.prod(window) if isinstance(window, list | tuple) else written
     if node.op in POOLING:
-        return max(written, _elements(node.inputs[0], graph))
+        return max(written, elements_of(node.inputs[0], graph))
     if node.op == "Resize":
         before, after = (graph.type_of(t).shape or () for t in (node.inputs[0], node.outputs[0]))
         axes = sum(one != other for one, other in zip(before, after, strict=False))
         return float(written * _INTERPOLATED.get(str(node.attributes.get("mode")), 1) ** axes)
     return written
-
-
-def _elements(tensor: str, graph: Graph) -> int:
-    return math.prod(graph.type_of(tensor).shape or (1,))

@@ -28,12 +28,11 @@ from placer.graph import Graph
 from placer.graph.weights import weight_input
 from placer.plan import Port
 from placer.prediction.layers.conversions import PredictedLayer
-from placer.prediction.layers.layouts import makes_rows
+from placer.prediction.layers.layouts import FEW_CHANNELS, makes_rows
 from placer.prediction.times.estimator import Estimator
 from placer.prediction.times.gpus import Gpu
 from placer.prediction.times.layer_classes import LayerClasses, Rate
 from placer.prediction.times.work import (
-    FEW_CHANNELS,
     POOLING,
     SMALL_TILE,
     TILE,

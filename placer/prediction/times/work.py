@@ -11,6 +11,7 @@ from placer.graph import Graph, Node
 from placer.graph.weights import weight_input
 from placer.plan import Layer, Port
 from placer.prediction.layers.conversions import UNKNOWN, PredictedLayer
+from placer.prediction.layers.layouts import FEW_CHANNELS, channels
 
 _QUANTIZED = ("int8", "uint8", "float8e4m3fn")
 _BYTES = {
@@ -25,7 +26,6 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean")
 # Activations that take exponentials, which no comparison or product does.
 EXPONENTIAL = frozenset("Celu Elu Erf Exp Gelu Mish Selu Sigmoid Softplus Swish Tanh".split())
-FEW_CHANNELS = 4  # An image: no tensor core kernel takes so few.
 TILE: Literal[64] = 64  # Channels that a thread block of large kernels computes at least.
 SMALL_TILE: Literal[32] = 32  # The same of small kernels, which up to two of the large tiles take.
 
@@ -87,9 +87,9 @@ def layer_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
 def _conversion_work(layer: Layer, graph: Graph) -> Work:
     moved = sum(port_bytes(port, graph) for port in (*layer.inputs, *layer.outputs))
     given = (layer.inputs or layer.outputs)[0]  # What clears memory reads nothing.
-    few = _channels(given.tensor, graph) <= FEW_CHANNELS
+    few = channels(graph, given.tensor) <= FEW_CHANNELS
     name = "few-channel conversion" if few else "conversion"
-    elements = max(_elements(port.tensor, graph) for port in layer.outputs)
+    elements = max(elements_of(port.tensor, graph) for port in layer.outputs)
     written = sum(port_bytes(port, graph) for port in layer.outputs)
     return Work(name, given.dtype, elements, moved, written)
 
@@ -98,7 +98,7 @@ def _exponentials(nodes: Sequence[Node], graph: Graph) -> int:
     """Elements that a product's kernel takes exponentials of; 0 if none of ``nodes`` is one."""
     if not any(node.op in WEIGHTED for node in nodes):
         return 0
-    return sum(_elements(node.outputs[0], graph) for node in nodes if node.op in EXPONENTIAL)
+    return sum(elements_of(node.outputs[0], graph) for node in nodes if node.op in EXPONENTIAL)
 
 
 def _softmax_rows(main: Node, graph: Graph) -> float:
@@ -115,10 +115,10 @@ def _class_name(predicted: PredictedLayer, main: Node, dtype: str, graph: Graph)
     if predicted.layer.op == "ConvActPool":
         return "conv-act-pool"
     if main.op in ("Conv", "ConvTranspose"):
-        channels = _channels(main.inputs[0], graph)
-        if channels <= FEW_CHANNELS:
+        read = channels(graph, main.inputs[0])
+        if read <= FEW_CHANNELS:
             return "few-channel conv"
-        if main.op == "Conv" and main.attributes.get("group", 1) == channels:
+        if main.op == "Conv" and main.attributes.get("group", 1) == read:
             return "depthwise conv"
         return "conv" + (_float_output(predicted.layer) if dtype in _QUANTIZED else "")
     if main.op in ("Gemm", "MatMul"):
@@ -152,7 +152,7 @@ def _concat_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
     ]
     if not copied:
         return None
-    moved = 2 * sum(_elements(tensor, graph) for tensor in copied) * type_bytes(dtype)
+    moved = 2 * sum(elements_of(tensor, graph) for tensor in copied) * type_bytes(dtype)
     return Work("memory", dtype, 0, moved)
 
 
@@ -204,7 +204,7 @@ def _ops(node: Node, multiple: int, graph: Graph, small: int = 0) -> float:
         return 0.0
     if node.op in ("Gemm", "MatMul"):
         depth = _matrix_depth(node, graph, unknown=1)
-        return 2.0 * _elements(node.outputs[0], graph) * _up(depth, multiple, small)
+        return 2.0 * elements_of(node.outputs[0], graph) * _up(depth, multiple, small)
     weight = weight_input(graph, node)
     if weight is None:
         return 0.0
@@ -217,8 +217,8 @@ def _ops(node: Node, multiple: int, graph: Graph, small: int = 0) -> float:
         second = _up(second, multiple, small)
     kernel = math.prod(shape[2:])
     if node.op == "ConvTranspose":
-        return 2.0 * _elements(node.inputs[0], graph) / shape[0] * first * second * kernel
-    return 2.0 * _elements(node.outputs[0], graph) / shape[0] * first * second * kernel
+        return 2.0 * elements_of(node.inputs[0], graph) / shape[0] * first * second * kernel
+    return 2.0 * elements_of(node.outputs[0], graph) / shape[0] * first * second * kernel
 
 
 def _up(value: int, multiple: int, small: int) -> int:
@@ -251,7 +251,7 @@ def _distinct(ports: Sequence[Port]) -> Iterator[Port]:
 
 def port_bytes(port: Port, graph: Graph) -> float:
     """Bytes of the tensor that a layer reads or writes there."""
-    return _elements(port.tensor, graph) * type_bytes(port.dtype)
+    return elements_of(port.tensor, graph) * type_bytes(port.dtype)
 
 
 def type_bytes(dtype: str) -> int:
@@ -261,10 +261,6 @@ def type_bytes(dtype: str) -> int:
     return 2 if dtype in ("float16", "bfloat16") else _BYTES.get(dtype, 4)
 
 
-def _elements(tensor: str, graph: Graph) -> int:
+def elements_of(tensor: str, graph: Graph) -> int:
+    """How many elements it has; one where its shape is not known."""
     return math.prod(graph.type_of(tensor).shape or (1,))
-
-
-def _channels(tensor: str, graph: Graph) -> int:
-    shape = graph.type_of(tensor).shape
-    return shape[1] if shape is not None and len(shape) > 2 else FEW_CHANNELS + 1
