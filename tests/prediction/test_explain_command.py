@@ -483,3 +483,22 @@ def test_what_is_moved_between_two_scales_is_told_to_get_one(
 
 def flat(printed: str) -> str:
     return " ".join(printed.split())
+def test_a_copy_into_a_joined_tensor_is_told_with_who_else_reads_it(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    path = save("""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,3,256,256] x) => (float[1,64,256,256] y)
+    <float[64,3,3,3] a = {0.1}, float[64,64,3,3] b = {0.1}, float[64,64,2,2] u = {0.1},
+     float[64,128,3,3] e = {0.1}> {
+      [c1] t1 = Conv<pads = [1,1,1,1]>(x, a) [r1] f1 = Relu(t1)
+      [c2] t2 = Conv<pads = [1,1,1,1]>(f1, b) [r2] f2 = Relu(t2)
+      [pool] q = MaxPool<kernel_shape = [2,2], strides = [2,2]>(f2)
+      [c3] t3 = Conv<pads = [1,1,1,1]>(q, b) [r3] f3 = Relu(t3)
+      [up] t4 = ConvTranspose<strides = [2,2]>(f3, u) [r4] f4 = Relu(t4)
+      [cat] k = Concat<axis = 1>(f2, f4) [c5] t5 = Conv<pads = [1,1,1,1]>(k, e) [r5] y = Relu(t5)
+    }""")
+    told = "'f2' is copied into the joined tensor of 'cat', as it is also read by 'pool'"
+    assert told in flat(placer("explain", path).out)
+
+

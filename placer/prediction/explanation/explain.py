@@ -286,9 +286,19 @@ def reason(
     if predicted.layer.kind == "reformat":
         source, target = predicted.layer.input_types[0], predicted.layer.output_types[0]
         if source == target:
-            return f"'{tensor}' is read in another memory layout by {served}"
+            return _reason_of_copy(tensor, predicted.edges, graph)
         return f"'{tensor}' is {source} but read as {target} by {served}"
     return _reason_of_float(tensor, prediction, graph, passed)
+
+
+def _reason_of_copy(tensor: str, edges: Sequence[Edge], graph: Graph) -> str:
+    """Why ``tensor`` is copied in its type for ``edges``: into what a Concat joins, or laid out."""
+    readers = [graph.by_name.get(edge.node) for edge in edges]
+    if not all(node is not None and node.op == "Concat" for node in readers):
+        return f"'{tensor}' is read in another memory layout by {_names(edges)}"
+    others = [edge for edge in graph.edges_of(tensor) if edge not in edges]
+    also = f", as it is also read by {_names(others)}" if others else ""
+    return f"'{tensor}' is copied into the joined tensor of {_names(edges)}{also}"
 
 
 def _reason_of_float(tensor: str, prediction: Prediction, graph: Graph, passed: Set[str]) -> str:
