@@ -483,6 +483,8 @@ def test_what_is_moved_between_two_scales_is_told_to_get_one(
 
 def flat(printed: str) -> str:
     return " ".join(printed.split())
+
+
 def test_a_copy_into_a_joined_tensor_is_told_with_who_else_reads_it(
     save: Callable[..., Path], placer: Callable[..., Finished]
 ):
@@ -500,5 +502,3 @@ def test_a_copy_into_a_joined_tensor_is_told_with_who_else_reads_it(
     }""")
     told = "'f2' is copied into the joined tensor of 'cat', as it is also read by 'pool'"
     assert told in flat(placer("explain", path).out)
-
-
