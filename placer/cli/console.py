@@ -23,6 +23,7 @@ from placer.cli.trial_lines import gate_value, header, line, mark, shown, speedu
 from placer.common.listed import listed
 from placer.common.names import engine_title
 from placer.optimizer.observer import Observer
+from placer.results.verdict import Verdict
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
     from placer.results.objective import Objective
@@ -140,8 +141,10 @@ class ConsoleObserver(Observer):
 
 def print_result(console: Console, result: Result, folder: str) -> None:
     """Print the final table and where the outputs are."""
-    doubt = ", but within the error of estimates" if result.within_error else ""
-    title = f"{Path(result.model.path).name} on {result.engine.name}: {result.verdict}{doubt}"
+    verdict = str(result.verdict)
+    if result.verdict is Verdict.CANNOT_TELL:
+        verdict += ", within the error of estimates"
+    title = f"{Path(result.model.path).name} on {result.engine.name}: {verdict}"
     table = Table(title=title)
     for column in ("", "float", "best"):
         table.add_column(column, overflow="fold")

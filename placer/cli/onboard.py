@@ -222,8 +222,6 @@ def _row(model: ModelSummary) -> tuple[str, ...]:
     estimate = "\n(estimate)" if model.estimated else ""
     why = model.why if model.ran and model.why != "new" else ""
     reason = "" if model.state == STATE_OF[Verdict.FASTER] else model.reason
-    if not reason and model.estimated and model.speedup_interval and model.speedup_interval[0] <= 1:
-        reason = "within the error of estimates"
     return (
         escape(model.name),
         f"[{colour}]{model.state_text}[/]",

@@ -112,9 +112,10 @@ class Running:
             reason = "interrupted; the best so far is kept, the same command goes on"
             return Outcome("interrupted", reason)
         faster = "estimated faster" if result.engine.estimated else "measurably faster"
-        doubt = ", within the error of estimates" if result.within_error else ""
         reasons = {
-            Verdict.FASTER: f"meets the gates and is {faster} than float{doubt}",
+            Verdict.FASTER: f"meets the gates and is {faster} than float",
+            Verdict.CANNOT_TELL: "meets the gates, and is estimated faster than float by less than "
+            "the error of estimates",
             Verdict.NO_DIFFERENCE: f"no candidate that meets the gates is {faster} than float",
             Verdict.INCONCLUSIVE: self._error() or "its measurements disagree too much",
             Verdict.GATE_NOT_MET: self._error() or "no candidate meets the gates",

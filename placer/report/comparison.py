@@ -28,6 +28,7 @@ MOST = len(PALETTE)
 _ALL_RULES = 1000
 _VERDICTS = {
     Verdict.FASTER: "faster",
+    Verdict.CANNOT_TELL: "cannot tell",
     Verdict.INCONCLUSIVE: "inconclusive",
 }
 

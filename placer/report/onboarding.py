@@ -19,6 +19,8 @@ from placer.results.onboarding import DONE, NOTHING, STATE_OF, ModelSummary, Sum
 from placer.results.verdict import Verdict
 
 ESTIMATE = "#c98a1b"
+# States in which a quantized candidate is the result.
+_QUANTIZED = (STATE_OF[Verdict.FASTER], STATE_OF[Verdict.CANNOT_TELL])
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,12 @@ def _link(folder: Path, model: ModelSummary) -> str | None:
 
 
 def _sentence(counts: Counter[str]) -> str:
-    faster, kept = (counts[STATE_OF[v]] for v in (Verdict.FASTER, Verdict.NO_DIFFERENCE))
+    shown = (Verdict.FASTER, Verdict.CANNOT_TELL, Verdict.NO_DIFFERENCE)
+    faster, unclear, kept = (counts[STATE_OF[verdict]] for verdict in shown)
     return (
-        f"{faster} {'is' if faster == 1 else 'are'} faster than float; of {kept} the float model "
+        f"{faster} {'is' if faster == 1 else 'are'} faster than float; "
+        + (f"of {unclear} the gain is within the error of estimates; " if unclear else "")
+        + f"of {kept} the float model "
         "was kept, since nothing that meets the gates is measurably faster"
         + (f"; {counts[NOTHING]} had nothing to quantize." if counts[NOTHING] else ".")
     )
@@ -117,7 +122,7 @@ def speedup_figure(models: Sequence[ModelSummary]) -> go.Figure:
         low, high = model.speedup_interval or (speedup, speedup)
         above.append(high - speedup)
         below.append(speedup - low)
-        kept = FLOAT if model.state != STATE_OF[Verdict.FASTER] else GOOD
+        kept = FLOAT if model.state not in _QUANTIZED else GOOD
         colours.append(ESTIMATE if model.estimated and kept != FLOAT else kept)
     figure = go.Figure()
     figure.add_bar(

@@ -90,7 +90,7 @@ def verdict(result: Result) -> VerdictSection:
     low, high = best.speedup_interval
     estimated = result.engine.estimated
     interval = f"{80 if estimated else 95}% interval {low:.2f} to {high:.2f}"
-    if result.verdict is Verdict.FASTER:
+    if result.verdict in (Verdict.FASTER, Verdict.CANNOT_TELL):
         tone, headline = "good", f"{best.speedup:.2f} times as fast"
         sentence = (
             "Confirmed afresh, in turn with the float model: the median of the rounds' ratios, "
@@ -98,7 +98,7 @@ def verdict(result: Result) -> VerdictSection:
         )
         if estimated:
             sentence = f"An estimate from {_layers(result)} layers: nothing was measured."
-        if result.within_error:
+        if result.verdict is Verdict.CANNOT_TELL:
             tone, headline = "neutral", f"{headline}, within the error of estimates"
     elif result.verdict is Verdict.INCONCLUSIVE:
         tone, headline = "neutral", "Inconclusive"

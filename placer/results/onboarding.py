@@ -17,6 +17,7 @@ State = Literal[
     "waiting",
     "running",
     "faster",
+    "cannot tell",
     "float kept",
     "nothing to quantize",
     "gate not met",
@@ -28,13 +29,17 @@ State = Literal[
 ]
 STATE_OF: Mapping[Verdict, State] = {
     Verdict.FASTER: "faster",
+    Verdict.CANNOT_TELL: "cannot tell",
     Verdict.NO_DIFFERENCE: "float kept",
     Verdict.INCONCLUSIVE: "failed",
     Verdict.GATE_NOT_MET: "gate not met",
 }
 MISSED = STATE_OF[Verdict.GATE_NOT_MET]
 NOTHING: State = "nothing to quantize"
-DONE: tuple[State, ...] = (STATE_OF[Verdict.FASTER], STATE_OF[Verdict.NO_DIFFERENCE], NOTHING)
+DONE: tuple[State, ...] = (
+    *(STATE_OF[v] for v in (Verdict.FASTER, Verdict.CANNOT_TELL, Verdict.NO_DIFFERENCE)),
+    NOTHING,
+)
 # What ends before there is a result.json, whatever is tried again.
 WITHOUT_RESULT: tuple[State, ...] = (NOTHING, "bad input")
 # What nothing but other inputs changes; all others are run again.

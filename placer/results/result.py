@@ -170,14 +170,6 @@ class Result(Part):
         return 1.0 if self.best is None else self.best.speedup
 
     @property
-    def within_error(self) -> bool:
-        """Whether an estimate calls the result faster but cannot tell it from the float model."""
-        best = self.best
-        if best is None or not self.engine.estimated or self.verdict is not Verdict.FASTER:
-            return False
-        return best.speedup_interval[0] <= 1
-
-    @property
     def folder(self) -> Path:
         """The output folder. RunError if the result was neither written nor read from a file."""
         if self._folder is None:

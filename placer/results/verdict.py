@@ -10,6 +10,8 @@ class Verdict(str, Enum):
 
     # A candidate meets the gates and is faster than the float model outside the noise.
     FASTER = "faster"
+    # A candidate meets the gates and is estimated to be faster, by less than the estimate's error.
+    CANNOT_TELL = "cannot tell"
     # Some meet the gates, none is faster, so the float model is the result.
     NO_DIFFERENCE = "no difference"
     # Rounds that disagree too much, even when taken again: nothing can be said.

@@ -82,6 +82,19 @@ def test_a_run_is_labelled_an_estimate_everywhere(placer: Placer):
     assert found.scheme.activation == "int8"
 
 
+def test_an_estimated_gain_within_the_error_of_estimates_is_not_called_faster(placer: Placer):
+    finished = placer(*RUN, "--budget", 2, "--gpu", "h200")
+    assert finished.code == 0, finished.err
+    found = result()
+    assert found.verdict == "cannot tell"
+    assert found.best.trial == 1  # The rules' default stays the result.
+    low, high = found.best.speedup_interval
+    assert low <= 1 < found.best.speedup < high
+    printed = " ".join(finished.out.split())
+    assert "fusion-model: cannot tell, within the error of estimates" in printed
+    assert "faster" not in printed
+
+
 @pytest.mark.slow
 def test_runs_agree_to_the_last_digit(placer: Placer):
     documents = []

@@ -146,7 +146,7 @@ def test_a_second_onboarding_of_one_folder_is_refused(tmp_path: Path):
 
 
 def test_the_worst_state_decides_the_exit_code():
-    assert exit_code_of(["faster", "float kept", "nothing to quantize"]) == 0
+    assert exit_code_of(["faster", "cannot tell", "float kept", "nothing to quantize"]) == 0
     assert exit_code_of(["faster", "gate not met"]) == 3
     for state in ("bad input", "failed", "crashed", "timed out", "interrupted", "waiting"):
         assert exit_code_of(["faster", "gate not met", state]) == 1

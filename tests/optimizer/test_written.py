@@ -89,7 +89,6 @@ def test_where_the_fastest_is_no_result_the_next_one_is(
     assert result.best.trial != int(refused)
     kept = load_placement(Path("out/placement.yaml"), load_model(path).graph)
     assert kept.id == result.best.placement
-    assert not result.within_error
     assert Path("out/optimized.onnx").exists()
 
 

@@ -78,15 +78,24 @@ def doubt_sentence(task: Task, final: Final[TrialRecord]) -> str | None:
     """Why the float model is the result, or that an estimate cannot tell it from a faster one."""
     if not final.is_faster:
         return no_difference_sentence(task, final)
-    error, ratio = EstimateError.of(task.engine), final.ratio
-    low, high = error.interval(1 / ratio.high, 1 / ratio.low)
-    if not task.engine.estimated or low > 1:
+    if not within_error(task, final):
         return None
+    low, high = _speedup_interval(task, final)
     return (
-        f"the result is estimated to be {1 / ratio.median:.3f} times as fast as the float "
+        f"the result is estimated to be {1 / final.ratio.median:.3f} times as fast as the float "
         f"model (80% interval {low:.2f} to {high:.2f}), too close to 1 for the estimate to tell; "
         "measure both"
     )
+
+
+def within_error(task: Task, final: Final[TrialRecord]) -> bool:
+    """Whether the interval of an estimated speed-up reaches 1; never where latency is measured."""
+    return task.engine.estimated and _speedup_interval(task, final)[0] <= 1
+
+
+def _speedup_interval(task: Task, final: Final[TrialRecord]) -> list[float]:
+    ratio = final.ratio
+    return EstimateError.of(task.engine).interval(1 / ratio.high, 1 / ratio.low)
 
 
 def no_difference_sentence(task: Task, final: Final[TrialRecord]) -> str:

@@ -16,6 +16,7 @@ from placer.optimizer.outcome.doubts import (
     final_warnings,
     output_warnings,
     precision_warnings,
+    within_error,
 )
 from placer.optimizer.outcome.finals import Final, chosen_placement
 from placer.optimizer.outcome.written import Written
@@ -57,12 +58,14 @@ from placer.search.records import TrialRecord
 from placer.search.space import PER_SITE, Choices, Space
 
 
-def _verdict(final: Final[TrialRecord] | None) -> Verdict:
+def _verdict(task: Task, final: Final[TrialRecord] | None) -> Verdict:
     if final is None:
         return Verdict.GATE_NOT_MET
     if final.inconclusive:
         return Verdict.INCONCLUSIVE
-    return Verdict.FASTER if final.is_faster else Verdict.NO_DIFFERENCE
+    if not final.is_faster:
+        return Verdict.NO_DIFFERENCE
+    return Verdict.CANNOT_TELL if within_error(task, final) else Verdict.FASTER
 
 
 def summarize(
@@ -92,7 +95,7 @@ def summarize(
     confirmation = None if final is None else conditions_part(final.conditions)
     choices = _choices(task.space, final)
     return Result(
-        verdict=_verdict(final),
+        verdict=_verdict(task, final),
         objective=request.objective,
         model=_model_part(task),
         engine=_engine_part(task.engine),
