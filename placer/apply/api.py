@@ -61,6 +61,9 @@ RANGES = ("kept", "calibrated")
 # Of a placement's edges, at most 44% are found in other networks: 20 pairs of five published
 # classifiers, 2026-11-26.
 _LEAST_FOUND = 0.5
+# A model of which more nodes are new, and none of the edges has its name, is another network. An
+# exporter that writes LayerNormalization and Gelu as their parts makes half of the nodes new.
+_MOST_NEW = 2 / 3
 _TYPES = ("keep", "convert")
 _WEIGHT_RANGES = ("auto", "full", "reduced")
 
@@ -154,11 +157,12 @@ def apply_placement(
     float16 for TensorRT, float for others. ``pack`` names sites that the file says nothing
     of, by default the file's. ``weight_range``: ``full`` or ``reduced``, see ``optimize``; ``auto``
     is the file's. ``strict`` refuses a model that lacks an edge of the file,
-    ``partial`` takes one in which fewer than half are found.
+    ``partial`` takes one in which fewer than half are found, or that seems to be another network.
 
-    Raises InputError for wrong input, where no edge is found, or fewer than half without
-    ``partial``, and where the result would be another function than the model (its outputs keep
-    less than 3 dB), RunError if ONNX Runtime refuses the model.
+    Raises InputError for wrong input, where no edge is found, without ``partial`` where fewer than
+    half are or where none has its name and most nodes of the model are new, and where the result
+    would be another function than the model (its outputs keep less than 3 dB), RunError if
+    ONNX Runtime refuses the model.
     """
     path, source, folder = Path(model), Path(placement), _folder(model, output)
     steps = steps_of([recover] if isinstance(recover, str) else recover)
@@ -175,6 +179,8 @@ def apply_placement(
     original, samples = _float_model(path, fixed, given, _pack_name(file, pack), steps)
     loaded = with_opset(original, FLOAT8_OPSET) if scheme.has_float8 else original
     transferred = transfer_placement(file, loaded)
+    if not partial:
+        _refuse_other_network(transferred, source, loaded)
     notes = _notes_on_losses(transferred, source, path, strict=strict, partial=partial)
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
@@ -261,6 +267,18 @@ def _default_base(pack: str) -> Base:
     except InputError:
         return "float"
     return "float16" if types == "written" else "float"
+
+
+def _refuse_other_network(transferred: Transferred, source: Path, model: Model) -> None:
+    """Raise InputError if the edges of a small network are found in a part of a larger one."""
+    found, new = transferred.found, len(transferred.new_nodes)
+    nodes = len(model.graph.nodes)
+    if found and new > _MOST_NEW * nodes and not any(edge.by_name for edge in found):
+        raise InputError(
+            f"{new} of {nodes} nodes of {model.path} have no counterpart in the network of "
+            f"{source}, and none of its edges has its name there, so it is hardly the same "
+            "network; give the placement of this network, or `partial` to apply what is found"
+        )
 
 
 def _notes_on_losses(

@@ -83,7 +83,7 @@ def apply_command(
         bool,
         typer.Option(
             "--partial",
-            help="Apply the placement even if fewer than half of its edges are found.",
+            help="Apply the placement even if the model seems to be another network.",
             rich_help_panel="Output",
         ),
     ] = False,

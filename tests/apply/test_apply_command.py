@@ -270,6 +270,48 @@ def test_a_network_with_few_of_the_edges_is_another_one(placer: Run, save: Save,
     assert "--strict refuses what --partial takes; give one of them" in both.err
 
 
+SMALL = """
+<ir_version: 8, opset_import: ["" : 17]>
+small (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] y) <float[4, 4, 3, 3] w = {0.1}>
+{
+  [conv] p = Conv <pads = [1, 1, 1, 1]> (x, w)
+  [relu] y = Relu (p)
+}
+"""
+LARGE = """
+<ir_version: 8, opset_import: ["" : 17]>
+large (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] y)
+<float[4, 4, 3, 3] w1 = {0.1}, float[4, 4, 3, 3] w2 = {0.1}>
+{
+  [FIRST] p = Conv <pads = [1, 1, 1, 1]> (x, w1)
+  [act] q = Relu (p)
+  [second] r = Conv <pads = [1, 1, 1, 1]> (q, w2)
+  [tanh] s = Tanh (r)
+  [sigmoid] t = Sigmoid (s)
+  [double] u = Mul (t, t)
+  [join] y = Add (u, q)
+}
+"""
+
+
+@pytest.mark.parametrize(("first", "code"), [("first", 2), ("conv", 0)])
+def test_a_larger_network_without_a_name_of_the_placement_is_another_one(
+    placer: Run, save: Save, tmp_path: Path, first: str, code: int
+):
+    """One that kept a name has been extended."""
+    placement = Placement.of([Edge("x", "conv", 0), Edge("w", "conv", 1)])
+    graph = load_model(save(SMALL)).graph
+    file_of(placement, graph, tmp_path, ranges={"x": Range(-4, 4)})
+    command = ("apply", tmp_path / "placement.yaml", save(LARGE.replace("FIRST", first), "l.onnx"))
+    finished = placer(*command, "-o", "out")
+    assert finished.code == code, finished.err
+    assert Path("out").exists() == (code == 0)
+    if code:
+        assert "5 of 7 nodes of" in finished.err
+        assert "none of its edges has its name there" in finished.err
+        assert placer(*command, "-o", "out", "--partial").code == 0
+
+
 def test_a_placement_of_nothing_gives_the_float_model(placer: Run, save: Save, tmp_path: Path):
     path = save(RESIDUAL)
     file_of(Placement.of([]), load_model(path).graph, tmp_path)
