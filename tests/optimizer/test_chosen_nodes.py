@@ -1,5 +1,6 @@
 """``--exclude``, ``--only`` and ``--force``: what the user decides holds in every candidate."""
 
+import re
 from pathlib import Path
 
 import onnx
@@ -34,6 +35,11 @@ def test_excluded_nodes_read_no_pairs_and_only_chosen_ones_do(placer: Placer):
     changed = placer("optimize", MODEL, *FEW_BY_MINMAX, *ESTIMATED, "--exclude", convs[0])
     assert changed.code == 2
     assert "holds a study with other settings (only: op:Conv, now none)" in changed.err
+
+    # Another engine has another rule pack, too, of which a hash would say less.
+    measured = placer("optimize", MODEL, *FEW_BY_MINMAX, "--engine", "onnxruntime")
+    assert measured.code == 2
+    assert re.search(r"other settings \(engine: fusion-model .*, now onnxruntime ", measured.err)
 
 
 @pytest.mark.slow

@@ -47,10 +47,11 @@ def settings_of(task: Task) -> dict[str, Any]:
             **{name: list(shape) for name, shape in model.input_shapes.items()},
             **{name: shape_range.text for name, shape_range in task.shape_ranges.items()},
         },
+        # Before the scheme and the pack, which are others on another engine.
+        "engine": f"{task.engine.name} {task.engine.version}, {task.engine.device}",
         # Before the pack, which is another one in another scheme.
         _SCHEME: _OR.join(name or _OWN for name in task.schemes) or None,
         "pack": f"{task.pack.name_and_version} {task.pack.fingerprint}",
-        "engine": f"{task.engine.name} {task.engine.version}, {task.engine.device}",
         **({} if task.engine.estimated else {"way of timing": TIMING}),
         "calibration": request.calibration,
         # Before the data, which it divides.
