@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,12 +117,30 @@ def test_a_build_of_which_no_layer_can_be_read_is_refused_and_not_taken_for_the_
         PlanBuilder(builder, "sm89", {}).compile(parse_model(FIXED), tmp_path)
 
 
-def test_without_the_builder_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
-    for name in ("tensorrt_rtx", "tensorrt_rtx_bindings"):
+@pytest.mark.parametrize(
+    ("engine", "title", "modules", "packages"),
+    [
+        (
+            "tensorrt-rtx-build",
+            "TensorRT-RTX",
+            ("tensorrt_rtx", "tensorrt_rtx_bindings"),
+            "'tensorrt-rtx-cu13-libs>=1.7' 'tensorrt-rtx-cu13-bindings>=1.7' 'cuda-python>=13'",
+        ),
+        ("tensorrt", "TensorRT", ("tensorrt",), "'tensorrt<12,>=10' 'cuda-python>=12.6'"),
+    ],
+)
+def test_without_the_builder_it_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    title: str,
+    modules: Sequence[str],
+    packages: str,
+):
+    for name in modules:
         monkeypatch.setitem(sys.modules, name, None)
-    install = "TensorRT-RTX is not installed; install it with: pip install tensorrt-rtx-cu13-libs"
-    with pytest.raises(RunError, match=f"tensorrt-rtx-build cannot run here: {install}"):
-        Registry.installed(BUILT_IN).resolve("tensorrt-rtx-build")
+    install = f"{title} is not installed; install it with: pip install {packages}"
+    with pytest.raises(RunError, match=re.escape(f"{engine} cannot run here: {install}")):
+        Registry.installed(BUILT_IN).resolve(engine)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from placer.common.extras import install_command
 from placer.errors import RunError
 
 Kind = Literal["tensorrt", "tensorrt-rtx"]
@@ -17,12 +18,8 @@ NO_IMPLICIT = (
     "has no implicit quantization, which TensorRT deprecated in 10.1 and which no longer exists in "
     "11; use `beats` float"
 )
-_INSTALL: dict[Kind, str] = {
-    "tensorrt": "pip install tensorrt cuda-python nvidia-ml-py",
-    "tensorrt-rtx": (
-        "pip install tensorrt-rtx-cu13-libs tensorrt-rtx-cu13-bindings cuda-python nvidia-ml-py"
-    ),
-}
+# The extras of this distribution that bring in what each needs.
+_EXTRAS: dict[Kind, str] = {"tensorrt": "tensorrt", "tensorrt-rtx": "rtx"}
 
 
 @dataclass(frozen=True)
@@ -83,4 +80,4 @@ def load_library(kind: Kind) -> Library:
     title = "TensorRT" if kind == "tensorrt" else "TensorRT-RTX"
     if reasons:
         raise RunError(f"{title} is installed but cannot be loaded: {reasons[0]}")
-    raise RunError(f"{title} is not installed; install it with: {_INSTALL[kind]}")
+    raise RunError(f"{title} is not installed; install it with: {install_command(_EXTRAS[kind])}")
