@@ -94,8 +94,9 @@ def optimize_command(
 ) -> None:
     """Find the fastest Q/DQ placement that meets the gates.
 
-    Running the same command again resumes a killed run. Exit codes: 0 done, 1 the run failed,
-    2 wrong input, 3 no candidate meets the gates.
+    Running the same command again resumes a killed run. Exit codes: 0 done, 1 the run failed or
+    its measurements are inconclusive, 2 wrong input, 3 no candidate meets the gates, 130 stopped by
+    Ctrl-C.
     """
     # Texts as they were typed: the values are checked with those of every other way in.
     several = {

@@ -204,7 +204,14 @@ class Request:
         ),
     ] = None
     threads: Annotated[
-        int, Option("Engine", "CPU threads of the engine.", least=1, most=MOST_THREADS)
+        int,
+        Option(
+            "Engine",
+            "CPU threads of the engine; give as many as the deployed model will have, since "
+            "another placement may be the fastest with another number.",
+            least=1,
+            most=MOST_THREADS,
+        ),
     ] = 1
     objective: Annotated[
         Objective,
@@ -324,7 +331,14 @@ class Request:
         str | None,
         Option("Search", "Name of the study in storage.", "the model's", commands=_STUDY),
     ] = None
-    seed: Annotated[int, Option("Search", "Fixes everything but measured times.", least=0)] = 0
+    seed: Annotated[
+        int,
+        Option(
+            "Search",
+            "Fixes random choices; proposals follow measured times, too, so two runs may differ.",
+            least=0,
+        ),
+    ] = 0
     export: Annotated[
         Export | None,
         Option(
