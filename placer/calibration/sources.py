@@ -233,16 +233,32 @@ def _remedy(given: set[object], specs: Specs) -> str:
     return f"{verb} {', '.join(sorted(map(str, names)))}"
 
 
+def check_source(source: str) -> None:
+    """Raise InputError if ``source`` is no file or folder of data, nor names a function.
+
+    No function is imported, and no file read.
+    """
+    path = Path(source)
+    if path.exists():
+        files_of(path)
+    else:
+        _check_function_name(source)
+
+
 def function_of(source: str) -> Callable[[], Iterable[object]]:
     """The function that ``module:function`` names; InputError if it names none."""
+    _check_function_name(source)
+    function: Callable[[], Iterable[object]] = load_function(source)
+    return function
+
+
+def _check_function_name(source: str) -> None:
     module_name, colon, name = source.partition(":")
     what = "an .npz or .npy file, a folder of them or of images, or module:function"
     if name.startswith("//"):
         raise InputError(f"{source} is a URL; download it and give {what}")
     if not colon or Path(source).suffix.lower() in _SUFFIXES or not module_name or not name:
         raise InputError(f"{source} does not exist; give {what}")
-    function: Callable[[], Iterable[object]] = load_function(source)
-    return function
 
 
 def _function_samples(

@@ -10,8 +10,8 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def read_bytes(path: Path, what: str, field: str) -> bytes:
     (a pipe or a device would be waited for, or never end), is larger or cannot be read.
     """
     limit: int = getattr(Limits.from_environment(), field)
-    try:
+    with _readable(path, what):
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             raise InputError(f"{path} is a folder; give {what}")
@@ -56,6 +56,19 @@ def read_bytes(path: Path, what: str, field: str) -> bytes:
         refuse_pointer(path)
         with path.open("rb") as file:
             return file.read(limit + 1)
+
+
+def check_there(path: Path, what: str) -> None:
+    """Raise InputError, as ``read_bytes`` does, if there is nothing at ``path``."""
+    with _readable(path, what):
+        path.stat()
+
+
+@contextmanager
+def _readable(path: Path, what: str) -> Iterator[None]:
+    """Raise InputError for what the file system refuses."""
+    try:
+        yield
     except FileNotFoundError as error:
         if _URL.match(str(path)):
             raise InputError(f"{path} is a URL; download it and give {what}") from error

@@ -17,6 +17,16 @@ _TITLES = {
 }
 
 
+# What people call engines for short, by the name without separators.
+_SHORT = {
+    "ort": "onnxruntime",
+    "ov": "openvino",
+    "rtx": "tensorrt-rtx",
+    "trt": "tensorrt",
+    "trtrtx": "tensorrt-rtx",
+}
+
+
 def engine_title(name: str) -> str:
     """The name of an engine in a sentence: as its makers write it, where that is known."""
     return _TITLES.get(name, name)
@@ -42,11 +52,14 @@ def unknown(what: str, name: object, known: Iterable[str], others: str = "") -> 
 def near(name: object, known: Iterable[str]) -> str:
     """``; did you mean 'A'?`` for the known name that is like ``name``, else nothing.
 
-    One that ``name`` begins comes before one in which letters differ: ``rtx3060`` is an
-    ``rtx-3060-laptop`` sooner than an ``rtx-3090``.
+    What ``name`` is short for comes first, where that is known. One that ``name`` begins comes
+    before one in which letters differ: ``rtx3060`` is an ``rtx-3060-laptop`` sooner than an
+    ``rtx-3090``.
     """
     by_lower = {one.lower(): one for one in known}
     wanted = _letters(str(name))
+    if (meant := _SHORT.get(wanted)) in by_lower:
+        return f"; did you mean '{meant}'?"
     begun = [one for one in by_lower if _letters(one).startswith(wanted)] if wanted else []
     matches = sorted(begun, key=len) or get_close_matches(
         str(name).lower(), by_lower, n=1, cutoff=_NEAR

@@ -175,18 +175,23 @@ class Registry:
         reasons = "; ".join(f"not {name}: {reason}" for name, reason in passed_over.items())
         raise RunError(f"no engine runs on this machine ({reasons})")
 
+    def check_name(self, name: str) -> None:
+        """Raise InputError for an unknown name; no plug-in is imported."""
+        if name in self.names():
+            return
+        known = ", ".join((AUTO, *self.built_in, *sorted(map(_described, self.plugins))))
+        suggestion = near(name, (AUTO, *self.names()))
+        raise InputError(f"unknown engine '{name}'; use one of: {known}{suggestion}")
+
     def factory(self, name: str) -> EngineFactory:
         """Return the factory called ``name``, a plug-in's is imported.
 
         Raises InputError for an unknown name and RunError if the plug-in fails.
         """
+        self.check_name(name)
         if name in self.built_in:
             return self.built_in[name]
         entries = [entry for entry in self.plugins if entry.name == name]
-        if not entries:
-            known = ", ".join((AUTO, *self.built_in, *sorted(map(_described, self.plugins))))
-            suggestion = near(name, (AUTO, *self.names()))
-            raise InputError(f"unknown engine '{name}'; use one of: {known}{suggestion}")
         if len(entries) > 1:
             both = " and ".join(sorted(_distribution(entry) for entry in entries))
             raise InputError(f"engine '{name}' comes with {both}; uninstall all but one")

@@ -38,7 +38,7 @@ from placer.model.inlined_nodes import count_nodes
 from placer.model.loops import endless_trips
 from placer.model.operator_schemas import schema_problems
 
-_WHAT = "the path of an ONNX file"
+ONNX_MODEL = "the path of an ONNX file"
 _TENSOR_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
 _MAX_OPSET = 1000
 _MOST_BYTES = 16  # Of one value: complex128.
@@ -76,7 +76,7 @@ def parse_model(path: Path) -> ModelProto:
     Raises InputError for what is no ONNX file.
     """
     _refuse_packed(path)  # Such archives may be larger than a model.
-    data = read_bytes(path, _WHAT, "model_bytes")
+    data = read_bytes(path, ONNX_MODEL, "model_bytes")
     try:
         proto = ModelProto.FromString(data)
     except DecodeError as error:

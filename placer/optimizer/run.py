@@ -18,6 +18,7 @@ from placer.errors import InputError, RunError
 from placer.graph.bodies import BODY_OPS, bodies_of
 from placer.optimizer.device_search import Device
 from placer.optimizer.observer import Observer, QuietObserver
+from placer.optimizer.options.option_values import check_inputs_there
 from placer.optimizer.options.request import Request
 from placer.optimizer.outcome.doubts import doubt_sentence, final_warnings, no_difference_sentence
 from placer.optimizer.outcome.end_costs import kept_by, with_affordable_end
@@ -81,6 +82,7 @@ def optimize(request: Request, observer: Observer) -> Result:
     candidate was measured, and GateError, after writing result.json, if no quantized candidate
     meets the gates.
     """
+    check_inputs_there(request)
     limit = TimeLimit.begun(request.timeout)
     spent = TimeSpent(limit)
     spent.add("start", limit.passed_s)

@@ -50,6 +50,24 @@ def test_not_an_onnx_file(placer: Placer):
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nowhere.onnx",), "nowhere.onnx does not exist; give"),
+        ((MODEL, "--data", "nowhere.npz"), "nowhere.npz does not exist; give"),
+        ((MODEL, "--eval-data", "nowhere"), "nowhere does not exist; give"),
+        ((MODEL, "--data", "notes.txt"), "notes.txt has the unsupported suffix '.txt'"),
+    ],
+)
+def test_what_is_not_there_is_refused_before_engines_are_compared(
+    placer: Placer, words: tuple[object, ...], said: str
+):
+    Path("notes.txt").write_text("")
+    finished = placer("optimize", *words)
+    refused(finished, said)
+    assert finished.out == ""
+
+
+@pytest.mark.parametrize(
     ("data", "said"),
     [
         (b"", "net.onnx is not an ONNX file: it is empty; export the model again"),

@@ -170,6 +170,26 @@ def test_the_command_line_refuses(placer: Placer, keyword: str):
     assert [path.name for path in Path().iterdir()] == ["taken"]
 
 
+@pytest.mark.parametrize(
+    ("short", "meant"),
+    [
+        ("ort", "onnxruntime"),
+        ("OV", "openvino"),
+        ("trt", "tensorrt"),
+        ("trt-rtx", "tensorrt-rtx"),
+        ("rtx", "tensorrt-rtx"),
+    ],
+)
+def test_short_names_of_engines_are_understood_in_suggestions(
+    placer: Placer, short: str, meant: str
+):
+    finished = placer("optimize", MODEL, "--engine", short)
+    assert finished.code == 2
+    assert finished.out == ""  # Nothing was begun.
+    assert f"unknown engine '{short}'; use one of: auto, " in finished.err
+    assert finished.err.endswith(f"; did you mean '{meant}'?\n")
+
+
 @pytest.mark.parametrize("keyword", WRONG)
 def test_the_python_api_refuses_without_a_word_of_flags(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keyword: str

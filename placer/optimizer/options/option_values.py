@@ -10,13 +10,17 @@ from typing import get_args
 
 from placer.accuracy.gates import Gate
 from placer.accuracy.latency_gates import parse_beats
+from placer.calibration.sources import check_source
 from placer.common.counts import check_count
-from placer.common.files import check_output_folder
+from placer.common.files import check_output_folder, check_there
 from placer.common.names import unknown
 from placer.common.shapes import ShapeRange
+from placer.engines.registry import Registry
+from placer.engines.select import BUILT_IN
 from placer.errors import InputError
+from placer.model.validate import ONNX_MODEL
 from placer.optimizer.options.presets import load_preset
-from placer.optimizer.options.request import Request, RequestOption, options
+from placer.optimizer.options.request import AUTO, Request, RequestOption, options
 from placer.quantization.overrides import Override
 from placer.recovery.recover import steps_of
 from placer.results.folder import OutputFolder
@@ -42,10 +46,19 @@ def check_values(request: Request) -> None:
     steps_of(request.recover)
     _check_devices(request)
     _check_files(request)
+    if request.engine != AUTO:
+        Registry.installed(BUILT_IN).check_name(request.engine)
     if request.storage is not None:
         check_url(request.storage)
     elif request.study is not None:
         raise InputError(f"`study` names study '{request.study}' in a storage; give `storage` too")
+
+
+def check_inputs_there(request: Request) -> None:
+    """Raise InputError if the model or the data is not there; neither is read."""
+    check_there(request.model, ONNX_MODEL)
+    for source in filter(None, (request.data, request.evaluation_data)):
+        check_source(source)
 
 
 def _check(known: RequestOption, value: object) -> None:
