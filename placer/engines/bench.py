@@ -119,7 +119,9 @@ def bench(
     check_base(chosen, base)
     notes = [note for note in (range_note(chosen, ranges),) if note]
     notes += _given_the_same(networks, chosen)
-    notes += placed_for_others(networks, chosen, "measured") if engine == "auto" else []
+    if engine == "auto":
+        estimate = "and `engine` fusion-model with `gpu` estimates its latency"
+        notes += placed_for_others(networks, chosen, "measured", estimate)
     compiled = [_compile(chosen, model, ranges) for model in loaded]
     inputs = _inputs(compiled[0][1], source)
     seconds = measured_seconds(chosen, [model for model, _ in compiled], inputs, rounds)

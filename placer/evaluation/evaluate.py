@@ -86,7 +86,7 @@ def evaluate(
     check_gates(asked, outputs, samples[0].labels is not None)
     models = [load_as_is(path, fixed) for path in paths_of(quantized)]
     runner = _engine_for(models, fixed, engine, threads, device, base, engine_options or {})
-    others = placed_for_others(models, runner, "judged")
+    others = placed_for_others(models, runner, "judged", "where it may round otherwise")
     for model in models:
         casts = converts_inputs(runner) or not has_bfloat16_inputs(model)
         check_same_inputs(source, model, converted=casts)

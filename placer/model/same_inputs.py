@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx import TensorProto, helper
+from onnx import TensorProto, ValueInfoProto, helper
 
 from placer.errors import InputError
 from placer.graph.edit import rename_tensors
@@ -39,6 +39,27 @@ def check_same_inputs(first: Model, other: Model, *, converted: bool) -> None:
                 f"{other.path} reads '{name}' as {type_name(dtype)}, {first.path} as "
                 f"{type_name(mine[name])}; {same}"
             )
+    for value in other.proto.graph.input:
+        if value.name in theirs and value.type.tensor_type.HasField("shape"):
+            _check_shape(first, other, value)
+
+
+def _check_shape(first: Model, other: Model, value: ValueInfoProto) -> None:
+    """Raise InputError if the input ``value`` of ``other`` takes no shape that ``first`` takes."""
+    shape = first.input_shapes[value.name]
+    sizes = [
+        dim.dim_value if dim.dim_value > 0 else None for dim in value.type.tensor_type.shape.dim
+    ]
+    fits = len(sizes) == len(shape) and all(
+        size in (None, given) for size, given in zip(sizes, shape, strict=True)
+    )
+    if not fits:
+        declared = "x".join(str(size or "N") for size in sizes)
+        raise InputError(
+            f"{other.path} reads '{value.name}' with shape {declared}, {first.path} with "
+            f"{'x'.join(map(str, shape))}; give models of one shape, or `shapes` for what "
+            "they leave open"
+        )
 
 
 def cast_inputs(first: Model, other: Model) -> list[str]:

@@ -1,15 +1,18 @@
 """``placer bench`` and ``placer doctor``."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import onnx
 import pytest
 
+from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.qdq import Inserter
 from placer.qdq.base_property import name_base
+from placer.qdq.origin import name_origin
 from placer.quantization import Placement, Range
 from placer.rules.packaging.load import load_pack
 from tests.conftest import DIGITS, Finished
@@ -35,6 +38,40 @@ def test_models_are_measured_against_the_first(placer: Callable[..., Finished], 
     assert second["median_ms"] > 0
     assert second["ratio_interval"][0] <= second["ratio"] <= second["ratio_interval"][1]
     assert first["per_second"] * first["median_ms"] == pytest.approx(1000)
+
+
+def test_models_of_other_shapes_are_refused_by_name(placer: Callable[..., Finished]):
+    for size in (4, 8):
+        text = f"""
+            <ir_version: 9, opset_import: ["": 17]>
+            g (float[N,{size}] x) => (float[N,{size}] y) {{ y = Relu(x) }}
+        """
+        onnx.save(parse_model(text), f"of{size}.onnx")
+    wide = parse_model("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,4,4] x) => (float[1,4,4] y) { y = Relu(x) }
+    """)
+    onnx.save(wide, "wide.onnx")
+    for other, shape in (("of8.onnx", "Nx8"), ("wide.onnx", "1x4x4")):
+        finished = placer("bench", "of4.onnx", other)
+        assert finished.code == 2
+        assert f"{other} reads 'x' with shape {shape}, of4.onnx with 1x4; give" in finished.err
+
+
+def test_an_engine_that_runs_here_is_named_for_a_file_of_another(
+    placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+):
+    """Without TensorRT nobody is told to measure on it."""
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    proto = onnx.load(MODEL)
+    name_origin(proto, "none", load_pack("tensorrt").name_and_version, calibrated=True)
+    onnx.save(proto, "placed.onnx")
+    told = "was placed for TensorRT and is {} on ONNX Runtime; TensorRT does not run here"
+    measured = placer("bench", "placed.onnx", "--rounds", 3)
+    assert told.format("measured") in measured.out
+    assert "--engine fusion-model with --gpu estimates its latency" in measured.out
+    judged = placer("eval", MODEL, "placed.onnx", "--data", DIGITS / "evaluation.npz")
+    assert told.format("judged") in " ".join(judged.out.split())
 
 
 def test_estimates_are_labelled(placer: Callable[..., Finished]):
