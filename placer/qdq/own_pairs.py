@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from onnx import NodeProto, TensorProto, numpy_helper
 
-from placer.graph import Edge, Graph
+from placer.graph import Edge, Graph, Node
 from placer.graph.external_data import is_external
 from placer.graph.operators import OF_SHAPES, PAIR_OPS
-from placer.graph.weights import BIAS_INDEX, WEIGHTED_OPS
+from placer.graph.weights import BIAS_INDEX, WEIGHTED_OPS, added_bias
 from placer.qdq.extract import ExtractedModel
 from placer.qdq.moved_weights import name_in_file
 from placer.quantization import Format, Placement, Range, Ranges
 from placer.quantization.placement import ScaleGroup
 from placer.quantization.ranges import union
-from placer.quantization.scheme import MOVED_FORMATS, foreign_format
+from placer.quantization.scheme import INT32, MOVED_FORMATS, foreign_format
 
 _LEVELS: Mapping[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255),
@@ -135,6 +135,7 @@ def signed_apart(
     quantizers = _quantizers(model)
     left = _unconverted(model, graph, quantizers)
     further = _of_further_quantizers(model, quantizers)
+    added = set(_of_added_types(model, graph))
     moved = {edge: to for edge in left for to in _past_mover(edge, model, graph)}
     groups = {ScaleGroup(frozenset({edge})) for edge in moved.values()}
     for group in model.placement.groups:
@@ -143,12 +144,40 @@ def signed_apart(
             dtype = model.dtypes[edge]
             is_apart = edge in model.axes and edge.tensor not in model.constants
             is_apart = is_apart or edge in left or edge in unread or dtype in MOVED_FORMATS
+            is_apart = is_apart or edge in added
             chosen = foreign_format(dtype) if is_apart else group.format
             formats.setdefault((chosen, further.get(edge)), set()).add(edge)
         groups.update(ScaleGroup(frozenset(edges), to) for (to, _), edges in formats.items())
     types = dict.fromkeys(pairs.types, "uint8")
     placement = Placement.of_scales(groups).with_weights(model.placement.per_tensor)
     return placement, replace(pairs, types=types)
+
+
+def _of_added_types(model: ExtractedModel, graph: Graph) -> Iterator[Edge]:
+    """Constants that are added, of another type than what placer writes there.
+
+    A Gemm adds an int32 bias to its integer products, and so does one that a MatMul and an Add
+    become. An Add by itself adds uint8 (optimized graphs of ONNX Runtime 1.32.0).
+    """
+    biases = {
+        added_bias(graph, node) for node in graph.nodes if _is_bare_product(node, model, graph)
+    }
+    for edge, dtype in model.dtypes.items():
+        node = graph.by_name.get(edge.node)
+        if node is None or edge.tensor not in model.constants:
+            continue
+        is_of_gemm = node.op == "Gemm" and edge.input_index == BIAS_INDEX
+        is_of_sum = node.op == "Add" and edge not in biases
+        if (is_of_gemm or is_of_sum) if dtype == INT32 else edge in biases:
+            yield edge
+
+
+def _is_bare_product(node: Node, model: ExtractedModel, graph: Graph) -> bool:
+    """Whether a Gemm may be made of ``node``, a MatMul without a pair behind, and its bias."""
+    if node.op != "MatMul" or not model.pairs.keys().isdisjoint(graph.edges_of(node.outputs[0])):
+        return False
+    is_matrix = len(graph.type_of(node.inputs[0]).shape or ()) == _MATRIX
+    return is_matrix or node.inputs[0] not in graph.open_tensors
 
 
 def _quantizers(model: ExtractedModel) -> dict[str, Quantizer]:

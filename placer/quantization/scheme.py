@@ -21,6 +21,7 @@ FLOAT8: Final = "float8e4m3fn"
 # elements pass them on (ONNX Runtime's DropQDQNodesSelector), others read floats.
 WIDE_TYPES: Final = frozenset({"int16", "uint16"})
 FLOAT8_TYPES: Final = frozenset({"float8e4m3fn", "float8e5m2"})
+INT32: Final = "int32"  # Of biases that products of integers add.
 MOVED_FORMATS: Final = WIDE_TYPES | {"int4", "uint4"}
 # A type that single sites may be quantized to instead of the scheme's own.
 Format = Literal["float8e4m3fn"]

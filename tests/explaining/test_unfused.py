@@ -101,6 +101,43 @@ def test_a_gemm_whose_bias_qgemm_does_not_add_computes_in_float(
     assert said.startswith(f"'fc' computes in float, because {told}") if told else not said
 
 
+INT32 = f"int32[16] b = {{{', '.join(['5'] * 16)}}}, float bs = {{0.0005}}, int32 bz = {{0}}"
+INT32_ROW = INT32.replace("[16]", "[1,16]")
+UINT8 = INT32.replace("int32", "uint8")
+ADD = "[fc] p = MatMul(d, v) [add] m = Add(p, e)"
+ADD_APART = """[fc] p = MatMul(d, v) i = QuantizeLinear(p, t, z) a = DequantizeLinear(i, t, z)
+  [add] m = Add(a, e)"""
+
+
+@pytest.mark.parametrize(
+    ("product", "bias", "in_integers"),
+    [
+        ("[fc] m = Gemm(d, v, e)", INT32, ["QGemm"]),
+        ("[fc] m = Gemm(d, v, e)", INT32_ROW, ["QGemm"]),
+        ("[fc] m = Gemm<transA = 1>(d, v, e)", INT32, ["QGemm"]),
+        ("[fc] m = Gemm<alpha = 0.5>(d, v, e)", INT32, []),
+        ("[fc] m = Gemm(d, v, e)", UINT8, []),
+        (ADD, INT32, ["QGemm"]),
+        (ADD, UINT8, []),
+        (ADD_APART, INT32, ["QLinearMatMul"]),
+        (ADD_APART, UINT8, ["QLinearAdd", "QLinearMatMul"]),
+    ],
+)
+def test_products_add_biases_of_int32_and_sums_by_themselves_of_uint8(
+    product: str, bias: str, in_integers: list[str], tmp_path: Path
+):
+    """Biases behind a DequantizeLinear, as quantize_static writes them."""
+    text = GEMM.replace("PRODUCT", f"e = DequantizeLinear(b, bs, bz) {product}")
+    text = text.replace("float[16] b = {1}", bias).replace("WEIGHT", "ws, wz")
+    text = text.replace("[4,8] x", "[8,4] x") if "transA" in product else text
+    built, predicted, _ = built_and_predicted(text, tmp_path)
+    assert layers(predicted) == layers(built)
+    computing = [layer.op for layer in built.of_kind("compute") if layer.op.startswith("Q")]
+    assert sorted(computing) == in_integers
+    counts = [len(tuple(plan.of_kind("dequantize"))) for plan in (predicted, built)]
+    assert counts[0] == counts[1]
+
+
 def test_a_gemm_with_a_float_bias_and_no_pair_behind_computes_in_float(tmp_path: Path):
     text = GEMM.replace("PRODUCT", WITH_BIAS).replace("WEIGHT", "ws, wz")
     pair = text.partition(WITH_BIAS)[2].partition("}")[0]

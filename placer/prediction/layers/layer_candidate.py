@@ -14,7 +14,7 @@ from placer.prediction.layers.dequantized import is_dequantized
 from placer.prediction.layers.integer_operators import is_integer_operator
 from placer.prediction.layers.motion import NormalForm, Scale
 from placer.quantization import Format
-from placer.quantization.scheme import FLOAT8, MOVED_FORMATS
+from placer.quantization.scheme import FLOAT8, INT32, MOVED_FORMATS
 
 # What passes on integers of any number of bits; MaxPool and Resize pass on 8 (DropQDQNodesRules).
 _MOVING = frozenset(
@@ -23,6 +23,7 @@ _MOVING = frozenset(
 )
 _MOVING_8_BITS = _MOVING | {"MaxPool", "Resize"}
 _PACKED = frozenset({"int4", "uint4"})  # What products read that take their weight alone as stored.
+_ADDED = frozenset({INT32})
 _WIDE = frozenset({"int16", "uint16"})
 # The scales that a tensor is written in, what is taken first by those who need none; None: float.
 Written = tuple[Scale | None, ...]
@@ -159,7 +160,11 @@ class LayerCandidate:
 
         To a product that takes its weight alone as stored, 16 bits, which none reads, are none.
         """
-        paired = [form.scales[edge] for edge in claim.bare if edge in form.scales]
+        paired = [
+            form.scales[edge]
+            for edge in claim.bare
+            if edge in form.scales and not self._is_added(edge, form.scales[edge])
+        ]
         alone = len(claim.nodes) == 1 and self._reads_constants_alone(claim)
         return not paired or (alone and all(scale.format in _WIDE for scale in paired))
 
@@ -177,7 +182,11 @@ class LayerCandidate:
         formats = self._formats(claim, form)
         if claim.formats is not None and not formats <= claim.formats:
             return False
-        stored = [(edge, form.scales[edge]) for edge in self._constants if edge in form.scales]
+        stored = [
+            (edge, form.scales[edge])
+            for edge in self._constants
+            if edge in form.scales and not self._is_added(edge, form.scales[edge])
+        ]
         if any(scale.format is not None and self._is_bias(edge) for edge, scale in stored):
             return False  # Products of integers add an int32 bias.
         known = formats.union(scale.format for _, scale in stored)
@@ -187,8 +196,19 @@ class LayerCandidate:
             return False
         return formats <= {None} or _has_one_format(claim, formats)
 
+    def _is_added(self, edge: Edge, scale: Scale) -> bool:
+        """Whether a Gemm of integers adds what it reads on ``edge``.
+
+        A Conv's bias has a format only where its scale is not that of the products.
+        """
+        is_gemm = self.graph.by_name[edge.node].op == "Gemm" if edge.node else False
+        return scale.format in _ADDED and is_gemm and self._is_bias(edge)
+
     def _is_bias(self, edge: Edge) -> bool:
-        return edge.input_index == bias_input(self.graph.by_name[edge.node])
+        """Whether ``edge`` is added to products of the layer; constants alone are asked for."""
+        node = self.graph.by_name[edge.node]
+        is_summed = node.op == "Add" and any(other.op == "MatMul" for other in self.nodes)
+        return is_summed or edge.input_index == bias_input(node)
 
     def reads_another_format(self, form: NormalForm) -> bool:
         """Whether it computes on another 8-bit format than the scheme's, or moves FP8."""
