@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import placer
 from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of, with_flags
+from placer.cli.terminal import output_console
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.apply.api import AppliedModel
@@ -121,7 +121,7 @@ def apply_command(
 
 
 def _print(outcome: AppliedModel) -> None:
-    console = Console()
+    console = output_console()
     transferred, scales = outcome.applied, outcome.scales
     named = sum(transfer.by_name for transfer in transferred.found)
     same = {True: "the same structure", False: "another structure", None: "no structure in file"}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -26,6 +25,7 @@ from placer.cli.options import (
     shape_ranges_of,
     with_flags,
 )
+from placer.cli.terminal import output_console
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.bench import Measured
@@ -70,7 +70,7 @@ def bench_command(
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
         return
-    console = Console()
+    console = output_console()
     reason = f": {escape(result.why)}" if result.why else ""
     console.print(f"{result.engine} {result.version}{reason}", highlight=False, soft_wrap=True)
     for note in result.notes:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import placer
 from placer.cli.options import Shapes, json_option, option, shape_ranges_of, with_flags
+from placer.cli.terminal import output_console
 from placer.common.files import check_writable
 from placer.common.listed import in_quotes
 from placer.common.names import engine_title
@@ -105,7 +105,7 @@ def _placed_for(model: Path, engine: str) -> str:
 
 def _print_findings(report: CheckReport) -> None:
     """A line for each fix, with the first node that needs it: what weighs most comes first."""
-    console, groups = Console(), report.grouped_findings
+    console, groups = output_console(), report.grouped_findings
     for group in groups:
         others = len(group) - 1
         more = f" (and {others} more node{'s' if others > 1 else ''})" if others else ""
@@ -132,7 +132,7 @@ def _by_import(report: CheckReport) -> str:
 
 
 def _print(report: BuildReport, plan: Plan | None) -> None:
-    console = Console()
+    console = output_console()
     if plan is not None:
         # Waits and signals between streams run nothing.
         count = sum(layer.kind != "no-op" for layer in plan.layers)

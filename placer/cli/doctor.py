@@ -13,6 +13,7 @@ from rich.table import Table
 
 import placer
 from placer.cli.options import Device, EngineOptions, Threads, engine_options, option
+from placer.cli.terminal import output_console
 from placer.common.files import check_writable
 from placer.errors import InputError, RunError
 
@@ -105,11 +106,11 @@ def _print_steps(checkup: Checkup) -> None:
         colour = _COLOURS[step.verdict]
         verdict = f"[{colour}]{step.verdict}[/]"
         table.add_row(step.name, verdict, f"{step.seconds:.1f}", escape(step.said))
-    Console().print(table)
+    output_console().print(table)
 
 
 def _print(diagnosis: Diagnosis) -> None:
-    console = Console()
+    console = output_console()
     console.print(f"Python {diagnosis.python}, {diagnosis.system}", highlight=False)
     for package, version in diagnosis.packages.items():
         console.print(f"  {package} {version or '[dim]not installed[/]'}", highlight=False)

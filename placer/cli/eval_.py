@@ -27,6 +27,7 @@ from placer.cli.options import (
     shapes_of,
     with_flags,
 )
+from placer.cli.terminal import output_console
 from placer.errors import GateError
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
@@ -128,7 +129,7 @@ def _refuse_missed(models: Sequence[Evaluated]) -> None:
 
 
 def _print(evaluation: placer.EvalResult, *, layers: bool) -> None:
-    console = Console()
+    console = output_console()
     samples = f"{evaluation.samples} sample{'s' if evaluation.samples != 1 else ''}"
     console.print(f"{samples} on {evaluation.engine} {evaluation.version}", highlight=False)
     if evaluation.note:

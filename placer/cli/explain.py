@@ -23,6 +23,7 @@ from placer.cli.options import (
     shapes_of,
     with_flags,
 )
+from placer.cli.terminal import output_console
 from placer.common.files import check_writable
 from placer.common.processor import PROCESSORS
 
@@ -147,7 +148,7 @@ def explain_command(
     if as_json:
         typer.echo(json.dumps(explained.to_json(), indent=2))
         return
-    console = Console()
+    console = output_console()
     heading = f"{model}: {_of_what(explained)}"
     not_built = explained.not_built
     pinned = [f"pinned: {sentence}" for sentence in explained.pinned]

@@ -12,6 +12,7 @@ from rich.table import Table
 
 import placer
 from placer.cli.options import Device, EngineOptions, Threads, engine_options, option
+from placer.cli.terminal import output_console
 from placer.common.durations import parse_duration
 
 EXAMPLES = (
@@ -80,7 +81,7 @@ def fit_command(
         timeout=None if timeout is None else parse_duration(timeout, "--timeout"),
         on_network=tell,
     )
-    _print(Console(), fit, output)
+    _print(output_console(), fit, output)
 
 
 def _print(console: Console, fit: Fit, output: Path) -> None:

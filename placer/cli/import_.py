@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import placer
 from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
+from placer.cli.terminal import output_console
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.importing.api import PackComparison
@@ -87,7 +87,7 @@ def import_command(
 def _print(
     imported: Imported, pack: Pack, comparison: PackComparison, losses: Sequence[Loss]
 ) -> None:
-    console = Console()
+    console = output_console()
     table = Table(title=f"imported: {imported.source}")
     table.add_column("what")
     table.add_column("number", justify="right")

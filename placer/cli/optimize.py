@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import placer
 from placer.cli.console import ConsoleObserver, print_result
@@ -22,6 +21,7 @@ from placer.cli.options import (
     shape_ranges_of,
 )
 from placer.cli.project import Profiles, ProjectFile, with_project
+from placer.cli.terminal import output_console
 from placer.common.durations import parse_duration
 from placer.optimizer.options.request import Request
 
@@ -144,7 +144,7 @@ def optimize_command(
         "cache": cache,
     }
     asked = with_project(context, model, typed, project, profile or [])
-    console = Console()
+    console = output_console()
     observer = None if quiet or as_json else ConsoleObserver(console)
     if observer is not None and asked.origin:
         observer.stage(asked.origin)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 import placer
+from placer.cli.terminal import output_console
 from placer.errors import RunError
 
 EXAMPLES = ("placer plan diff predicted.json layers.json --profile times.json",)
@@ -61,7 +61,7 @@ def diff_command(
 
 
 def _print(diff: PlanDiff) -> None:
-    console = Console()
+    console = output_console()
     title = f"{diff.predicted_source or 'predicted'} against {diff.actual_source or 'actual'}"
     table = Table(title=title)
     for column in ("compute layers", "matched", "predicted", "actual", "precision", "recall", "F1"):

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 import placer
+from placer.cli.terminal import output_console
 
 EXAMPLES = (
     "placer report model.placer",
@@ -36,4 +36,4 @@ def report_command(
         path = placer.write_report(folders[0], output)
     else:
         path = placer.write_comparison(folders, output or Path("comparison.html"))
-    Console().print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
+    output_console().print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)

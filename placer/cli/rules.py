@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 import typer
 import yaml
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from placer.cli.options import option, shape_ranges_of
+from placer.cli.terminal import output_console
 from placer.common.shapes import optima
 from placer.errors import InputError, RunError
 from placer.prediction.rule_tests import failures_of
@@ -51,7 +51,7 @@ def list_packs(
 ) -> None:
     """List the built-in and the installed packs, or the rules of the packs given."""
     for name in packs or ():
-        Console().print(_rules_table(load_pack(name)))
+        output_console().print(_rules_table(load_pack(name)))
     if packs:
         return
     table = Table()
@@ -66,7 +66,7 @@ def list_packs(
             )
         except InputError as error:  # One broken pack must not hide the others.
             typer.echo(f"{installed} cannot be loaded: {error}", err=True)
-    Console().print(table)
+    output_console().print(table)
 
 
 def _pack_row(pack: Pack, where: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from placer.cli.options import (
     shapes_of,
 )
 from placer.cli.project import Profiles, ProjectFile, with_project
+from placer.cli.terminal import output_console
 from placer.common.files import check_writable
 from placer.common.listed import MOST, listed
 from placer.optimizer.options.request import Request
@@ -144,7 +145,7 @@ def sensitivity_command(
     given = {name: value for name, value in asked.given.items() if name in typed}
     context.with_resource(placer.custom_ops(*given.pop("custom_ops")))
     check_writable(figure)  # Else that is noticed when all is measured.
-    console = Console()
+    console = output_console()
     observer = None if as_json else ConsoleObserver(console)
     if observer is not None and asked.origin:
         observer.stage(asked.origin)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 import placer
 from placer.cli.console import ConsoleObserver
 from placer.cli.options import Device, option
+from placer.cli.terminal import output_console
 from placer.common.durations import parse_duration
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
@@ -69,7 +69,7 @@ def worker_command(
     The model, its data, the pack, the engine and its device must be those of the study. Run the
     command of placer optimize again afterwards: it writes the result.
     """
-    console, start = Console(), time.monotonic()
+    console, start = output_console(), time.monotonic()
     observer = ConsoleObserver(console)
     try:
         done = placer.work(
