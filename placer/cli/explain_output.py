@@ -41,6 +41,8 @@ def print_explanation(console: Console, explained: ModelExplanation, show_all: b
     tree = _decisions(explanation, timed, show_all)
     none = f"nothing to decide: no rule of pack '{explained.pack.manifest.name}' has a choice here"
     console.print(tree if tree.children else escape(none), highlight=False)
+    if left := _without_choice(explanation, timed):
+        console.print(left, highlight=False)
     if explanation.overlaps and show_all:
         console.print(_overlaps(explanation))
     if show_all:
@@ -167,6 +169,13 @@ def _decisions(explanation: Explanation, timed: bool, show_all: bool) -> Tree:
             for note in layout.notes:
                 leaf.add(f"[yellow]{escape(note)}[/]")
     return tree
+
+
+def _without_choice(explanation: Explanation, timed: bool) -> str:
+    # Imported only now: help is shown without what takes long to import.
+    from placer.prediction.explanation.decision_tree import without_choice  # noqa: PLC0415
+
+    return without_choice(explanation, timed)
 
 
 def _sites(costs: Sequence[DecisionCost], total_us: float) -> str:

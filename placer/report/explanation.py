@@ -8,7 +8,11 @@ from pathlib import Path
 
 from placer.common.files import write_text
 from placer.prediction.explanation.conversion_text import conversion_text
-from placer.prediction.explanation.decision_tree import decision_tree, total_us
+from placer.prediction.explanation.decision_tree import (
+    decision_tree,
+    total_us,
+    without_choice,
+)
 from placer.prediction.explanation.explain import DecisionCost, Explanation
 from placer.report.page import render
 
@@ -47,6 +51,7 @@ def explanation_page(explained: Explained) -> str:
         total=total,
         branches=decision_tree(explanation),
         cost=cost,
+        left=without_choice(explanation, timed).replace(" us ", " µs "),
         conversions=[
             conversion_text(one, timed=timed, pairs=explanation.pairs)
             for one in explanation.conversions

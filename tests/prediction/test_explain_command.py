@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from placer.model import load_model
+from placer.prediction.explanation.decision_tree import without_choice
 from placer.prediction.explanation.explain import decision_costs
 from placer.qdq import Inserter
 from placer.quantization import EMPTY, Placement, Range
@@ -100,6 +101,33 @@ def test_decisions_are_a_tree_with_the_costliest_first(
     us = [float(line.partition("est. ")[2].split()[0]) for line in rules]
     assert len(us) > 1
     assert us == sorted(us, reverse=True)
+
+
+ATTENTION = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,2,16,32] q, float[1,2,32,16] k, float[1,2,16,32] v) => (float[1,2,16,32] z)
+<float number = {0.4}> {
+  [early] a = Mul(q, number) [other] b = Mul(k, number)
+  [scores] s = MatMul(a, b) [softmax] p = Softmax(s) [mix] y = MatMul(p, v) [last] z = Tanh(y)
+}
+"""
+
+
+def test_a_fused_layer_counts_for_the_site_that_has_a_choice(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    """Not for the scaling of the queries before, and what belongs to no such site is told."""
+    path = save(ATTENTION)
+    explanation = explain(load_model(path).graph, Placement.of([]))
+    chosen = [
+        cost.us for cost in decision_costs(explanation) if len(cost.decision.site.layouts) > 1
+    ]
+    times = {layer.nodes: layer.time_us for layer in explanation.plan.of_kind("compute")}
+    assert chosen == [times["early", "other", "scores", "softmax", "mix"]]
+    left = f"where no rule has a choice: 1 layer, est. {times['last',]:.1f} us ("
+    assert without_choice(explanation, timed=True).startswith(left)
+    assert "where no rule has a choice: 1 layer, est. " in placer("explain", path).out
+    assert not without_choice(explanation, timed=False)
 
 
 def test_how_many_layers_compute_in_integers_is_told(

@@ -109,6 +109,24 @@ def decision_tree(explanation: Explanation) -> tuple[RuleBranch, ...]:
     return tuple(sorted(branches, key=lambda branch: _order(branch.costs)))
 
 
+def without_choice(explanation: Explanation, timed: bool) -> str:
+    """A sentence on the time of computing layers where no rule has a choice; empty without any."""
+    decided = {
+        node.name
+        for decision in explanation.decisions
+        if len(decision.site.layouts) > 1
+        for node in decision.site.match.nodes.values()
+    }
+    layers = explanation.plan.of_kind("compute")
+    left = [layer for layer in layers if decided.isdisjoint(layer.nodes)]
+    us = sum(layer.time_us or 0.0 for layer in left)
+    if not timed or not us:
+        return ""
+    count = f"{len(left)} layer{'s' if len(left) > 1 else ''}"
+    share = us / explanation.total_us
+    return f"where no rule has a choice: {count}, est. {us:.1f} us ({share:.0%})"
+
+
 def total_us(costs: Iterable[DecisionCost]) -> float:
     """Estimated microseconds of all sites."""
     return sum(cost.us for cost in costs)

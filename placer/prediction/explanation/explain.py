@@ -393,15 +393,18 @@ class DecisionCost:
 
 
 def decision_costs(explanation: Explanation) -> tuple[DecisionCost, ...]:
-    """What each decision costs; a layer counts for the first of its nodes that is decided."""
+    """What each decision costs.
+
+    A layer counts for the first of its nodes whose site has a choice, else for the first of a site.
+    """
+    sites = [decision.site for decision in explanation.decisions]
     site_of = {
-        node.name: index
-        for index, decision in enumerate(explanation.decisions)
-        for node in decision.site.match.nodes.values()
+        node.name: index for index, site in enumerate(sites) for node in site.match.nodes.values()
     }
-    us = [0.0] * len(explanation.decisions)
+    us = [0.0] * len(sites)
     for layer in explanation.plan.of_kind("compute"):
-        index = next((site_of[node] for node in layer.nodes if node in site_of), None)
-        if index is not None:
-            us[index] += layer.time_us or 0.0
+        found = [site_of[node] for node in layer.nodes if node in site_of]
+        chosen = (index for index in found if len(sites[index].layouts) > 1)
+        if found:
+            us[next(chosen, found[0])] += layer.time_us or 0.0
     return tuple(map(DecisionCost, explanation.decisions, us))
