@@ -19,7 +19,9 @@ from rich.progress import (
 from rich.table import Table
 
 from placer.cli.options import with_flags
+from placer.cli.terminal import output_console
 from placer.cli.trial_lines import gate_value, header, line, mark, shown, speedup
+from placer.common.durations import duration_text
 from placer.common.listed import listed
 from placer.common.names import engine_title
 from placer.optimizer.observer import Observer
@@ -49,7 +51,7 @@ class ConsoleObserver(Observer):
     """Prints stages and one line per trial; on a terminal a progress bar stays below them."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console = console or Console()
+        self._console = console = console or output_console()
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -166,8 +168,10 @@ def print_result(console: Console, result: Result, folder: str) -> None:
 def _notes(result: Result) -> Iterator[str]:
     """What the tables do not say: how the search ended, and what the figures are about."""
     yield _ended(result)
+    if looked_faster := result.looked_faster():
+        yield looked_faster
     if result.budget.timeout_s is not None:
-        yield _spent(result.budget)
+        yield _spent(result.budget, result.budget.timeout_s)
     yield f"{result.objective} is {result.engine.clock} on {result.engine.device}"
     if result.source is not None:
         yield escape(result.beside_source())
@@ -180,7 +184,7 @@ def _notes(result: Result) -> Iterator[str]:
 
 
 def _probes(done: int) -> str:
-    return f"{done} measurement{'s' if done != 1 else ''} of noise"
+    return f"{done} accuracy check{'s' if done != 1 else ''} of parts of the model"
 
 
 def _ended(result: Result) -> str:
@@ -199,12 +203,12 @@ def _ended(result: Result) -> str:
     return f"the search ended {done}: {reasons[budget.stopped]}"
 
 
-def _spent(budget: BudgetPart) -> str:
+def _spent(budget: BudgetPart, limit_s: float) -> str:
     """What the time of a run with a limit went to, without what took next to none."""
     spent = dict(budget.spent_s)
     total = spent.pop("total", 0.0)
-    parts = [f"{what} {seconds:.1f}" for what, seconds in spent.items() if seconds >= _SHOWN_S]
-    return f"of {budget.timeout_s:g} s it took {total:.1f}: {', '.join(parts)}"
+    parts = [f"{what} {seconds:.1f} s" for what, seconds in spent.items() if seconds >= _SHOWN_S]
+    return f"of {duration_text(limit_s)} it took {total:.1f} s: {', '.join(parts)}"
 
 
 def _print_front(console: Console, result: Result) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from placer.common.durations import duration_text
 from placer.plan import Layer, Plan
 from placer.report.accuracy_figures import accuracies
 from placer.report.plans import STATES, Row, rows
@@ -229,7 +230,7 @@ def facts(run: Run) -> Mapping[str, str]:
     result = run.result
     shapes = {name: "x".join(map(str, s)) for name, s in result.model.input_shapes.items()}
     budget = [] if result.budget.trials is None else [f"{result.budget.trials} trials"]
-    budget += [] if result.budget.timeout_s is None else [f"{result.budget.timeout_s:g} s"]
+    budget += [] if result.budget.timeout_s is None else [duration_text(result.budget.timeout_s)]
     data, evaluation = result.calibration, result.evaluation
     return {
         "model": result.model.path,

@@ -147,6 +147,27 @@ class Result(Part):
             f"search can try; {text}"
         )
 
+    def looked_faster(self) -> str:
+        """Which trial was faster than the result's while searching, and why it lost; else nothing.
+
+        Of estimates, which measuring again would not change, nothing is said.
+        """
+        if self.best is None or self.best.trial is None or self.engine.estimated:
+            return ""
+        ratios = {
+            trial.number: trial.ratio_to_float
+            for trial in self.trials
+            if trial.state == "complete" and trial.ratio_to_float is not None
+        }
+        first = min(ratios, key=ratios.__getitem__, default=None)
+        if first is None or ratios[first] == ratios.get(self.best.trial):
+            return ""
+        return (
+            f"trial {first} looked faster (x{1 / ratios[first]:.2f}) while searching; the result "
+            f"is trial {self.best.trial}, the fastest when the best ones were measured again in "
+            "turn"
+        )
+
     @classmethod
     def read(cls, path: Path | str) -> Result:
         """Read result.json, or that of an output folder; InputError if it cannot be read."""

@@ -109,7 +109,10 @@ def test_measurements_of_noise_beside_the_trials_are_counted_and_told(placer: Pl
     study = optuna.load_study(study_name=None, storage="sqlite:///out/study.db")
     probes = sum(key.startswith(PROBE) for key in study.user_attrs)
     assert result(Path("out")).probes == probes > 0
-    assert f"and {probes} measurement{'s' if probes > 1 else ''} of noise" in finished.out
+    assert (
+        f"and {probes} accuracy check{'s' if probes > 1 else ''} of parts of the model"
+        in finished.out
+    )
     again = placer("optimize", MODEL, *QUICK, *strict, "--budget", 6)
     assert result(Path("out")).probes >= probes
     assert f"and {result(Path('out')).probes} measurement" in again.out

@@ -84,6 +84,11 @@ def test_the_chosen_trial_and_why(run: Run):
     assert summary.chosen(result) == first
     other = result.model_copy(update={"best": best.model_copy(update={"trial": 2})})
     assert "Trial 1 looked faster when it was tried (50.0%)" in summary.chosen(other)
+    assert (result.looked_faster(), other.looked_faster()) == (
+        "",
+        "trial 1 looked faster (x2.00) while searching; the result is trial 2, the fastest when "
+        "the best ones were measured again in turn",
+    )
     estimate = result.model_copy(update={"engine": run.result.engine})
     assert summary.chosen(estimate).endswith("fastest of these by estimate.")
     faster = "of 4 trials 3 meet the gates. Trial 1 is faster by estimate (50.0%), but "

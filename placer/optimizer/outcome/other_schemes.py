@@ -77,12 +77,10 @@ def _met(
     end = task.limit.end - kept_for_the_end(replace(task, schemes=()), costs, len(records))
     for record in records:
         if time.monotonic() >= end:
-            observer.warn(
-                f"the time limit left no time for more trials in scheme {scheme_text(name)}"
-            )
+            observer.warn(f"the time limit left no time for more trials in {scheme_text(name)}")
             return
         if meets_gates(changed_task, changed, record, candidates):
-            observer.stage(f"trial {record.number} meets the gates in scheme {scheme_text(name)}")
+            observer.stage(f"trial {record.number} meets the gates in {scheme_text(name)}, too")
             yield InScheme(name, record, changed_task, changed)
 
 

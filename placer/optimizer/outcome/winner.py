@@ -65,7 +65,7 @@ def chosen(
         first, number = first or written, written.number
         if number is None:
             break
-        where = "" if scheme is None else f" in scheme {scheme_text(scheme.name)}"
+        where = "" if scheme is None else f" in {scheme_text(scheme.name)}"
         observer.warn(
             f"trial {number} met the gates{where}, but {written.reason}, so it is no result"
         )

@@ -106,7 +106,7 @@ def schemes_of_defaults(task: Task, observer: Observer) -> Schemes:
     if not names:
         return ()
     if time.monotonic() >= task.limit.after(SHARE_OF_TIME):
-        observer.warn(f"the time limit left no time to compare scheme {' and '.join(names)}")
+        observer.warn(f"the time limit left no time to compare number format {' and '.join(names)}")
         return ()
     found = _compared(task, names, observer)
     return () if found == (None,) else found
@@ -138,7 +138,7 @@ def _quantizes_more(task: Task, name: str) -> bool:
 
 def _compared(task: Task, names: list[str], observer: Observer) -> Schemes:
     """The pack's own scheme and ``names``, the best one first, without those computed wrongly."""
-    observer.stage(f"comparing scheme {' and '.join(map(scheme_text, (None, *names)))}")
+    observer.stage(f"comparing number formats: the pack's own and {' and '.join(names)}")
     built = list(_built(task, [None, *names], observer))
     if not built:
         return (None,)
@@ -147,8 +147,8 @@ def _compared(task: Task, names: list[str], observer: Observer) -> Schemes:
 
 
 def scheme_text(name: str | None) -> str:
-    """A name as users read it."""
-    return "of the pack itself" if name is None else name
+    """A scheme as users read it."""
+    return "the pack's own number format" if name is None else f"number format {name}"
 
 
 def _built(task: Task, names: list[str | None], observer: Observer) -> Iterator[_Built]:
@@ -169,11 +169,11 @@ def _built(task: Task, names: list[str | None], observer: Observer) -> Iterator[
             sqnr = evaluator.evaluate(candidates.judged_run(placement, compiled)).sqnr
             expected = evaluator.evaluate(candidates.runner(placement)).sqnr
         except RunError as error:
-            log.info("scheme %s is left out: %s", scheme_text(name), error)
+            log.info("%s is left out: %s", scheme_text(name), error)
             continue
         if sqnr < expected - WRONG_DB:
             observer.stage(
-                f"scheme {scheme_text(name)} is left out: {task.engine.name} computes the default "
+                f"{scheme_text(name)} is left out: {task.engine.name} computes the default "
                 f"placement at {sqnr:.1f} dB on this machine, ONNX Runtime the same file at "
                 f"{expected:.1f} dB"
             )
@@ -208,11 +208,9 @@ def _best(task: Task, built: list[_Built], observer: Observer) -> _Built:
     ratios = [paired_ratio(seconds[:, column], seconds[:, i]) for i in range(len(built))]
     others_text = "".join(
         f"; {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of the time that it takes in "
-        f"scheme {other.text}, at {other.sqnr:.1f} dB"
+        f"{other.text}, at {other.sqnr:.1f} dB"
         for other, ratio in zip(built, ratios, strict=True)
         if other is not best
     )
-    observer.stage(
-        f"scheme {best.text}: the default placement is at {best.sqnr:.1f} dB{others_text}"
-    )
+    observer.stage(f"{best.text}: the default placement is at {best.sqnr:.1f} dB{others_text}")
     return best
