@@ -378,7 +378,9 @@ def _scales(
 
 
 def _dataset(data: str, model: Model, notes: list[str]) -> Dataset:
-    dataset = load_dataset(data, model).limit(load_preset("default").calibration_samples)
+    dataset = load_dataset(data, model)
+    dataset.check_informative()
+    dataset = dataset.limit(load_preset("default").calibration_samples)
     notes += dataset.notes
     return dataset
 

@@ -41,7 +41,8 @@ class Dataset:
     Samples are streamed from their source; a dataset of at most 128 MiB stays in memory after its
     first pass. ``notes``: what the user should know of it, a sentence each. ``synthetic``: random
     values stand in for real data. ``masks``: inputs that mask others (``mask_values``) in some
-    sample of the source. Built by ``load_dataset`` and ``synthetic_dataset``.
+    sample of the source. ``varies``: an input holds more than one value in some sample,
+    or could not. Built by ``load_dataset`` and ``synthetic_dataset``.
     """
 
     source: str
@@ -53,6 +54,7 @@ class Dataset:
     synthetic: bool = False
     notes: tuple[str, ...] = ()
     masks: frozenset[str] = frozenset()
+    varies: bool = True
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -120,6 +122,27 @@ class Dataset:
             digests=tuple(self.digests[i] for i in indices),
         )
 
+    def check_informative(self) -> None:
+        """Raise InputError if all samples are the same, or the only one holds no structure.
+
+        On such data every candidate is accurate, and ranges are those of one input. A single sample
+        with values that differ is taken, and so are inputs that stay the same beside one that does
+        not.
+        """
+        if self.synthetic or len({item.inputs for item in self.digests}) > 1:
+            return
+        if len(self) > 1:
+            raise InputError(
+                f"all {len(self)} samples of {self.source} are the same, so ranges and gates would "
+                "say nothing of other inputs; give samples that differ as they do in use"
+            )
+        if not self.varies:
+            raise InputError(
+                f"the only sample of {self.source} holds one value in each input, so ranges "
+                "and gates would say nothing of other inputs; give samples as the network meets "
+                "them in use"
+            )
+
     def _with_note(self, note: str) -> Dataset:
         return replace(self, notes=(*self.notes, note))
 
@@ -184,7 +207,8 @@ def calibration_and_evaluation(
     Two different datasets are used as they are. If there is only one, or both hold the same
     samples, it is split at random by ``seed`` into disjoint halves. Samples that still occur in
     both parts are reported in the evaluation data's notes.
-    Raises InputError if no data is given or there are fewer than two samples to split.
+    Raises InputError if no data is given, there are fewer than two samples to split, or all samples
+    of a dataset are the same (``Dataset.check_informative``).
     """
     given = [dataset for dataset in (calibration, evaluation) if dataset is not None]
     if not given:
@@ -199,12 +223,14 @@ def calibration_and_evaluation(
         )
     else:
         first, second = given
+    for dataset in given:
+        dataset.check_informative()
     judged = {d.inputs for d in second.digests}
     shared = judged.intersection(d.inputs for d in first.digests)
     if len(judged.union(d.inputs for d in first.digests)) == 1 and not second.synthetic:
         second = second._with_note(
-            f"all samples of {second.source} are the same: ranges and gates rest on one sample and "
-            "say nothing of others"
+            f"the only samples of {first.source} and {second.source} are the same: ranges and "
+            "gates rest on one sample and say nothing of others"
         )
     elif shared:
         second = second._with_note(
@@ -233,11 +259,13 @@ def _survey(source: str, read: Read, bounds: Bounds, synthetic: bool) -> Dataset
     masks: set[str] = set()
     labelled = None
     sample_bytes = 0
+    varies = False
     for sample in read(notes.setdefault):
         _check_finite(sample)
         check_indices(sample, bounds)
         masks.update(name for name, values in sample.inputs.items() if is_mask(values))
         digests.append(_digest(sample))
+        varies = varies or _varies(sample)
         sample_bytes = sum(array.nbytes for array in sample.inputs.values())
         if labelled is None:
             labelled = sample.labels is not None
@@ -265,7 +293,14 @@ def _survey(source: str, read: Read, bounds: Bounds, synthetic: bool) -> Dataset
         synthetic=synthetic,
         notes=tuple(notes),
         masks=frozenset(masks),
+        varies=varies,
     )
+
+
+def _varies(sample: Sample) -> bool:
+    """Whether some array holds more than one value, or none could."""
+    arrays = [array for array in sample.inputs.values() if array.size > 1]
+    return not arrays or any((array != array.flat[0]).any() for array in arrays)
 
 
 def _check_finite(sample: Sample) -> None:

@@ -160,6 +160,8 @@ def print_result(console: Console, result: Result, folder: str) -> None:
         _print_front(console, result)
     if not result.calibrated:
         console.print("[yellow]not calibrated:[/] ranges and gates rest on random inputs")
+    for text in result.evaluation.notes:  # Told before the trials, which may be long ago.
+        console.print(f"[yellow]data:[/] {escape(with_flags(text))}", soft_wrap=True)
     for note in _notes(result):
         console.print(note, highlight=False)
     console.print(f"outputs are in {escape(folder)}", highlight=False)

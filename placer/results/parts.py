@@ -98,6 +98,9 @@ class EvaluationPart(Part):
     data: str | None
     samples: int
     labels: bool
+    notes: list[str] = Field(
+        default=[], description="warnings on this data and on that for calibration"
+    )
 
 
 class RecoveryStepPart(Part):

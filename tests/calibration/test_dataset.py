@@ -218,14 +218,28 @@ def test_one_sample_cannot_be_split(image: Model, tmp_path: Path) -> None:
         calibration_and_evaluation(None, None, seed=0)
 
 
-def test_one_sample_many_times_is_noted(image: Model, tmp_path: Path) -> None:
+def test_samples_that_are_all_the_same_are_refused(image: Model, tmp_path: Path) -> None:
     """Such as images that a loader left empty: on them everything is accurate."""
-    dataset = load_dataset(saved(tmp_path / "data.npz", x=0 * images(16)), image)
-    _, evaluation = calibration_and_evaluation(dataset, None, seed=0)
-    assert evaluation.notes == (
-        f"all samples of {dataset.source} are the same: ranges and gates rest on one sample and "
-        "say nothing of others",
-    )
+    good = load_dataset(saved(tmp_path / "good.npz", x=images(16)), image)
+    copies = np.repeat(images(1), 16, axis=0)
+    same = load_dataset(saved(tmp_path / "same.npz", x=copies), image)
+    for sources in ((same, None), (same, good), (good, same)):
+        with pytest.raises(InputError) as caught:
+            calibration_and_evaluation(*sources, seed=0)
+        assert str(caught.value) == (
+            f"all 16 samples of {same.source} are the same, so ranges and gates would say nothing "
+            "of other inputs; give samples that differ as they do in use"
+        )
+
+
+def test_a_single_sample_is_taken_unless_it_is_constant(image: Model, tmp_path: Path) -> None:
+    good = load_dataset(saved(tmp_path / "good.npz", x=images(16)), image)
+    noise = np.random.default_rng(0).random(images(1).shape, np.float32)
+    one = load_dataset(saved(tmp_path / "one.npz", x=noise), image)
+    assert calibration_and_evaluation(one, good, seed=0)[0] is one
+    zero = load_dataset(saved(tmp_path / "zero.npz", x=0 * images(1)), image)
+    with pytest.raises(InputError, match=r"zero\.npz holds one value in each input"):
+        calibration_and_evaluation(zero, good, seed=0)
 
 
 @given(rows=st.integers(1, 40), limit=st.integers(1, 50))
