@@ -170,6 +170,7 @@ def apply_placement(
     check_method(calibration)
     check_output_folder(folder)
     OutputFolder(folder).check_spares(path, source)
+    OutputFolder(folder).check_is_own()
     file = read_placement(source)
     scheme = in_weight_range(file.scheme, weight_range)
     chosen, named = _bases(file, base, pack)

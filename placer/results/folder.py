@@ -107,6 +107,21 @@ class OutputFolder:
                 if _is_same_file(path, own):
                     raise InputError(f"the result would overwrite {path}; choose another output")
 
+    def check_is_own(self) -> None:
+        """Raise InputError if a model or placement here is of no run of placer's.
+
+        Every run leaves a log or a record beside them.
+        """
+        records = (self.log, self.result, self.study, self.applied, self.process_log)
+        if any(path.exists() for path in records):
+            return
+        for path in (self.model, self.placement, self.exported):
+            if path.exists():
+                raise InputError(
+                    f"{path} is there and no run of placer wrote that folder; move the file or "
+                    "choose another output"
+                )
+
     def check_is_no_part(self, page: Path) -> None:
         """Raise InputError if ``page`` is a file of the run that is no page."""
         is_page = page.suffix.lower() in (".html", ".htm")

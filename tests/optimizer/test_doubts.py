@@ -54,6 +54,17 @@ def test_what_is_to_be_known_of_the_data_is_repeated_in_the_end(placer: Placer):
     assert f"data: {note}" in summary
 
 
+def test_a_model_that_no_run_wrote_is_not_overwritten(placer: Placer):
+    onnx.save(with_random_weights(NET.replace("BIAS", "1")), "net.onnx")
+    mine = Path("mine/optimized.onnx")
+    mine.parent.mkdir()
+    mine.write_bytes(b"of the user")
+    finished = placer("optimize", "net.onnx", *ASKED, "--no-cache", "-o", "mine")
+    assert finished.code == 2
+    assert f"{mine} is there and no run of placer wrote that folder" in finished.err
+    assert [path.read_bytes() for path in mine.parent.iterdir()] == [b"of the user"]
+
+
 HALF_NET = """
     <ir_version: 9, opset_import: ["": 17]>
     g (TYPE[1,32] x, TYPE[32,32] w) => (TYPE[1,32] y) { y = MatMul(x, w) }

@@ -119,4 +119,6 @@ def _check_files(request: Request) -> None:
         if not os.path.lexists(path):
             raise InputError(f"warm start {path}: there is no such file or folder; check the path")
     starts = (OutputFolder(path).result if path.is_dir() else path for path in request.warm_starts)
-    OutputFolder(request.output_folder).check_spares(request.model, *starts)
+    folder = OutputFolder(request.output_folder)
+    folder.check_spares(request.model, *starts)
+    folder.check_is_own()
