@@ -40,7 +40,7 @@ EXAMPLES = ("placer check quantized.onnx --static", "placer check model.onnx --g
 
 def check_command(
     model: Annotated[Path, typer.Argument(help="Any ONNX model, with or without Q/DQ pairs.")],
-    gpu: Annotated[str, option("gpu", help="GPU to build for, e.g. orin, or sm89.")] = "sm89",
+    gpu: Annotated[str, option("gpu", help="GPU to build for, e.g. rtx-5090, or sm89.")] = "sm89",
     shape: Shapes = None,
     static: Annotated[
         bool,

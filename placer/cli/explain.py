@@ -30,6 +30,10 @@ from placer.common.processor import PROCESSORS
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.explaining.api import ModelExplanation
 
+_NOTHING_CHOSEN = (
+    "for TensorRT on a100, as neither GPU nor engine was chosen: --gpu takes another GPU, and "
+    "--pack onnxruntime or openvino shows what these engines build on this machine's CPU"
+)
 EXAMPLES = (
     "placer explain model.onnx --gpu l4",
     "placer explain quantized.onnx --gpu l4 --improved better.yaml",
@@ -152,7 +156,9 @@ def explain_command(
     heading = f"{model}: {_of_what(explained)}"
     not_built = explained.not_built
     pinned = [f"pinned: {sentence}" for sentence in explained.pinned]
-    _print_sentences(console, [heading, *map(with_flags, not_built)])
+    is_chosen = not (gpu is None and pack is None) or explained.gpu is None
+    chosen = [] if is_chosen else [_NOTHING_CHOSEN]
+    _print_sentences(console, [heading, *chosen, *map(with_flags, not_built)])
     print_explanation(console, explained, show_all)
     _print_sentences(console, [*pinned, *map(with_flags, explained.notes[len(not_built) :])])
     if explained.built is not None:

@@ -97,7 +97,10 @@ def test_a_candidate_that_is_refused_or_takes_too_long_ends_its_trial_only(
     ("changed", "message"),
     [
         ({"gpu": None}, "needs a GPU to build for and to estimate; give `gpu`"),
-        ({"gpu": "h100-sxm"}, "unknown GPU 'sm90'; use one of: sm120, "),
+        (
+            {"gpu": "h100-sxm"},
+            r"does not build for h100-sxm \(sm90\), but for sm120, ",
+        ),
         ({"build_for": "sm89"}, "leave out `device` and `build_for`"),
         ({"base": "int8"}, "unknown base 'int8'"),
         ({"extra": {"memory": "1"}}, "unknown engine option 'memory'"),

@@ -130,6 +130,20 @@ def test_a_fused_layer_counts_for_the_site_that_has_a_choice(
     assert not without_choice(explanation, timed=False)
 
 
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [((), True), (("--gpu", "l4"), False), (("--pack", "onnxruntime"), False)],
+)
+def test_that_nothing_was_chosen_is_told(
+    options: tuple[str, ...],
+    is_told: bool,
+    save: Callable[..., Path],
+    placer: Callable[..., Finished],
+):
+    out = placer("explain", save(ATTENTION), *options).out
+    assert ("for TensorRT on a100, as neither GPU nor engine was chosen" in out) == is_told
+
+
 def test_how_many_layers_compute_in_integers_is_told(
     save: Callable[..., Path], placer: Callable[..., Finished]
 ):

@@ -38,7 +38,7 @@ class BuiltPlanFactory:
         gpu = _gpu(options)
         options.check_extra(NAME, OPTIONS)
         library = import_builder()
-        check_gpu(library, f"sm{gpu.compute_capability.replace('.', '')}")
+        check_gpu(library, f"sm{gpu.compute_capability.replace('.', '')}", gpu.name)
         limits = Limits.of(options.whole("build-timeout"), options.whole("memory-gb"))
         folder = options.extra.get("build-cache")
         return BuiltPlanEngine(

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from placer.common.names import unknown
+from placer.common.listed import listed
 from placer.engines.tensorrt.library import NO_IMPLICIT, Library
 from placer.engines.tensorrt.log import BuildLog
 from placer.engines.tensorrt.optional import optional
@@ -179,21 +179,29 @@ def _config(library: Library, builder: Any, network: Any, settings: BuildSetting
     return config
 
 
-def check_gpu(library: Library, gpu: str) -> None:
-    """Raise InputError if ``library`` does not build for ``gpu``, e.g. ``sm89``."""
-    _capability(library, gpu)
+def check_gpu(library: Library, gpu: str, name: str = "") -> None:
+    """Raise InputError if ``library`` does not build for ``gpu``, e.g. ``sm89``.
+
+    ``name``: of the GPU as the user gave it, for the message.
+    """
+    _capability(library, gpu, name)
 
 
-def _capability(library: Library, gpu: str) -> Any:
+def _capability(library: Library, gpu: str, name: str = "") -> Any:
     if not library.builds_without_gpu:
         raise InputError(
             f"{library.title} builds for the GPU of this machine only; leave out `gpu`"
         )
     members = library.module.ComputeCapability.__members__
-    known = [name for name in members if re.fullmatch(r"SM\d+", name)]
+    known = [member for member in members if re.fullmatch(r"SM\d+", member)]
     if gpu.upper() not in known:
-        names = (name.lower() for name in sorted(known))
-        raise InputError(unknown("GPU", gpu, names))
+        names = [member.lower() for member in sorted(known)]
+        given = gpu if name in ("", gpu) else f"{name} ({gpu})"
+        raise InputError(
+            f"{library.title} does not build for {given}, but for "
+            f"{listed(names, len(names))}; placer check --static looks "
+            "at Q/DQ pairs without building"
+        )
     return members[gpu.upper()]
 
 

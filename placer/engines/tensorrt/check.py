@@ -14,7 +14,7 @@ from onnx import ModelProto
 
 from placer.common.files import write_text
 from placer.common.shapes import GivenShape, given_ranges
-from placer.engines.tensorrt.build import BuildReport
+from placer.engines.tensorrt.build import BuildReport, check_gpu
 from placer.engines.tensorrt.calibration_table import tables_beside
 from placer.engines.tensorrt.offline_builder import check_file, import_builder
 from placer.errors import InputError
@@ -158,7 +158,9 @@ def check(
     if static:
         return report
     ranges = with_named_dimensions(path, given_ranges(shapes))
-    return replace(report, build=check_file(import_builder(), path, architecture, ranges))
+    library = import_builder()
+    check_gpu(library, architecture, gpu)
+    return replace(report, build=check_file(library, path, architecture, ranges))
 
 
 def _pairs_report(path: Path, static: bool) -> CheckReport:
