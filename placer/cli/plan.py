@@ -11,6 +11,7 @@ from rich.table import Table
 
 import placer
 from placer.cli.terminal import output_console
+from placer.common.listed import MOST, listed
 from placer.errors import RunError
 
 EXAMPLES = ("placer plan diff predicted.json layers.json --profile times.json",)
@@ -83,9 +84,10 @@ def _print(diff: PlanDiff) -> None:
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     for plan, names in (("predicted", diff.only_predicted), ("actual", diff.only_actual)):
         if names:
+            more = "; --json lists all" if len(names) > MOST else ""
             console.print(
                 f"Without a partner, as the other plan names none of their nodes: {len(names)} "
-                f"{plan} compute layers ({', '.join(names)}).",
+                f"{plan} compute layers ({listed(names)}{more}).",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
