@@ -127,9 +127,10 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
         notes.append(f"opset {opset} lowered to {MAX_OPSET}, in which ONNX Runtime has pairs")
         constants_to_initializers(graph)
     _note(notes, add_sums(graph), "wrote {} Sum nodes as Adds")
-    _note(notes, _write_casts(proto, path), "wrote {} CastLike nodes as Casts")
+    casts = _write_casts(proto, path)
     removed = remove_dead_nodes(graph) + _fold_constants(proto, base_dir, path)
-    flattened, unrolled = _resolve_control_flow(proto, base_dir, path)
+    flattened, unrolled, casts_inside = _resolve_control_flow(proto, base_dir, path)
+    _note(notes, casts + casts_inside, "wrote {} CastLike nodes as Casts")
     taken += _take_apart(proto, path) if flattened or unrolled else 0
     _note(notes, taken, "took {} fused nodes of ONNX Runtime apart")
     removed += flattened
@@ -238,12 +239,13 @@ def _remove_copies(proto: ModelProto, path: Path) -> int:
     return remove_identities(graph) + remove_dead_nodes(graph)
 
 
-def _resolve_control_flow(proto: ModelProto, base_dir: Path, path: Path) -> tuple[int, int]:
+def _resolve_control_flow(proto: ModelProto, base_dir: Path, path: Path) -> tuple[int, int, int]:
     """Put what runs in place of If, Loop and Scan nodes where the model fixes that.
 
-    Returns how many constant nodes this removed, and how many Loop and Scan nodes.
+    Returns how many constant nodes this removed, how many Loop and Scan nodes, and how many
+    CastLike nodes of their bodies became Casts.
     """
-    graph, removed, unrolled, room = proto.graph, 0, 0, MAX_UNROLLED_NODES
+    graph, removed, unrolled, casts, room = proto.graph, 0, 0, 0, MAX_UNROLLED_NODES
     while True:
         flattened = flatten_conditionals(graph)
         types = (
@@ -251,9 +253,10 @@ def _resolve_control_flow(proto: ModelProto, base_dir: Path, path: Path) -> tupl
         )
         loops, added = unroll(graph, types, room)
         if not flattened and not loops:
-            return removed, unrolled
+            return removed, unrolled, casts
         unrolled, room = unrolled + loops, room - added
         removed += flattened + constants_to_initializers(graph)
+        casts += _write_casts(proto, path)
         removed += _fold_constants(proto, base_dir, path)
 
 

@@ -45,3 +45,21 @@ def test_what_an_activation_gives_its_type_is_cast_to_it(save: Save) -> None:
     nodes = load_model(save(BEHIND)).graph.nodes
     assert [(node.op, node.inputs) for node in nodes] == [("Cast", ("x",)), ("Add", ("a", "y"))]
     assert nodes[0].attributes["to"] == onnx.TensorProto.FLOAT16
+
+
+BRANCH = """<ir_version: 9, opset_import: ["": 17]>
+g (float[1,2,4,4] x) => (float[1,3,4,4] out)
+<float[3,2,1,1] w = {1}, float zero = {0}, int64[1] dims = {3}, bool taken = {1}> {
+  zeros = If(taken) <
+    then_branch = t () => (float[3] y) { a = CastLike(zero, x) y = Expand(a, dims) },
+    else_branch = e () => (float[3] z) { b = CastLike(zero, x) z = Expand(b, dims) }>
+  [conv] out = Conv(x, w, zeros)
+}"""
+
+
+def test_a_bias_in_a_branch_that_always_runs_is_a_constant(save: Save) -> None:
+    model = load_model(save(BRANCH))
+    (conv,) = model.graph.nodes
+    assert conv.name == "conv"
+    np.testing.assert_array_equal(model.array(conv.inputs[2]), np.zeros(3, np.float32))
+    assert "wrote 1 CastLike nodes as Casts" in model.notes
