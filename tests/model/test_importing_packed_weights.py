@@ -55,6 +55,7 @@ def packed(save: Save, inputs: str, fields: str) -> Path:
         <ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
         g (float[1,32] x, uint8[2,2,8] given) => (float[1,2] y)
         <uint8[2,2,8] w = {{{zeros}}}, float[2,2] s = {{1}}, int32[32] order = {{{zeros}}},
+         int32[32] plain = {{{", ".join("0" * 16 + "1" * 16)}}}, uint8[3] z = {{1, 2, 3}},
          float[2] b = {{1}}> {{ [product] y = com.microsoft.MatMulNBits<{fields}>({inputs}) }}""")
 
 
@@ -70,6 +71,22 @@ def test_a_bias_is_added_behind(save: Save):
     assert sqnr(expected, found) > 100
 
 
+def test_groups_in_the_order_of_the_rows_change_nothing(save: Save):
+    (node,) = load_model(packed(save, 'x, w, s, "", plain', FIELDS)).graph.nodes
+    assert node.op == "MatMul"
+
+
+def test_nodes_that_share_a_packed_weight_share_the_float_one(save: Save):
+    path = packed(save, "x, w, s", FIELDS)
+    proto = onnx.load(path)
+    proto.graph.node.add().CopyFrom(proto.graph.node[0])
+    proto.graph.node[1].name, proto.graph.node[1].output[0] = "second", "z"
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("z", 1, [1, 2]))
+    onnx.save(proto, path)
+    first, second = load_model(path).graph.nodes
+    assert first.inputs == second.inputs
+
+
 @pytest.mark.parametrize(
     ("inputs", "fields", "why"),
     [
@@ -78,9 +95,15 @@ def test_a_bias_is_added_behind(save: Save):
         (
             "x, w, s",
             "K = 48, N = 2, bits = 4, block_size = 16",
-            r"has a weight of shape \(2, 2, 8\) for 4 bits",
+            r"has a weight of shape \(2, 2, 8\) and uint8 for 4 bits",
         ),
         ("x, w, b", FIELDS, r"has scales of shape \(2,\) for 2 blocks"),
+        ("x, w, s, z", FIELDS, r"has zero points of shape \(3,\) and uint8, where 2 .* have 2"),
+        ("x, w, s, b", FIELDS, r"has zero points of shape \(2,\) and float32, where 2 .* have 4"),
+        ("x, w, s", "K = 32, bits = 4, block_size = 16", r"has N = 0 where a number above 0"),
+        ("x, w, s", "K = 32, N = 2, block_size = -1", r"has block_size = -1 where a number above"),
+        ("x, w, s", "K = 32, N = 2, block_size = 16, bits = 3", r"has weights of 3 bits, where"),
+        ("x, w, s", f"{FIELDS}, weight_prepacked = 1", r"has a weight laid out for kernels of a"),
     ],
 )
 def test_what_cannot_be_unpacked_is_refused(save: Save, inputs: str, fields: str, why: str):

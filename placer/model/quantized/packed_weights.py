@@ -8,6 +8,8 @@ whole bytes, or floats like the scales; without any they are the middle of the r
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from onnx import NodeProto, helper
 
@@ -17,59 +19,128 @@ from placer.model.quantized.state import ImportState
 OPERATOR = "MatMulNBits"
 _BITS, _DEFAULT_BITS = (2, 4, 8), 4
 _WEIGHT, _SCALES, _ZERO_POINTS, _GROUPS, _BIAS = range(1, 6)
+_VALUES_AT_ONCE = 1 << 22  # What is unpacked takes some 20 bytes a value on the way.
+
+
+class _Packed(NamedTuple):
+    """A weight of shape (K, N) by the names of its tensors, and how it is packed."""
+
+    weight: str
+    scales: str
+    zero_points: str  # Empty where there are none.
+    rows: int
+    columns: int
+    bits: int
+    block: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a column."""
+        return -(-self.rows // self.block)
 
 
 def visit_packed(state: ImportState, node: NodeProto) -> None:
     """Write the float MatMul, with an Add where there is a bias; scales of blocks are not kept.
 
-    Raises InputError where the weight or its scales are computed, or the fields do not fit.
+    Nodes that share a packed weight share the float one. Raises InputError where the weight or its
+    scales are computed, the fields do not fit, or the weight is laid out for kernels of a GPU.
     """
-    draft, output, bits = state.draft, node.output[0], integer(node, "bits", _DEFAULT_BITS)
-    floats = _unpacked(state, node)
-    weight = draft.set_constant(draft.names.of_float(node.input[_WEIGHT], ""), floats)
-    name, bias = draft.node_names.plain(node.name, f"_Q{bits}"), input_at(node, _BIAS)
+    draft, output, packed = state.draft, node.output[0], _packed(state, node)
+    if packed not in state.unpacked:
+        floats = _unpacked(state, node, packed)
+        tensor = draft.set_constant(draft.names.of_float(packed.weight), floats)
+        state.unpacked[packed] = tensor
+    weight = state.unpacked[packed]
+    name, bias = draft.node_names.plain(node.name, f"_Q{packed.bits}"), input_at(node, _BIAS)
     product = draft.names.unused(f"{output}/product") if bias else output
     operands = [state.read(node.input[0], name, 0), weight]
     draft.append(helper.make_node("MatMul", operands, [product], name))
     if bias:
         draft.emit("Add", f"{name}/bias", [product, state.read(bias, "", 0)], output)
-    state.records.seen[f"weights of {bits} bits in blocks"] += 1
+    state.records.seen[f"weights of {packed.bits} bits in blocks"] += 1
     state.records.notes.append(
         f"the weight of '{name}' is float; the scales of its blocks are not kept"
     )
 
 
-def _unpacked(state: ImportState, node: NodeProto) -> np.ndarray:
-    """The float weight, of shape (K, N)."""
-    rows, columns = integer(node, "K"), integer(node, "N")
-    bits, block = integer(node, "bits", _DEFAULT_BITS), integer(node, "block_size")
-    if input_at(node, _GROUPS):
-        raise state.refuse(node, "reorders its rows by g_idx, which placer does not undo")
+def _packed(state: ImportState, node: NodeProto) -> _Packed:
+    """How the weight of ``node`` is packed; InputError if placer cannot unpack it so."""
+    rows, columns, block = (_size(state, node, name) for name in ("K", "N", "block_size"))
+    bits, layout = integer(node, "bits", _DEFAULT_BITS), integer(node, "weight_prepacked")
+    if layout:
+        raise state.refuse(
+            node,
+            f"has a weight laid out for kernels of a GPU (weight_prepacked = {layout}), which "
+            "placer does not undo",
+        )
+    if bits not in _BITS:
+        raise state.refuse(node, f"has weights of {bits} bits, where placer unpacks 2, 4 and 8")
     names = (node.input[_WEIGHT], node.input[_SCALES], input_at(node, _ZERO_POINTS))
-    for name in names:
-        if name and name not in state.draft.constants:
+    groups = input_at(node, _GROUPS)
+    for name in filter(None, (*names, groups)):
+        if name not in state.draft.constants:
             raise state.refuse(node, f"computes '{name}', its packed weight or a scale of it")
-    packed, scales = state.draft.array(names[0]), state.draft.array(names[1])
-    blocks = -(-rows // block) if block > 0 else 0
-    if bits not in _BITS or packed.size * 8 != columns * blocks * block * bits:
-        raise state.refuse(node, f"has a weight of shape {packed.shape} for {bits} bits")
+    if groups:
+        of_rows = state.draft.array(groups)[:rows]
+        if not np.array_equal(of_rows, np.arange(rows) // block):
+            raise state.refuse(node, "reorders its rows by g_idx, which placer does not undo")
+    return _Packed(*names, rows, columns, bits, block)
+
+
+def _size(state: ImportState, node: NodeProto, name: str) -> int:
+    """An attribute that is a number above 0."""
+    size = integer(node, name)
+    if size < 1:
+        raise state.refuse(
+            node, f"has {name} = {size} where a number above 0 belongs: export it with its {name}"
+        )
+    return size
+
+
+def _unpacked(state: ImportState, node: NodeProto, packed: _Packed) -> np.ndarray:
+    """The float weight, of shape (K, N)."""
+    columns, bits, blocks = packed.columns, packed.bits, packed.blocks
+    integers, scales = (state.draft.array(name) for name in (packed.weight, packed.scales))
+    if integers.dtype != np.uint8 or integers.size * 8 != columns * blocks * packed.block * bits:
+        raise state.refuse(
+            node, f"has a weight of shape {integers.shape} and {integers.dtype} for {bits} bits"
+        )
     if scales.size != columns * blocks:
         raise state.refuse(node, f"has scales of shape {scales.shape} for {blocks} blocks")
-    scales = scales.reshape(columns, blocks, 1)
-    zero_points = np.full((columns, blocks), 1 << (bits - 1))
-    if names[2]:
-        given = state.draft.array(names[2])
-        given = _values(given.reshape(columns, -1), bits) if given.dtype == np.uint8 else given
-        zero_points = given.reshape(columns, -1)[:, :blocks]
-    integers = _values(packed.reshape(columns, -1), bits).reshape(columns, blocks, block)
-    steps = integers.astype(np.float64) - zero_points.astype(np.float64)[:, :, None]
-    floats = (steps * scales.astype(np.float64)).reshape(columns, blocks * block)
-    unpacked: np.ndarray = floats[:, :rows].T.astype(scales.dtype)
-    return np.ascontiguousarray(unpacked)
+    zero_points = _zero_points(state, node, packed)
+    integers, scales = integers.reshape(columns, -1), scales.reshape(columns, blocks)
+    floats = np.empty((packed.rows, columns), scales.dtype)
+    step = max(1, _VALUES_AT_ONCE // (blocks * packed.block))
+    for first in range(0, columns, step):
+        part = slice(first, first + step)
+        values = _values(integers[part], bits).reshape(-1, blocks, packed.block)
+        steps = values.astype(np.float64) - zero_points[part, :, None]
+        steps *= scales[part, :, None].astype(np.float64)
+        floats[:, part] = steps.reshape(len(steps), -1)[:, : packed.rows].T
+    return floats
+
+
+def _zero_points(state: ImportState, node: NodeProto, packed: _Packed) -> np.ndarray:
+    """The zero points as float64, of shape (N, blocks)."""
+    columns, bits, blocks = packed.columns, packed.bits, packed.blocks
+    if not packed.zero_points:
+        return np.full((columns, blocks), float(1 << (bits - 1)))
+    given = state.draft.array(packed.zero_points)
+    is_packed = given.dtype == np.uint8
+    each = -(-blocks * bits // 8) if is_packed else blocks
+    if given.size != columns * each:
+        raise state.refuse(
+            node,
+            f"has zero points of shape {given.shape} and {given.dtype}, where {columns} columns "
+            f"of {blocks} blocks have {columns * each}",
+        )
+    given = given.reshape(columns, each)
+    values = _values(given, bits)[:, :blocks] if is_packed else given
+    return values.astype(np.float64)
 
 
 def _values(packed: np.ndarray, bits: int) -> np.ndarray:
-    """The values in each row of bytes, of ``bits`` each, the lowest first."""
-    shifts = np.arange(0, 8, bits)
-    values: np.ndarray = packed[..., None] >> shifts & (1 << bits) - 1
+    """The values in each row of bytes, of ``bits`` each, the lowest first, as uint8."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    values: np.ndarray = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
     return values.reshape(len(packed), -1)

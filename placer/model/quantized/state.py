@@ -43,6 +43,8 @@ class ImportState:
         self.dequantized: dict[tuple[str, ...], str] = {}
         # Float rows of quantized tables by tensor, scale and zero point.
         self.rows: dict[tuple[str, ...], Quantized] = {}
+        # Float weights that were packed, by what they were made of.
+        self.unpacked: dict[tuple[str | int, ...], str] = {}
         self.factors: dict[str, Factor] = {}  # products with a scale computed at run time
         self.products: dict[str, Product] = {}  # int32 results that lack their scales
         self.biases: dict[str, Bias] = {}  # divided by scales computed at run time
