@@ -23,11 +23,11 @@ from placer.optimizer.options.request import (
     Request,
     WeightRangeOption,
 )
-from placer.optimizer.setup.auto_engine import resolve_engine_and_base
 from placer.optimizer.setup.auto_scheme import resolve_schemes
 from placer.optimizer.setup.prepare import prepare
 from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup, set_up
+from placer.probing.engine_choice import on_chosen_engine
 from placer.probing.noise_cache import NoiseCache
 from placer.probing.probes import Probes, probe, saved
 from placer.probing.subjects import subjects
@@ -72,9 +72,10 @@ def sensitivity(
     Each is quantized alone, all else float, and taken out of the pack's default placement.
     ``by``: ``rule``, ``group`` or ``site``, or several of them. ``samples``: at most so many of the
     evaluation data. ``measure``: measure what each saves, too; an engine that estimates always
-    tells. ``engine``: ``auto`` is the one that ``placer.optimize`` would take. ``cache``: keep what
-    is measured in the user's cache, so that the same call resumes. ``observer`` is told how it goes
-    on. Other keywords are those of ``placer.optimize``.
+    tells. ``engine``: ``auto`` is the one that ``placer.optimize`` would take with its default
+    gates; unlike there, the pack's own scheme stands unless ``scheme`` says otherwise. ``cache``:
+    keep the engine and what is measured in the user's cache, so that the same call resumes.
+    ``observer`` is told how it goes on. Other keywords are those of ``placer.optimize``.
 
     Raises InputError for wrong input and RunError if the engine refuses the default placement.
     """
@@ -106,7 +107,8 @@ def sensitivity(
         cache_dir=default_cache_dir() if cache else None,
     )
     observer = observer_of(observer)
-    task = _prepared(request, observer)
+    schemes = resolve_schemes(request, observer)
+    task = prepare(on_chosen_engine(request, observer, schemes), observer, schemes=schemes)
     if not numeric_outputs(task.judged.graph):
         raise InputError(
             f"{model} has no float output, nor scores before it that are known, at which noise "
@@ -114,16 +116,6 @@ def sensitivity(
         )
     task = replace(task, gates=(), evaluation_data=task.evaluation_data.limit(samples))
     return _found(task, set_up(task, observer), kinds, measure, observer)
-
-
-def _prepared(request: Request, observer: Observer) -> Task:
-    """The task on the engine that ``placer optimize`` would take, in one base precision."""
-    schemes = resolve_schemes(request, observer)
-    resolved = resolve_engine_and_base(request, observer, schemes)
-    found = resolved.request
-    if resolved.bases:
-        found = replace(found, base=resolved.bases[0])  # The float model's.
-    return prepare(found, observer, schemes=schemes or resolved.schemes or ())
 
 
 def _kinds(by: str | Sequence[str]) -> tuple[Kind, ...]:

@@ -81,6 +81,12 @@ class Resolved:
     schemes: Schemes | None = None
 
 
+def leaves_open(request: Request) -> bool:
+    """Whether there are engines or bases to compare; raises as ``resolve_engine_and_base``."""
+    check_values(request)
+    return list(_choices(request)) != [request]
+
+
 def resolve_engine_and_base(
     request: Request, observer: Observer, schemes: Schemes = (), limit: TimeLimit = UNLIMITED
 ) -> Resolved:
@@ -90,10 +96,9 @@ def resolve_engine_and_base(
     the run's time; what comes late in it is not compared. Raises InputError if the engine has no
     choice of the base, and what ``prepare`` raises if no choice can be used.
     """
-    check_values(request)
-    choices = list(_choices(request))
-    if choices == [request]:
+    if not leaves_open(request):
         return Resolved(request)
+    choices = list(_choices(request))
     begun = study_settings(request)
     if begun is not None:
         return _as_begun(request, choices, begun)
