@@ -80,8 +80,8 @@ def test_nodes_that_share_a_packed_weight_share_the_float_one(save: Save):
     path = packed(save, "x, w, s", FIELDS)
     proto = onnx.load(path)
     proto.graph.node.add().CopyFrom(proto.graph.node[0])
-    proto.graph.node[1].name, proto.graph.node[1].output[0] = "second", "z"
-    proto.graph.output.append(onnx.helper.make_tensor_value_info("z", 1, [1, 2]))
+    proto.graph.node[1].name, proto.graph.node[1].output[0] = "second", "again"
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("again", 1, [1, 2]))
     onnx.save(proto, path)
     first, second = load_model(path).graph.nodes
     assert first.inputs == second.inputs
