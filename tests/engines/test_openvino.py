@@ -322,6 +322,22 @@ def test_what_shapes_settle_is_in_no_layer(save: Save):
 # Outputs.
 
 
+def test_a_conv_of_groups_whose_weights_are_computed_is_where_it_is_multiplied(save: Save):
+    """OpenVINO calls the Reshape that splits the weights into groups after the Conv, too."""
+    model = load_model(
+        save("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,16,8,8] x, float[16,4,3,3] k) => (float[1,16,6,6] out) {
+          [tanh1] w = Tanh(k)
+          [conv1] c = Conv<group = 4>(x, w)
+          [exp1] out = Exp(c)
+        }
+        """)
+    )
+    found = [(layer.kind, layer.op, layer.nodes) for layer in plan_of(model, EMPTY).layers]
+    assert ("compute", "Convolution", ("conv1",)) in found
+
+
 @pytest.mark.parametrize("base", ["float", "bfloat16"])
 def test_outputs_are_those_of_the_q_dq_model(base: str):
     model = load_model(DIGITS / "digits.onnx")

@@ -18,7 +18,9 @@ _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 _IMPLIED = frozenset({"Relu", "Clip"})  # By a quantization from 0 on.
 _IN_QUANTIZATION = _IMPLIED | {"BatchNormalization", "Add", "Mul", "Sub"}
 _PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
-_INTEGER_PRODUCTS = frozenset({"MatMulInteger", "ConvInteger"})
+# Which operations of other kinds may be called after: these compute ranges, or give computed
+# weights another shape.
+_NAMED_AFTER = frozenset({"MatMulInteger", "ConvInteger", "Conv", "ConvTranspose"})
 _COMPOSITES = frozenset({"Gelu", "HSwish", "HSigmoid", "Swish", "Mish", "SoftPlus"})
 # Of a norm that OpenVINO takes apart (MVN6Decomposition), by the operators that it was made of.
 _PARTS = {
@@ -313,11 +315,11 @@ class _Assignment:
 
 
 def _does_the_work(tags: Tags, number: int, op: Operation) -> bool:
-    """Whether ``op`` quantizes or multiplies; others compute ranges or subtract zero points."""
+    """Whether ``op`` quantizes or multiplies; others only prepare what it reads."""
     operator = tags.nodes[number].op_type
     writes = any(port.dtype in INTEGERS for port in op.outputs)
     quantizes = operator == "DynamicQuantizeLinear" and writes
-    return quantizes or (operator in _INTEGER_PRODUCTS and op.kind in _PRODUCTS)
+    return quantizes or (operator in _NAMED_AFTER and op.kind in _PRODUCTS)
 
 
 def _is_layout(tags: Tags, number: int) -> bool:
