@@ -33,6 +33,10 @@ _STEPS = 10  # In a microsecond: SciPy's flows are 32-bit integers,
 _MOST = 10**6  # so no site counts for more than that many steps,
 _NEVER = 10**9  # and this is more than all of them.
 _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "BatchNormalization"})
+_BESIDE_CONVS = _ELEMENTWISE | {  # Read and write maps as Convs do.
+    *("Concat", "Div", "Relu", "LeakyRelu", "PRelu", "Clip", "Elu", "Sigmoid", "Tanh", "HardSwish"),
+    *("HardSigmoid", "Mish", "Gelu", "Softplus", "Max", "Min"),
+}
 _INTEGERS, _FLOATS = "integers", "floats"  # The source and the sink.
 
 
@@ -139,7 +143,7 @@ def _reordered(graph: Graph, gains: Gains) -> Iterator[tuple[str, float]]:
 def _maps_before(node: Node, graph: Graph) -> list[Edge] | None:
     """The maps that ``node`` and the element-wise operators before it read, if they are one layer.
 
-    None where a Conv takes them along.
+    Those alone that a Conv wrote: others need no move. None where a Conv takes them along.
     """
     found: list[Edge] = []
     for edge in graph.edges_into(node):
@@ -158,8 +162,24 @@ def _maps_before(node: Node, graph: Graph) -> list[Edge] | None:
             if behind_conv is None:
                 return None
             before = behind_conv
+        elif not _is_behind_conv(writer, graph):
+            continue
         found += before
     return found
+
+
+def _is_behind_conv(writer: Node, graph: Graph) -> bool:
+    """Whether a Conv wrote what ``writer`` writes, but for joining and element-wise operators."""
+    seen, waiting = set[str](), [writer]
+    while waiting:
+        node = waiting.pop()
+        if node.op == "Conv":
+            return True
+        if node.op in _BESIDE_CONVS and node.name not in seen:
+            seen.add(node.name)
+            read = (graph.producer.get(edge.tensor) for edge in graph.edges_into(node))
+            waiting += [before for before in read if before is not None]
+    return False
 
 
 def _float_layers(rule: Rule, target: Target) -> Iterator[Fusion]:

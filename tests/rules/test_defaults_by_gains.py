@@ -434,19 +434,28 @@ def test_a_sum_of_integers_takes_time_to_write_floats(reader: str, summed: float
 @pytest.mark.parametrize(
     ("before", "kept"),
     [
-        ("[a0] s = Concat<axis = 1>(a, b) [act] y = PRelu(s, slopes)", {"act"}),
-        ("[a0] s = Concat<axis = 1>(a, b) [act] y = Relu(s)", set()),
+        (
+            "[c0] e = Conv(a, u) [r0] f = Relu(e) [a0] s = Concat<axis = 1>(f, b)"
+            "[act] y = PRelu(s, slopes)",
+            {"act"},
+        ),
+        (
+            "[c0] e = Conv(a, u) [r0] f = Relu(e) [a0] s = Concat<axis = 1>(f, b)[act] y = Relu(s)",
+            set(),
+        ),
+        ("[a0] s = Concat<axis = 1>(a, b) [act] y = PRelu(s, slopes)", set()),
         ("[c0] s = Conv(a, v) [act] y = PRelu(s, slopes)", set()),
         ("[c0] q = Conv(a, v) [a0] s = Add(q, d) [act] y = PRelu(s, slopes)", set()),
     ],
 )
 def test_a_map_that_is_moved_before_an_activation_is_integers(before: str, kept: set[str]):
-    """Not where the Conv before it takes the PRelu along, with a sum or without one."""
+    """Not without a Conv, nor where the one before it takes the PRelu along, with a sum or not."""
     graph = graph_of_text(
         f"""
         <ir_version: 9, opset_import: ["": 17]>
         g (float[1,16,8,8] a, float[1,16,8,8] b, float[1,32,8,8] d) => (float[1,32,8,8] y)
-        <float[32,16,1,1] v = {{1}}, float[32,1,1] slopes = {{0.2}}> {{ {before} }}
+        <float[32,16,1,1] v = {{1}}, float[16,16,1,1] u = {{1}}, float[32,1,1] slopes = {{0.2}}>
+        {{ {before} }}
         """
     )
     moved = [Gain(op=["PRelu"], elements=1)]
