@@ -19,7 +19,7 @@ from placer.model.quantized.state import ImportState
 OPERATOR = "MatMulNBits"
 _BITS, _DEFAULT_BITS = (2, 4, 8), 4
 _WEIGHT, _SCALES, _ZERO_POINTS, _GROUPS, _BIAS = range(1, 6)
-_VALUES_AT_ONCE = 1 << 22  # What is unpacked takes some 20 bytes a value on the way.
+_VALUES_AT_ONCE = 1 << 20  # What is unpacked takes some 20 bytes a value on the way.
 
 
 class _Packed(NamedTuple):
