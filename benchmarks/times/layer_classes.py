@@ -101,9 +101,10 @@ OLDER_STRENGTH = np.array([0.02, *[STRENGTH] * 4])
 # Of Convs in FP32 only the latency and the cycles for each product are fitted. They reach the data
 # sheet's rate, as the H100's do (times/kernel_classes.py), and move bytes as fast as those in FP16.
 # The engines in FP32 that are known ran at batch 32, where operations, bytes and what sums cost in
-# sequence cannot be told apart. With eleven engines the root mean square of the errors of latencies
-# falls from 0.033 to 0.027 with the engine left out and from 0.055 to 0.049 with the network; that
-# of ratios stays at 0.039, and rises from 0.074 to 0.078.
+# sequence cannot be told apart. What this does to the errors of engines left out is in
+# docs/measured/plans-tensorrt.md, FP16 and FP32. GPUs without TF32 are
+# assumed to reach the rate of their CUDA cores, too: no layer of theirs in FP32 is known, and the
+# one ratio that is, FP16 to FP32 of a YOLOv8n on an RTX 2060, is off by less (0.350 to 0.255).
 FLOAT_CONV_RATE = 1.0
 FLOAT_CONV, HALF_CONV = ("conv", "float"), ("conv", "float16")
 STRENGTHS = {FLOAT_CONV: np.array([STRENGTH, 10.0, 10.0, 10.0, STRENGTH])}
@@ -127,9 +128,10 @@ HEADER = """\
 # measured for each type on an H100 and scaled to these engines, least_depth_cycles are twice the
 # H100's; slower_products of roofline.py multiplies both. Of Convs in FP32 only the latency and the
 # cycles were fitted, with the rate that the H100's reach and bytes that move as in FP16; the three
-# engines without such Convs took no part. Classes of compute capability 9.0 were fitted by
-# benchmarks/times/kernel_classes.py to kernels of cuDNN 9.19 on an H100; TensorRT has kernels of
-# its own beside cuDNN's, for INT8 above all: its layers may be faster.
+# engines without such Convs took no part. GPUs without TF32 have no class of their own for these:
+# that they reach the rate of their CUDA cores is an assumption. Classes of compute capability 9.0
+# were fitted by benchmarks/times/kernel_classes.py to kernels of cuDNN 9.19 on an H100; TensorRT
+# has kernels of its own beside cuDNN's, for INT8 above all: its layers may be faster.
 """
 ERROR_SOURCE = (
     "layers: 80% of fifteen ratios of two builds of one network, each estimated with classes "
