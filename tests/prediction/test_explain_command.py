@@ -61,6 +61,30 @@ def test_a_default_that_is_float_by_the_packs_times_says_so(
     assert "other" not in words
 
 
+# The first sum is read by a node that has no integers, so the default quantizes less, not nothing.
+PARTLY = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[8,128,28,28] x) => (float[8,128,28,28] y)
+<float[128,128,3,3] w1 = {0.1}, float[128,128,3,3] w2 = {0.1},
+ float[128,128,3,3] w3 = {0.1}, float[128,128,3,3] w4 = {0.1}> {
+  [sin1] a = Sin(x) [conv1] b = Conv<pads = [1, 1, 1, 1]>(a, w1) [relu1] c = Relu(b)
+  [conv2] d = Conv<pads = [1, 1, 1, 1]>(c, w2) [add1] s = Add(d, x)
+  [sin2] e = Sin(s) [conv3] f = Conv<pads = [1, 1, 1, 1]>(e, w3) [relu2] h = Relu(f)
+  [conv4] i = Conv<pads = [1, 1, 1, 1]>(h, w4) [add2] t = Add(i, s)
+  [sin3] y = Sin(t)
+}
+"""
+
+
+def test_a_default_that_quantizes_less_than_the_rules_is_not_told_as_float(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    finished = placer("explain", save(PARTLY), "--gpu", "a100", "--pack", "tensorrt")
+    assert finished.code == 0, finished.err
+    assert "int8: 2 sites" in finished.out
+    assert "by default: integers" not in " ".join(finished.out.split())
+
+
 BRANCHES = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,3,64,64] x) => (float[1,4,64,64] y)

@@ -54,8 +54,8 @@ class LayoutBranch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why the default is not the rule's own, what splits the layout or is missing for one, what
-        the default saves.
+        """Why the default is float where the rule's own is not, what splits the layout or is
+        missing for one, what the default saves.
         """
         inside = [edge for cost in self.costs for edge in cost.decision.inside]
         rounds = [edge for edge in inside if edge not in self.splits]
@@ -69,7 +69,8 @@ class LayoutBranch:
             change = change_text(self.gain.change, self.pairs)
             saves = f"the default here saves est. {self.saves_us:.1f} us: {change}"
         site = self.costs[0].decision.site
-        by_times = site.default != site.match.rule.default_layout
+        is_float = not site.layouts[site.default].quantize
+        by_times = is_float and site.default != site.match.rule.default_layout
         notes = (
             (f"{site.default} {_BY_TIMES}", by_times),
             (split, self.splits),
