@@ -30,10 +30,9 @@ _NO_PAIR = (
     "all of it"
 )
 _TABLES = (
-    "{} in this folder: a calibration table is for models without Q/DQ pairs. Do not give it with "
-    "this file: TensorRT's builder ignores it, and ONNX Runtime's TensorRT provider fails with it "
-    '("Setting dynamic range is only allowed when there are no Q/DQ layers"), so leave out '
-    "trt_int8_calibration_table_name"
+    "Do not use calibration tables with this file, which has Q/DQ pairs (beside it: {}). TensorRT "
+    "ignores them. ONNX Runtime's TensorRT provider fails: leave out "
+    "trt_int8_calibration_table_name."
 )
 EXAMPLES = ("placer check quantized.onnx --static", "placer check model.onnx --gpu rtx-5090")
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +98,12 @@ TABLE = b"TRT-8601-EntropyCalibration2\nx: 3c010a14\n"
 @pytest.mark.parametrize(
     ("name", "content", "is_table"),
     [
-        ("calibration.cache", TABLE, True),
+        ("int8.cache", TABLE, True),
         ("INT8_calibration_table", TABLE, True),
-        ("calibration.flatbuffers", b"\x14", True),  # As ONNX Runtime's calibrator calls it.
+        # As ONNX Runtime's calibrator calls them (write_calibration_table).
+        ("calibration.flatbuffers", b"\x14", True),
+        ("calibration.cache", b"x 1.5\n", True),
+        ("calibration.json", b"{}", False),
         ("timing.cache", b"\x00\x01", False),
         ("notes.txt", b"TensorRT", False),
     ],
@@ -112,11 +115,28 @@ def test_a_calibration_table_beside_pairs_is_told(
     path = save(text_of(TAKEN["int8"]))
     (path.parent / name).write_bytes(content)
     done = placer("check", path, "--static")
-    said = f"'{name}' in this folder: a calibration table is for models without Q/DQ pairs"
+    said = f"with this file, which has Q/DQ pairs (beside it: '{name}'). TensorRT ignores them."
     assert (done.code, said in done.out) == (0, is_table)
     bare = path.parent / "float.onnx"
     shutil.copy(DIGITS / "digits.onnx", bare)
     assert "calibration table" not in placer("check", bare, "--static").out
+
+
+def test_a_folder_that_may_not_be_listed_hides_tables_only(
+    save: Save, placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+):
+    path = save(text_of(TAKEN["int8"]))
+    (path.parent / "int8.cache").write_bytes(TABLE)
+
+    listed = Path.iterdir
+
+    def refused(folder: Path) -> Iterator[Path]:
+        if folder == path.parent:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refused)  # Root may list every folder.
+    assert placer("check", path, "--static").out == f"TensorRT takes every Q/DQ pair of {path}\n"
 
 
 def test_check_says_first_which_engine_placer_placed_the_pairs_for(
