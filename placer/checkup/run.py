@@ -13,7 +13,7 @@ from placer.checkup.step import Step
 from placer.checkup.subject import RequestedEngine
 from placer.checkup.suite import Suite
 from placer.common.counts import MOST_THREADS, check_count
-from placer.common.files import make_output_folder, temporary_folder, write_text
+from placer.common.files import make_folder, temporary_folder, write_text
 from placer.engines.doctor import Diagnosis, diagnose
 from placer.engines.isolation import IsolatedEngine
 
@@ -48,7 +48,7 @@ class Checkup:
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write it as JSON, to attach to an issue: no model of yours is in it."""
-        make_output_folder(Path(path).parent)
+        make_folder(Path(path).parent)
         write_text(Path(path), json.dumps(self.to_json(), indent=2) + "\n")
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import placer
-from placer.common.files import check_writable, make_output_folder, write_text
+from placer.common.files import check_writable, write_text
 from placer.results.onboarding import DONE, MISSED, STATE_OF
 from placer.results.verdict import Verdict
 
@@ -101,9 +101,7 @@ def onboard_command(
         if not quiet and not as_json:
             console.print(escape(text), highlight=False, soft_wrap=True)
 
-    if markdown is not None:  # Now, since hours of work may lie before it is written.
-        check_writable(markdown)
-        make_output_folder(markdown.parent)
+    check_writable(markdown)  # Now, since hours of work may lie before it is written.
     summary = placer.onboard(
         manifest, output=output, jobs=jobs, executor=executor, redo=begun_anew, tell=tell
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from placer.common.files import (
     cannot_write,
     check_replaceable,
-    make_output_folder,
+    make_folder,
     remove_if_empty,
 )
 from placer.common.folder_lock import locked
@@ -29,7 +29,7 @@ def written_together(target: Path) -> Iterator[Path]:
     check_replaceable(target)
     folder = target.parent
     is_new = not folder.exists()
-    make_output_folder(folder)
+    make_folder(folder)
     try:
         with locked(target), draft_folder(target) as draft:
             yield draft / target.name

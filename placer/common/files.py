@@ -112,7 +112,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     """
     temporary = temporary_beside(path)
     if not path.parent.is_dir():
-        make_output_folder(path.parent)
+        make_folder(path.parent)
     try:
         temporary.write_bytes(data)
         temporary.replace(path)
@@ -134,9 +134,11 @@ def check_writable(*paths: Path | None) -> None:
 
 
 def _check_writable(path: Path) -> None:
+    if path == Path():
+        raise InputError("the path of an output is empty, or '.'; give the file to write")
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the file to write")
-    check_output_folder(path.parent)
+    _check_folder(path.parent)
     if not path.parent.is_dir():
         return
     temporary = temporary_beside(path)
@@ -235,12 +237,20 @@ def remove_if_empty(path: Path) -> None:
 
 
 def check_output_folder(path: Path) -> None:
-    """Raise InputError if ``path`` is no folder, or cannot be made or written; makes nothing."""
+    """Raise InputError if ``path`` cannot be made a folder of results; makes nothing.
+
+    That is so if it has the name of a model, is no folder, or cannot be made or written.
+    """
     if path.suffix.lower() == ".onnx" and not path.is_dir():
         raise InputError(
             f"output {path} is a folder, for optimized.onnx and what belongs to it; give a name "
             "without .onnx"
         )
+    _check_folder(path)
+
+
+def _check_folder(path: Path) -> None:
+    """Raise InputError if ``path`` is no folder, or cannot be made or written."""
     there = next(one for one in (path, *path.absolute().parents) if os.path.lexists(one))
     if not there.is_dir():
         raise InputError(f"output {path}: {there} is not a folder; choose another")
@@ -249,8 +259,14 @@ def check_output_folder(path: Path) -> None:
 
 
 def make_output_folder(path: Path) -> None:
-    """Create ``path`` and its parents; raises InputError if it cannot be written."""
+    """Create ``path``, a folder of results; raises as ``check_output_folder``."""
     check_output_folder(path)
+    make_folder(path)
+
+
+def make_folder(path: Path) -> None:
+    """Create ``path`` and its parents; raises InputError if it cannot be written."""
+    _check_folder(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

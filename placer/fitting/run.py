@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 
 from placer.common.counts import MOST_ROUNDS, MOST_THREADS, check_count
-from placer.common.files import check_writable, make_output_folder, temporary_folder, write_text
+from placer.common.files import check_writable, make_folder, temporary_folder, write_text
 from placer.engines.abilities import target_of
 from placer.engines.base import Engine
 from placer.engines.doctor import diagnose
@@ -120,7 +120,7 @@ def fit(
     with _measurer(options) as measurer, temporary_folder() as folder:
         run = _Run(options, measurer, Path(f"{output}.builds"), on_network)
         fitted = run.fitted(Path(folder))
-    make_output_folder(Path(output).parent)
+    make_folder(Path(output).parent)
     write_text(Path(output), fitted.to_text())
     return fitted
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import plotly.graph_objects as go
 
-from placer.common.files import write_text
+from placer.common.files import check_writable, write_text
 from placer.errors import InputError
 from placer.report import summary
 from placer.report.page import figure_data, render
@@ -92,6 +92,7 @@ def write_comparison(folders: Sequence[Path], output: Path) -> Path:
     Raises InputError for fewer than two or more than eight, for one given twice and for one that is
     no run's output folder, or if ``output`` is one of their files.
     """
+    check_writable(output)  # Else that is noticed when all is read.
     if not 2 <= len(folders) <= MOST:
         raise InputError(f"{len(folders)} runs cannot be compared on a page; give 2 to {MOST}")
     for index, folder in enumerate(folders):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from placer.common.files import write_text
+from placer.common.files import check_writable, write_text
 from placer.errors import InputError
 from placer.plan import Layer
 from placer.report import summary, tables
@@ -29,6 +29,7 @@ def write_report(folder: Path, output: Path | None = None) -> Path:
     ``output``: by default ``report.html`` in the folder. Raises InputError if ``folder`` is none of
     these, if a file in it is damaged, or if ``output`` is one of the run's files.
     """
+    check_writable(output)  # Else that is noticed when all is read.
     path = output or OutputFolder(folder).report
     OutputFolder(folder).check_is_no_part(path)
     onboarded = OnboardingFolder(folder).summary

@@ -107,6 +107,9 @@ def test_a_model_in_a_zip_archive_is_to_be_unpacked(placer: Placer):
         ("extract", "none.onnx", "--outputs", "y", "-o", "file/region.onnx"),
         ("extract", "none.onnx", "--fix", "x=1", "-o", "file/fixed.onnx"),
         ("sensitivity", "none.onnx", "--figure", "file/page.html"),
+        ("init", "none.onnx", "-o", "file/placer.yaml"),
+        ("report", "none.placer", "-o", "file/page.html"),
+        ("report", "none.placer", "other.placer", "-o", "file/page.html"),
         ("onboard", "none.yaml", "--markdown", "file/table.md"),
         ("fit", "--engine", "onnxruntime", "--output", "file/fit.json"),
         ("doctor", "--full", "--engine", "onnxruntime", "--output", "file/checkup.json"),
@@ -118,6 +121,16 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
 ):
     Path("file").write_text("")
     refused(placer(*words), "file is not a folder; choose another")
+
+
+def test_a_refused_command_makes_no_folder_for_its_output(placer: Placer):
+    refused(placer("onboard", "none.yaml", "--markdown", "new/table.md"), "none.yaml")
+    refused(placer("explain", "none.onnx", "--plan", "new/plan.json"), "none.onnx")
+    assert not Path("new").exists()
+
+
+def test_an_output_without_a_name(placer: Placer):
+    refused(placer("explain", "none.onnx", "--plan", ""), "the path of an output is empty")
 
 
 def test_a_truncated_file(placer: Placer):

@@ -88,8 +88,9 @@ def test_a_full_disk_is_no_wrong_input(number: int, error: type[PlacerError], ad
     assert str(told) == f"cannot write out/y: {os.strerror(number)}; {advice}"
 
 
-def test_a_file_is_written_into_a_new_folder(tmp_path: Path):
-    path = tmp_path / "new" / "folder" / "file.txt"
+@pytest.mark.parametrize("folder", ["new/folder", "of/model.onnx"])
+def test_a_file_is_written_into_a_new_folder(tmp_path: Path, folder: str):
+    path = tmp_path / folder / "file.txt"
     check_writable(path)  # As commands do before they take long.
     write_text(path, "text")
     assert path.read_text() == "text"

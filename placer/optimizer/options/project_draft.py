@@ -21,7 +21,7 @@ from placer.calibration.data_shapes import shapes_of_data
 from placer.calibration.preprocessing import PREPROCESSING
 from placer.calibration.sample import LABELS
 from placer.calibration.sources import files_of, function_of
-from placer.common.files import check_writable, make_output_folder, write_bytes, write_text
+from placer.common.files import check_writable, make_folder, write_bytes, write_text
 from placer.common.shapes import Shape
 from placer.engines.doctor import Diagnosis, diagnose
 from placer.engines.estimated.built_plan import NAME
@@ -60,9 +60,9 @@ def init_project(
     target = path.parent / FILE if output is None else Path(output)
     if target.exists() and not replace:
         raise InputError(f"{target} is there already; give `replace` or another `output`")
-    text = _draft(path, None if data is None else str(data), target.parent, diagnose())
     check_writable(target)  # Else the message would name the schema's folder.
-    make_output_folder(target.parent / SCHEMA_FOLDER)
+    text = _draft(path, None if data is None else str(data), target.parent, diagnose())
+    make_folder(target.parent / SCHEMA_FOLDER)
     schema = (resources.files("placer.configs") / SCHEMA).read_bytes()
     write_bytes(target.parent / SCHEMA_FOLDER / SCHEMA, schema)
     write_text(target, text)
