@@ -1,6 +1,7 @@
 """Trials of a study of one process: written beside what comes next, and never lost by a fault."""
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -124,6 +125,24 @@ def test_trials_are_read_from_the_database_once_and_known_from_then_on(
     ended = study.records()
     assert len(reads) == 2
     assert ended == study_in(tmp_path).records()
+
+
+def test_earlier_trials_are_in_the_database_while_the_next_runs(tmp_path: Path):
+    study, seen = study_in(tmp_path), list[int]()
+
+    def evaluate(placement: Placement) -> Outcome:
+        url, before = f"sqlite:///{tmp_path / 'study.db'}", len(study.records())
+        other = optuna.load_study(study_name=STUDY_NAME, storage=url)
+        for _ in range(200):  # They are written beside this.
+            kept = sum(trial.state.is_finished() for trial in other.get_trials(deepcopy=False))
+            if kept == before:
+                break
+            time.sleep(0.05)
+        seen.append(kept)
+        return outcome(1 - 0.02 * len(placement.edges))
+
+    study.run(RandomProposer(space(), 0), evaluate, budget=3, deadline=None, on_trial=ignored)
+    assert seen == [0, 1, 2]
 
 
 def test_a_trial_that_is_given_back_is_not_known(tmp_path: Path):
