@@ -15,6 +15,7 @@ from placer.calibration.collect import calibrate
 from placer.calibration.dataset import synthetic_dataset
 from placer.engines.base import Engine
 from placer.engines.onnxruntime import OnnxRuntimeEngine
+from placer.engines.onnxruntime.engine import ModelFile
 from placer.engines.select import select_engine
 from placer.errors import InputError, RunError
 from placer.graph import Edge, Graph
@@ -574,6 +575,21 @@ def test_a_plan_leaves_large_constants_where_they_are(tmp_path: Path):
     (layer, _) = model.plan({"x": np.ones((1, 600), np.float32)}).layers
     assert (layer.nodes, layer.inputs[0].tensor) == (("product",), "x")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("op", "is_kept"), [("MatMul", False), ("Mul", True)])
+def test_of_a_file_memory_holds_large_constants_only_if_they_may_do_nothing(
+    tmp_path: Path, op: str, is_kept: bool
+):
+    """A product with ones is none, which its values tell."""
+    ones = onnx.numpy_helper.from_array(np.ones((600, 600), np.float32), "w")  # 1.4 MB.
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]> g (float[600,600] x) => (float[600,600] y)
+        {{ y = {op}(x, w) }}"""
+    )
+    proto.graph.initializer.append(ones)
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert (ModelFile(tmp_path / "m.onnx").bare.ByteSize() > 1000) == is_kept
 
 
 def test_a_model_in_a_file_is_compiled_and_planned_as_one_in_memory(save: Save, tmp_path: Path):
