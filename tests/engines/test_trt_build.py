@@ -32,7 +32,10 @@ SM89 = BuildSettings(gpu="sm89", shapes=SHAPES)
 
 
 def test_a_library_that_is_not_there_says_how_to_get_it():
-    with pytest.raises(RunError, match=r"TensorRT is not installed; .* pip install tensorrt "):
+    with pytest.raises(
+        RunError,
+        match="TensorRT is not installed; install it with: pip install 'tensorrt<12,>=10' ",
+    ):
         load_library("tensorrt")
 
 
