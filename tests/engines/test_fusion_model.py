@@ -42,7 +42,7 @@ boost_clock_mhz: 100000
 memory_gb: 1
 memory_bandwidth_gb_s: 0.5
 l2_mb: 1
-peak: {float: 0.01, float16: 0.02, bfloat16: 0.02, int8: 0.04}
+peak: {float: 0.005, float16: 0.02, bfloat16: 0.02, int8: 0.04}
 sources:
   - fields: [sms, boost_clock_mhz, memory_gb, memory_bandwidth_gb_s, l2_mb, peak]
     source: made up for a test
