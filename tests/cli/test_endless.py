@@ -65,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("quantized", ENDLESS.replace("DATA", "d").replace("[mul]", PAIR)),
     ):
         onnx.save(with_random_weights(text), f"{name}.onnx")
-    np.savez("data.npz", x=np.ones((4, 4), np.float32))
+    np.savez("data.npz", x=np.linspace(0.5, 1, 16, dtype=np.float32).reshape(4, 4))
     Path("placement.yaml").write_text(PLACEMENT)
     return tmp_path
 

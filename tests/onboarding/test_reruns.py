@@ -86,8 +86,8 @@ def reruns(tmp_path_factory: pytest.TempPathFactory) -> Reruns:
 GOOD = ("a", "b", "digits")
 EXPECTED = {
     "digits": "faster",
-    "a": "faster",
-    "b": "faster",
+    "a": "cannot tell",
+    "b": "cannot tell",
     "strict": "gate not met",
     "corrupt": "bad input",
     "unsupported": "bad input",
@@ -160,8 +160,7 @@ def test_a_third_run_redoes_the_one_model_that_changed(reruns: Reruns):
     }
     assert changed == {"b"}
     assert "b: redo: model changed" in reruns.third.finished.out
-    before, after = (step.summary["b"].state for step in (reruns.second, reruns.third))
-    assert {before, after} <= {"faster", "float kept"}
+    assert reruns.third.summary["b"].state == "cannot tell"
     assert not list(reruns.output.glob("*.new")) + list(reruns.output.glob(".*.old"))
 
 
