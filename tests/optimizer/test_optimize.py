@@ -199,7 +199,7 @@ def test_a_second_interrupt_ends_in_a_sentence_and_the_run_resumes(placer: Place
                 process.send_signal(signal.SIGINT)
                 break
         _, text = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, text
     assert text.endswith("placer: interrupted; run the same command again to resume\n")
     assert "Traceback" not in text
     assert not (tmp_path / "out" / "result.json").exists()
