@@ -337,7 +337,7 @@ def _explainer(
     pairs = placed.own
     ranges, types = (None, None) if pairs is None else (pairs.ranges, pairs.types)
     predictor = make_predictor(graph, pack, target, base, matches, ranges, placed.stored, types)
-    estimator = make_estimator(graph, device, pack.manifest.behaviour)
+    estimator = make_estimator(graph, device, pack.manifest.behaviour, base)
     formats = _formats(placed.placement)
     own = pack.target(target)
     gains = pack.manifest.behaviour.gains_on(own)

@@ -460,11 +460,21 @@ MATMUL = graph_of(
 )
 
 
-@pytest.mark.parametrize(("graph", "error"), [(CONV, 0.16), (MATMUL, 0.25)])
-def test_ratios_of_products_of_matrices_are_less_certain(graph: Graph, error: float):
-    roofline = Roofline(graph, GPU, load_layer_classes())
-    assert roofline.ratio_error == error
-    assert roofline.layer_error == 0.12
+@pytest.mark.parametrize(
+    ("graph", "base", "error"),
+    [
+        (CONV, "float16", 0.16),
+        (MATMUL, "float16", 0.25),
+        (CONV, "float", 0.31),
+        (MATMUL, "float", 0.31),
+    ],
+)
+def test_ratios_of_products_of_matrices_and_beside_fp32_are_less_certain(
+    graph: Graph, base: str, error: float
+):
+    estimator = make_estimator(graph, GPU, base=base)
+    assert estimator.ratio_error == error
+    assert estimator.layer_error == 0.12
 
 
 def test_a_class_of_the_own_compute_capability_comes_first():

@@ -92,7 +92,7 @@ class BuiltPlanEngine:
         fixed = self._with_shapes(model)
         lines = self._cache.lines(fixed, base_dir, lambda: self._build(fixed, base_dir))
         graph = extract_placement(fixed).graph({}, Path("the candidate"))
-        self.ratio_error = ratio_error(graph, load_layer_classes())
+        self.ratio_error = ratio_error(graph, load_layer_classes(), self.default_base)
         plan = self._estimator.plan(lines, graph, self._source)
         return EstimatedCandidate(model, base_dir, self._threads, plan)
 

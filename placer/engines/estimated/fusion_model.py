@@ -148,7 +148,7 @@ class FusionModelEngine:
         graph = extracted.graph(shapes, Path("the candidate"))
         graph, stored = with_float_ports(extracted, graph)
         predictor = make_predictor(graph, self._pack, self.target, self._base, stored=stored)
-        estimator = make_estimator(graph, self._gpu, self._pack.manifest.behaviour)
+        estimator = make_estimator(graph, self._gpu, self._pack.manifest.behaviour, self._base)
         return _ModelOnGpu(extracted.structure, predictor, estimator)
 
     def measure(self, models: Sequence[Compiled], inputs: Tensors, rounds: int) -> np.ndarray:

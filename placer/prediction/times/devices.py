@@ -73,18 +73,23 @@ def device_like(name: str, target: Target, pack: Pack) -> Device | None:
 
 
 def make_estimator(
-    graph: Graph, device: Device | None, behaviour: Behaviour = DEFAULT_BEHAVIOUR
+    graph: Graph,
+    device: Device | None,
+    behaviour: Behaviour = DEFAULT_BEHAVIOUR,
+    base: str = "float16",
 ) -> Estimator:
     """What estimates the layers of ``graph`` on ``device``; None gives no times.
 
-    ``behaviour``: that of the engine's pack.
+    ``behaviour``: that of the engine's pack. ``base``: the type of what is not quantized, by which
+    estimates for a GPU say how far off they may be.
     """
     if device is None:
         return NoTimes()
     if isinstance(device, Fit):
         return FittedEstimator(graph, device)
     half_groups = behaviour.grouped_convs == "half"
-    return Roofline(graph, device, load_layer_classes(), half_groups=half_groups)
+    classes = load_layer_classes()
+    return Roofline(graph, device, classes, half_groups=half_groups, base=base)
 
 
 def target_on(

@@ -91,14 +91,21 @@ KEPT_CLASSES = 256
 class Roofline(Estimator):
     """Estimates the layers of one model on one GPU.
 
-    ``half_groups``: whether Convs of several groups are no faster in INT8 than in FP16.
+    ``half_groups``: whether Convs of several groups are no faster in INT8 than in FP16. ``base``:
+    the type of what is not quantized.
     """
 
     def __init__(
-        self, graph: Graph, gpu: Gpu, classes: LayerClasses, *, half_groups: bool = False
+        self,
+        graph: Graph,
+        gpu: Gpu,
+        classes: LayerClasses,
+        *,
+        half_groups: bool = False,
+        base: str = "float16",
     ) -> None:
         source = f"predicted from rules, estimated for {gpu.name}"
-        error = ratio_error(graph, classes)
+        error = ratio_error(graph, classes, base)
         super().__init__(source, classes.latency_error, error, classes.layer_error)
         self._graph = graph
         self._gpu = gpu
@@ -143,10 +150,15 @@ class Roofline(Estimator):
         )
 
 
-def ratio_error(graph: Graph, classes: LayerClasses) -> float:
-    """Relative error that 80% of estimated ratios of two builds of ``graph`` stay within."""
+def ratio_error(graph: Graph, classes: LayerClasses, base: str) -> float:
+    """Relative error that 80% of estimated ratios of two builds of ``graph`` stay within.
+
+    ``base``: the type of what is not quantized. In FP32 it is little known how fast layers are that
+    read integers and write float, and such ratios were further off.
+    """
     of_matrices = matrix_share(graph) > MOSTLY
-    return classes.matrix_ratio_error if of_matrices else classes.ratio_error
+    error = classes.matrix_ratio_error if of_matrices else classes.ratio_error
+    return max(error, classes.float_ratio_error) if base == "float" else error
 
 
 def gpu_work(predicted: PredictedLayer, graph: Graph) -> Work | None:
