@@ -112,18 +112,20 @@ def export_qat(
     output: str | PathLike[str] | None = None,
     *,
     shapes: Mapping[str, GivenShape] | None = None,
+    replace: bool = False,
 ) -> TrainingPlacement:
     """Write what ``placement``, a placement.yaml, quantizes in ``model``, a float ONNX file.
 
     ``output``: a JSON file, by default ``MODEL.qat.json`` in the current folder. Scales are those
     that ``transfer_placement`` gives with the ranges of the file: where training begins.
+    ``replace``: whether a file that no run of placer wrote may be written over.
 
     Raises InputError for wrong input, for FP8, which fake quantization in PyTorch does not have,
     where the placement quantizes nothing, where no edge is found, and where the file lacks a range.
     """
     path = Path(model)
     target = Path(f"{path.stem}.qat.json" if output is None else output)
-    check_writable(target)  # Else that is noticed when all is worked out.
+    check_writable(target, replace=replace)  # Else that is noticed when all is worked out.
     file = read_placement(Path(placement))
     if file.scheme.has_float8:
         raise InputError(

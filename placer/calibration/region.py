@@ -18,6 +18,7 @@ from placer.calibration.dataset import Dataset, load_dataset
 from placer.common.files import cannot_write, check_writable
 from placer.common.names import texts_of
 from placer.common.ort_session import create_session, run_once
+from placer.common.own_files import ARCHIVE_COMMENT
 from placer.errors import InputError
 from placer.graph.edit import reads
 from placer.model import Model, load_as_is
@@ -53,6 +54,7 @@ def extract_region(
     depth: int = 2,
     data: str | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    replace: bool = False,
 ) -> Region:
     """Write a region of the ONNX file ``model`` to ``output`` and, with ``data``, its inputs.
 
@@ -61,7 +63,8 @@ def extract_region(
     is calibration data of the whole model as ``placer optimize`` takes it: ONNX Runtime runs the
     part before the region on it, and what reaches the region is written beside ``output`` as
     ``<stem>.npz``, which ``placer optimize`` takes for the region. ``shapes`` fixes dynamic
-    inputs; the region's inputs have the shapes inferred for them.
+    inputs; the region's inputs have the shapes inferred for them. ``replace``: whether files that
+    no run of placer wrote may be written over.
 
     Raises InputError for a node or tensor that is not there, inputs that do not cut the region
     off and data that does not fit, and RunError if ONNX Runtime cannot run the part before it.
@@ -70,7 +73,9 @@ def extract_region(
     inputs, outputs = texts_of(inputs), texts_of(outputs)
     given = None if data is None else str(data)
     archive = _archive(path, target, given)
-    check_writable(target, archive)  # Else that is noticed when the model is loaded.
+    check_writable(
+        target, archive, replace=replace
+    )  # Else that is noticed when the model is loaded.
     if bool(outputs) == (around is not None):
         raise InputError("a region is given by its outputs or by the node that it is around")
     if depth < 0:
@@ -148,6 +153,7 @@ def _write_data(samples: Iterable[Mapping[str, np.ndarray]], count: int, path: P
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".region-") as folder:
             files = _write_arrays(samples, count, Path(folder))
             with zipfile.ZipFile(path, "w") as archive:
+                archive.comment = ARCHIVE_COMMENT
                 for name, file in files.items():
                     # Names begin with a slash at times, which ZipFile.write would drop.
                     with (

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import Shapes, json_option, option, shape_ranges_of, with_flags
+from placer.cli.options import Replace, Shapes, json_option, option, shape_ranges_of, with_flags
 from placer.cli.terminal import output_console
 from placer.common.files import check_writable
 from placer.common.listed import in_quotes
@@ -58,13 +58,14 @@ def check_command(
             rich_help_panel="Output",
         ),
     ] = None,
+    replace: Replace = False,
 ) -> None:
     """Parse and build a model with TensorRT-RTX, no GPU needed, and show its layers.
 
     Q/DQ pairs that it refuses or reads differently are named first, each with its fix. Exit
     code 1 if the model is refused, with the node and the reason.
     """
-    check_writable(plan_file)  # Else that is noticed when all is built.
+    check_writable(plan_file, replace=replace)  # Else that is noticed when all is built.
     report = placer.check(model, gpu=gpu, shapes=shape_ranges_of(shape or []), static=static)
     if plan_file is not None and report.plan is not None:
         report.write_plan(plan_file)

@@ -42,6 +42,10 @@ def doctor_command(
         Path | None,
         typer.Option(help="With --full: write one file with all of it, to attach to an issue."),
     ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="With --output: over a file that no run of placer wrote."),
+    ] = False,
     engine: Annotated[str, option("engine", help="With --full: the engine.")] = "auto",
     device: Device = None,
     threads: Threads = 1,
@@ -52,6 +56,7 @@ def doctor_command(
     With --full, exit code 1 if a step of the suite failed.
     """
     if full:
+        check_writable(output, replace=replace)  # Now, since minutes of work lie before it.
         _full(engine, device, threads, engine_option or [], output, as_json)
         return
     if output is not None:
@@ -72,7 +77,6 @@ def _full(
     as_json: bool,
 ) -> None:
     progress = Console(stderr=True)
-    check_writable(output)  # Now, since minutes of work lie before it is written.
 
     def tell(step: Step) -> None:
         progress.print(

@@ -16,6 +16,7 @@ from placer.cli.explain_output import no_times, print_actual, print_explanation
 from placer.cli.options import (
     CustomOps,
     Fix,
+    Replace,
     Shapes,
     fixes_of,
     json_option,
@@ -119,6 +120,7 @@ def explain_command(
         Path | None,
         typer.Option(help="Write the explanation as a page of its own.", rich_help_panel="Output"),
     ] = None,
+    replace: Replace = False,
     show_all: Annotated[
         bool, typer.Option("--all", help="Show every layer and match.", rich_help_panel="Output")
     ] = False,
@@ -129,7 +131,8 @@ def explain_command(
     Every time is an estimate, of TensorRT or of what placer fit measured; for other engines there
     is none. Nothing is built or run.
     """
-    check_writable(plan_file, improved, html)  # Else that is noticed when all is predicted.
+    # Else that is noticed when all is predicted.
+    check_writable(plan_file, improved, html, replace=replace)
     explained = placer.explain(
         model,
         placement,

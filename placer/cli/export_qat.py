@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import placer
-from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
+from placer.cli.options import CustomOps, Replace, Shapes, json_option, option, shapes_of
 
 EXAMPLES = (
     "placer export-qat model.placer/placement.yaml model.onnx",
@@ -27,6 +27,7 @@ def export_qat_command(
     ] = None,
     shape: Shapes = None,
     custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
+    replace: Replace = False,
     as_json: Annotated[bool, json_option("what is written")] = False,
 ) -> None:
     """Write what a placement quantizes, for quantization-aware training.
@@ -34,7 +35,9 @@ def export_qat_command(
     The file says which tensors which nodes and PyTorch modules read quantized, with scales to
     begin with. Edges are found as placer apply finds them, whatever the nodes are called.
     """
-    exported = placer.export_qat(placement, model, output, shapes=shapes_of(shape or []))
+    exported = placer.export_qat(
+        placement, model, output, shapes=shapes_of(shape or []), replace=replace
+    )
     for lost in exported.lost:
         typer.echo(f"not found: {lost.edge}: {lost.reason}", err=as_json)
     if as_json:

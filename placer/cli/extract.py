@@ -37,6 +37,9 @@ def extract_command(
         Path | None,
         typer.Option("--output", "-o", help="File.", show_default="MODEL.region.onnx"),
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write over files that no run of placer wrote.")
+    ] = False,
     shape: Annotated[list[str] | None, typer.Option(help=SHAPE_HELP)] = None,
     custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
     fix: Annotated[
@@ -58,7 +61,8 @@ def extract_command(
     if fix and (is_region or data is not None):
         raise InputError("--fix writes the whole model; leave out other options than --shape")
     if fix or (shape and not is_region):
-        _fix(model, output or Path(f"{model.stem}.fixed.onnx"), fix or [], shape or [])
+        target = output or Path(f"{model.stem}.fixed.onnx")
+        _fix(model, target, fix or [], shape or [], replace)
         return
     _check_region(inputs, outputs, around)
     region = placer.extract_region(
@@ -70,6 +74,7 @@ def extract_command(
         depth=depth,
         data=data,
         shapes=shapes_of(shape or []),
+        replace=replace,
     )
     typer.echo(f"inputs: {', '.join(region.inputs)}")
     typer.echo(f"outputs: {', '.join(region.outputs)}")
@@ -87,10 +92,10 @@ def _check_region(inputs: str, outputs: str, around: str | None) -> None:
         raise InputError("--around NODE finds the inputs itself; leave out --inputs")
 
 
-def _fix(model: Path, output: Path, texts: list[str], shapes: list[str]) -> None:
+def _fix(model: Path, output: Path, texts: list[str], shapes: list[str], replace: bool) -> None:
     """Write the model for one value of inputs and say what is left in bodies."""
     values = fixes_of(texts)
-    fixed = placer.fix_inputs(model, output, values, shapes_of(shapes))
+    fixed = placer.fix_inputs(model, output, values, shapes_of(shapes), replace=replace)
     without = f", without {', '.join(values)}" if values else ""
     typer.echo(f"wrote {fixed.model} of {_nodes(fixed.nodes)}{without}")
     if fixed.bodies.nodes:

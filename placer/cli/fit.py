@@ -56,6 +56,9 @@ def fit_command(
     names: Annotated[
         bool, typer.Option("--names", help="Write the names of given models to the file.")
     ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write over a file that no run of placer wrote.")
+    ] = False,
 ) -> None:
     """Measure what layers cost on an engine: a file for --gpu, or to send to the maintainers.
 
@@ -78,6 +81,7 @@ def fit_command(
         placements=placements,
         rounds=rounds,
         names=names,
+        replace=replace,
         timeout=None if timeout is None else parse_duration(timeout, "--timeout"),
         on_network=tell,
     )

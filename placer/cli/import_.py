@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of
+from placer.cli.options import CustomOps, Replace, Shapes, json_option, option, shapes_of
 from placer.cli.terminal import output_console
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
@@ -56,6 +56,7 @@ def import_command(
             default="random inputs",
         ),
     ] = None,
+    replace: Replace = False,
     as_json: Annotated[bool, json_option("what was found")] = False,
 ) -> None:
     """Write the float model behind a quantized one, and its scales as placement.yaml.
@@ -71,6 +72,7 @@ def import_command(
         shapes=shapes_of(shape or []),
         data=data,
         float_model=float_model,
+        replace=replace,
     )
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))

@@ -73,6 +73,10 @@ def onboard_command(
     markdown: Annotated[
         Path | None, typer.Option(help="Write the final table as Markdown, e.g. for a comment.")
     ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="With --markdown: over a file that no run of placer wrote."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
     debug: Annotated[  # noqa: ARG001 - read in placer.cli.app.main, where errors are shown
@@ -101,7 +105,8 @@ def onboard_command(
         if not quiet and not as_json:
             console.print(escape(text), highlight=False, soft_wrap=True)
 
-    check_writable(markdown)  # Now, since hours of work may lie before it is written.
+    # Now, since hours of work may lie before it is written.
+    check_writable(markdown, replace=replace)
     summary = placer.onboard(
         manifest, output=output, jobs=jobs, executor=executor, redo=begun_anew, tell=tell
     )

@@ -83,6 +83,15 @@ OwnBase = Annotated[
 Threads = Annotated[int, option("threads")]
 Device = Annotated[str | None, option("device")]
 EngineOptions = Annotated[list[str] | None, option("engine_options")]
+# For commands that write files of the user's choice.
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace",
+        help="Write over files that no run of placer wrote.",
+        rich_help_panel="Output",
+    ),
+]
 
 
 def with_flags(text: str) -> str:

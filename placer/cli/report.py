@@ -30,10 +30,14 @@ def report_command(
             "--output", "-o", help="File.", show_default="report.html in it, or comparison.html"
         ),
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write over a file that no run of placer wrote.")
+    ] = False,
 ) -> None:
     """Write the report of a finished run again, or compare runs: one HTML file."""
     if len(folders) == 1:
-        path = placer.write_report(folders[0], output)
+        path = placer.write_report(folders[0], output, replace=replace)
     else:
-        path = placer.write_comparison(folders, output or Path("comparison.html"))
+        page = output or Path("comparison.html")
+        path = placer.write_comparison(folders, page, replace=replace)
     output_console().print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)

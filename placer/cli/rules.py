@@ -13,6 +13,7 @@ from rich.table import Table
 
 from placer.cli.options import option, shape_ranges_of
 from placer.cli.terminal import output_console
+from placer.common.files import check_writable
 from placer.common.shapes import optima
 from placer.errors import InputError, RunError
 from placer.prediction.rule_tests import failures_of
@@ -39,6 +40,9 @@ rules_app = typer.Typer(
 )
 
 PackOption = Annotated[str, typer.Option(help="A pack's name, folder or .zip file.")]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Write over a file that no run of placer wrote.")
+]
 Packs = Annotated[list[str] | None, typer.Argument(help="Packs.", show_default="the built-in ones")]
 
 
@@ -223,9 +227,10 @@ def pack_command(
         Path,
         typer.Option("--output", "-o", help="Folder to write to.", show_default="this one"),
     ] = Path(),
+    replace: Replace = False,
 ) -> None:
     """Lint and test a pack and write NAME-VERSION.zip, the same bytes for the same files."""
-    path, _, files = build_archive(folder, output, Store.default(), failures_of)
+    path, _, files = build_archive(folder, output, Store.default(), failures_of, replace=replace)
     if files.left_out:
         typer.echo(f"left out: {', '.join(map(ascii, files.left_out))}")
     typer.echo(f"wrote {path}, {files.content_hash}")
@@ -278,8 +283,10 @@ def diff_command(
 @rules_app.command("lock")
 def lock_command(
     packs: Annotated[list[str], typer.Argument(help="The packs that the project uses.")],
+    replace: Replace = False,
 ) -> None:
     """Write placer.lock here, which `placer optimize` then holds its pack against."""
+    check_writable(Path(LOCK_NAME), replace=replace)
     lock = Lock.of([load_pack(name) for name in packs])
     lock.save(Path(LOCK_NAME))
     pinned = ", ".join(f"{pin.name} {pin.version}" for pin in lock.packs)

@@ -19,6 +19,7 @@ from placer.cli.options import (
     Device,
     EngineOptions,
     Fix,
+    Replace,
     Shapes,
     Threads,
     engine_options,
@@ -107,6 +108,7 @@ def sensitivity_command(
         Path | None,
         typer.Option(help="Write a page with figures, one .html file.", rich_help_panel="Output"),
     ] = None,
+    replace: Replace = False,
     as_json: Annotated[bool, json_option()] = False,
 ) -> None:
     """Show the noise that each site, group and rule causes at the outputs, and what it saves.
@@ -144,7 +146,7 @@ def sensitivity_command(
     asked = with_project(context, model, typed, project, profile or [])
     given = {name: value for name, value in asked.given.items() if name in typed}
     context.with_resource(placer.custom_ops(*given.pop("custom_ops")))
-    check_writable(figure)  # Else that is noticed when all is measured.
+    check_writable(figure, replace=replace)  # Else that is noticed when all is measured.
     console = output_console()
     observer = None if as_json else ConsoleObserver(console)
     if observer is not None and asked.origin:

@@ -16,6 +16,7 @@ from os import PathLike
 from pathlib import Path
 
 from placer.common.limits import Limits, how_to_lift, in_bytes
+from placer.common.own_files import is_own
 from placer.errors import InputError, PlacerError, RunError
 
 # A path has one slash where the URL that it was made of has two.
@@ -122,15 +123,18 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise cannot_write(path, error) from error
 
 
-def check_writable(*paths: Path | None) -> None:
+def check_writable(*paths: Path | None, replace: bool = False) -> None:
     """Raise what writing ``paths`` later would, in folders that may be made then; makes nothing.
 
-    None is an output that nobody asks for. Raises InputError for what cannot be written, or is a
-    folder; RunError if the disk is full.
+    None is an output that nobody asks for. Raises InputError for what cannot be written, is a
+    folder or, without ``replace``, is a file that no run of placer wrote; RunError if the disk is
+    full.
     """
     for path in paths:
         if path is not None:
             _check_writable(path)
+            if not replace:
+                _check_is_own(path)
 
 
 def _check_writable(path: Path) -> None:
@@ -147,6 +151,15 @@ def _check_writable(path: Path) -> None:
         temporary.unlink()
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def _check_is_own(path: Path) -> None:
+    """Raise InputError for a file that no run of placer wrote."""
+    if path.exists() and not is_own(path):
+        raise InputError(
+            f"{path} is there and no run of placer wrote it; give `replace` to write over it, or "
+            "choose another output"
+        )
 
 
 def cannot_write(path: Path, error: OSError) -> PlacerError:

@@ -89,6 +89,7 @@ def fit(
     rounds: int = 15,
     names: bool = False,
     timeout: float | None = None,
+    replace: bool = False,
     on_network: Callable[[str], None] = lambda _: None,
 ) -> Fit:
     """Measure known and generated networks and the ONNX files in ``models``; fit layer costs.
@@ -97,7 +98,8 @@ def fit(
     which are measured in turn in ``rounds``. What was measured is kept in ``OUTPUT.builds``, where
     a run that was interrupted goes on. After ``timeout`` seconds no further network is measured,
     and costs are fitted to those that were. ``output`` holds no weights and, without ``names``, no
-    name of a model. ``on_network`` is told of each network that is ready, in a sentence.
+    name of a model. ``replace``: whether a file that no run of placer wrote may be written over.
+    ``on_network`` is told of each network that is ready, in a sentence.
 
     Raises InputError for wrong options or files, RunError if the engine cannot run here or too
     little was measured to tell how far off the costs are.
@@ -116,7 +118,7 @@ def fit(
         timeout=timeout,
     )
     _check(options)
-    check_writable(Path(output))  # Else that is noticed when all is measured.
+    check_writable(Path(output), replace=replace)  # Else that is noticed when all is measured.
     with _measurer(options) as measurer, temporary_folder() as folder:
         run = _Run(options, measurer, Path(f"{output}.builds"), on_network)
         fitted = run.fitted(Path(folder))

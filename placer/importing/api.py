@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,7 @@ def import_model(
     shapes: Mapping[str, GivenShape] | None = None,
     data: str | PathLike[str] | None = None,
     float_model: str | PathLike[str] | None = None,
+    replace: bool = False,
 ) -> ImportedModel:
     """Write the float model behind the quantized ``model``, and its scales as placement.yaml.
 
@@ -122,7 +124,8 @@ def import_model(
     ``output``: by default ``MODEL.float.onnx`` in the current folder, the placement beside it.
     ``pack``: the rule pack whose scheme the scales are converted to. ``data``: the float model is
     compared with the quantized one on it; without, on random inputs, which may not reach what the
-    pairs of the model do to real ones.
+    pairs of the model do to real ones. ``replace``: whether files that no run of placer wrote may
+    be written over.
 
     Raises InputError for a model that is not quantized or cannot be taken apart, for data that does
     not fit it, and where the float model would be another function; nothing is written then.
@@ -137,7 +140,8 @@ def import_model(
     target = Path(f"{source.stem}.{ending}.onnx" if output is None else output)
     if real_path(target) == real_path(source):
         raise InputError(f"output {target} is the quantized model itself; choose another name")
-    check_writable(target, _placement_file(target))  # Else that is noticed when all is compared.
+    # Else that is noticed when all is compared.
+    check_writable(target, _placement_file(target), replace=replace)
     rules = load_pack(pack)
     given = optima(given_ranges(shapes))
     wanted = None if data is None else str(data)
@@ -204,7 +208,7 @@ def _with_formats(pack: Pack, imported: Imported) -> tuple[Pack, Imported]:
         if wanted and wanted.issubset(alternative.scheme.formats):
             return pack.with_scheme(name), imported
     plain = imported.placement.in_format(None)
-    return pack, replace(imported, placement=plain) if wanted else imported
+    return pack, with_fields(imported, placement=plain) if wanted else imported
 
 
 def _import_ir(

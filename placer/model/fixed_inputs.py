@@ -43,17 +43,21 @@ def fix_inputs(
     output: Path | str,
     values: Mapping[str, float],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    replace: bool = False,
 ) -> FixedModel:
     """Write the float ``model`` with the inputs of ``values`` as constants, normalised.
 
     ``shapes`` are written into the file, too. An If that these decide is replaced by the branch
-    that runs. Raises InputError for an input that is not there or whose shape is not known, a
+    that runs. ``replace``: whether a file that no run of placer wrote may be written over.
+
+    Raises InputError for an input that is not there or whose shape is not known, a
     value that its type does not have, and a model that is quantized.
     """
     path, target = Path(model), Path(output)
     if real_path(target) == real_path(path):
         raise InputError(f"{target} is the model itself; choose another output")
-    check_writable(target)  # Else that is noticed when the model is loaded.
+    check_writable(target, replace=replace)  # Else that is noticed when the model is loaded.
     proto = read_model(path)
     tensors = list(all_tensors(proto.graph))
     base_dir = data_folder(tensors, path)

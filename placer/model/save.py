@@ -23,6 +23,7 @@ from placer.common.files import (
     temporary_folder,
 )
 from placer.common.freed_memory import give_back_freed
+from placer.common.own_files import PRODUCER
 from placer.errors import InputError, RunError
 from placer.graph.edit import LARGE_BYTES, all_tensors, without_initializers
 from placer.graph.external_data import (
@@ -31,6 +32,7 @@ from placer.graph.external_data import (
     stream,
     tensor_bytes,
 )
+from placer.version import __version__
 
 # ONNX Runtime copies what is in a message twice while it loads it; a file it maps into memory.
 _MAPPED_BYTES = 1 << 26
@@ -56,9 +58,10 @@ def save_model(proto: ModelProto, base_dir: Path, path: Path) -> None:
 def saved_together(proto: ModelProto, base_dir: Path, target: Path) -> Iterator[Path]:
     """Save ``proto`` as ``target``, with what the block writes beside the path that it is given.
 
-    See ``written_together``. Raises InputError, too, if another .onnx file beside ``target`` reads
-    the data file that this one's would replace.
+    Its producer is placer then. See ``written_together``. Raises InputError, too, if another .onnx
+    file beside ``target`` reads the data file that this one's would replace.
     """
+    proto.producer_name, proto.producer_version = PRODUCER, __version__
     if _needs_data_file(proto):
         _check_data_file(target)
     with written_together(target) as draft:

@@ -8,6 +8,7 @@ from itertools import chain
 
 from onnx import ModelProto, NodeProto
 
+from placer.common.own_files import PRODUCER
 from placer.graph import Node
 from placer.graph.edit import rename_tensors, without_initializers
 from placer.graph.flat import body_inputs, nest
@@ -38,7 +39,7 @@ class CandidateWriter:
         self._reads = reads
         self._shell = without_initializers(model.proto, list(self._graph.initializers))
         del self._shell.graph.node[:]
-        self._shell.producer_name, self._shell.producer_version = "placer", __version__
+        self._shell.producer_name, self._shell.producer_version = PRODUCER, __version__
         if scheme.has_float8:
             self._shell.ir_version = max(self._shell.ir_version, _IR_OF_FLOAT8)
         self._ports = written_as_pairs(integer_ports(self._graph), scheme)

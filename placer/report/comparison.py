@@ -86,13 +86,14 @@ class RuleRow:
     cells: tuple[str, ...]
 
 
-def write_comparison(folders: Sequence[Path], output: Path) -> Path:
+def write_comparison(folders: Sequence[Path], output: Path, *, replace: bool = False) -> Path:
     """Write one page about the runs in ``folders``; returns where it is.
 
+    ``replace``: whether a file that no run of placer wrote may be written over.
     Raises InputError for fewer than two or more than eight, for one given twice and for one that is
     no run's output folder, or if ``output`` is one of their files.
     """
-    check_writable(output)  # Else that is noticed when all is read.
+    check_writable(output, replace=replace)  # Else that is noticed when all is read.
     if not 2 <= len(folders) <= MOST:
         raise InputError(f"{len(folders)} runs cannot be compared on a page; give 2 to {MOST}")
     for index, folder in enumerate(folders):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placer.common.files import data_file, remove_if_empty
+from placer.common.own_files import is_own
 from placer.errors import InputError
 
 # What output folders end with unless the user chooses their names.
@@ -108,19 +109,24 @@ class OutputFolder:
                     raise InputError(f"the result would overwrite {path}; choose another output")
 
     def check_is_own(self) -> None:
-        """Raise InputError if a model or placement here is of no run of placer's.
+        """Raise InputError if a file that a run writes is here and of no run of placer's.
 
-        Every run leaves a log or a record beside them.
+        Documents say themselves whose they are. Models and placements are placer's where a log or
+        a record is beside them, which every run leaves.
         """
-        records = (self.log, self.result, self.study, self.applied, self.process_log)
-        if any(path.exists() for path in records):
-            return
-        for path in (self.model, self.placement, self.exported):
-            if path.exists():
-                raise InputError(
-                    f"{path} is there and no run of placer wrote that folder; move the file or "
-                    "choose another output"
-                )
+        documents = [self.result, self.applied, self.report]
+        for predicted in (False, True):
+            documents += [self.plan(predicted=predicted), self.float_plan(predicted=predicted)]
+        foreign = [path for path in documents if path.is_file() and not is_own(path)]
+        records = (self.log, self.result, self.study, self.applied)
+        if not foreign and not any(path.exists() for path in records):
+            models = (self.model, self.placement, self.exported, self.closest)
+            foreign = [path for path in models if path.exists()]
+        if foreign:
+            raise InputError(
+                f"{foreign[0]} is there and no run of placer wrote it; move the file or choose "
+                "another output"
+            )
 
     def check_is_no_part(self, page: Path) -> None:
         """Raise InputError if ``page`` is a file of the run that is no page."""

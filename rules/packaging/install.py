@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from placer.common.files import make_output_folder, write_bytes
+from placer.common.files import check_writable, make_output_folder, write_bytes
 from placer.errors import InputError, RunError
 from placer.rules.lint import lint
 from placer.rules.pack import Pack
@@ -15,18 +15,26 @@ from placer.rules.packaging.store import Store
 
 
 def build_archive(
-    folder: Path, output: Path, store: Store, failures: Callable[[Pack], Iterable[str]]
+    folder: Path,
+    output: Path,
+    store: Store,
+    failures: Callable[[Pack], Iterable[str]],
+    *,
+    replace: bool = False,
 ) -> tuple[Path, Pack, PackFiles]:
     """Write ``output/NAME-VERSION.zip`` of the pack in ``folder``; the same bytes every time.
 
-    ``failures``: runs the inline tests, see ``placer.prediction.rule_tests.failures_of``. Returns
-    the archive's path, the pack and its files. Raises InputError for lint findings and RunError for
+    ``failures``: runs the inline tests, see ``placer.prediction.rule_tests.failures_of``.
+    ``replace``: whether a file that no run of placer wrote may be written over. Returns the
+    archive's path, the pack and its files. Raises InputError for lint findings and RunError for
     inline tests that fail, those of the pack's own rules in both cases.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; give the folder of a rule pack")
     files = read_pack_files(folder).with_hash()
     pack = load_files(files, store)
+    path = output / f"{pack.manifest.name}-{pack.manifest.version}.zip"
+    check_writable(path, replace=replace)
     findings = list(lint(pack))
     if findings:
         raise InputError(f"{folder}: {findings[0]}{_and_more(findings)}; see `placer rules lint`")
@@ -34,7 +42,6 @@ def build_archive(
     if failed:
         raise RunError(f"{folder}: {failed[0]}{_and_more(failed)}; see `placer rules test`")
     make_output_folder(output)
-    path = output / f"{pack.manifest.name}-{pack.manifest.version}.zip"
     write_bytes(path, files.archive())
     return path, pack, files
 

@@ -61,7 +61,7 @@ def test_a_model_that_no_run_wrote_is_not_overwritten(placer: Placer):
     mine.write_bytes(b"of the user")
     finished = placer("optimize", "net.onnx", *ASKED, "--no-cache", "-o", "mine")
     assert finished.code == 2
-    assert f"{mine} is there and no run of placer wrote that folder" in finished.err
+    assert f"{mine} is there and no run of placer wrote it; move" in finished.err
     assert [path.read_bytes() for path in mine.parent.iterdir()] == [b"of the user"]
 
 

@@ -60,7 +60,7 @@ def init_project(
     target = path.parent / FILE if output is None else Path(output)
     if target.exists() and not replace:
         raise InputError(f"{target} is there already; give `replace` or another `output`")
-    check_writable(target)  # Else the message would name the schema's folder.
+    check_writable(target, replace=True)  # Else the message would name the schema's folder.
     text = _draft(path, None if data is None else str(data), target.parent, diagnose())
     make_folder(target.parent / SCHEMA_FOLDER)
     schema = (resources.files("placer.configs") / SCHEMA).read_bytes()
