@@ -91,6 +91,13 @@ def explain_command(
         str | None,
         option("pack", default="the one that the placement or model names, the fit's, or tensorrt"),
     ] = None,
+    scheme: Annotated[
+        str | None,
+        option(
+            "scheme",
+            help="Number format other than the pack's own, of a model without pairs.",
+        ),
+    ] = None,
     actual: Annotated[
         Path | None,
         typer.Option(
@@ -140,6 +147,7 @@ def explain_command(
         base=base,
         weak=weak,
         pack=pack,
+        scheme=scheme,
         shapes=shapes_of(shape or []),
         fix=fixes_of(fix or []),
         actual=actual,
@@ -176,7 +184,8 @@ def _print_sentences(console: Console, sentences: Iterable[str]) -> None:
 def _of_what(shown: ModelExplanation) -> str:
     estimates = "" if shown.gpu is None else f"estimates for {shown.gpu.name}, "
     processor = f", for {shown.processor}" if shown.processor else ""
-    pack = f"pack {shown.pack.name_and_version}"
+    scheme = f", scheme {shown.scheme}" if shown.scheme else ""
+    pack = f"pack {shown.pack.name_and_version}{scheme}"
     return f"{shown.source}; {estimates}base {shown.base}, {pack}{processor}"
 
 

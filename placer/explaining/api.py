@@ -78,7 +78,7 @@ class ModelExplanation:
     Without one, times and remedies, which rest on them, are not known: layers have none, and all
     others are 0.
     ``source``: where the placement comes from. ``built``: the engine's own plan, where one was
-    given, and ``outcomes`` what became of each site in it.
+    given, and ``outcomes`` what became of each site in it. ``scheme``: None is the pack's own.
     """
 
     source: str
@@ -90,6 +90,7 @@ class ModelExplanation:
     outcomes: tuple[SiteOutcome, ...]
     target: Target
     _placed: PlacedModel
+    scheme: str | None = None
 
     def __repr__(self) -> str:
         gpu = "" if self.gpu is None else f", gpu={self.gpu.name!r}"
@@ -204,6 +205,7 @@ class ModelExplanation:
             "plan": plan_json(self.explanation.plan),
             "pinned": list(self.pinned),
             "pack": self.pack.name_and_version,
+            "scheme": self.scheme,
             "base": self.base,
             "processor": self.processor or None,
             "notes": list(self.notes),
@@ -240,6 +242,7 @@ def explain(
     base: str | None = None,
     weak: bool = False,
     pack: str | None = None,
+    scheme: str | None = None,
     shapes: Mapping[str, GivenShape] | None = None,
     fix: Mapping[str, float] | None = None,
     actual: str | PathLike[str] | None = None,
@@ -252,8 +255,9 @@ def explain(
     ``gpu``: a GPU, a file that describes one, or one that ``placer fit`` wrote; by default a100,
     and none with the ``pack`` of an engine other than TensorRT, for which nothing is estimated.
     ``pack``: by default the fit's, the built-in one that a placement or a model written by placer
-    names, where no ``gpu`` is given, or tensorrt. ``base``: by default float16 on a GPU, bfloat16
-    there if the file is, else float, or the fit's.
+    names, where no ``gpu`` is given, or tensorrt. ``scheme``: a number format other than the
+    pack's own, for a model without pairs, as in ``optimize``. ``base``: by default float16 on a
+    GPU, bfloat16 there if the file is, else float, or the fit's.
     ``fix``: values of inputs that become constants, as in ``optimize``.
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
@@ -273,9 +277,13 @@ def explain(
     if base is not None and base not in BASES:
         raise InputError(unknown("base", base, BASES))
     target = target_on(device, weak, _processor(processor, device, rules))
+    if scheme is not None:
+        rules = rules.with_scheme(scheme, target)
     given = optima(given_ranges(shapes))
     with without_collection():
         placed = placed_model(path, source, given, fix, rules)
+        if scheme is not None and placed.placement is not None and source is None:
+            raise InputError(f"{path} has pairs, whose formats are its own; leave out `scheme`")
         base = base or _stored_base(placed.graph, device)
         explainer = _explainer(placed, rules, device, target, base)
         if placed.placement is None:
@@ -292,7 +300,16 @@ def explain(
             f"{actual} names no node of {path}; give the plan of an engine built from this file"
         )
     return ModelExplanation(
-        placed.source, explanation, device, base, rules, built, tuple(outcomes), target, placed
+        placed.source,
+        explanation,
+        device,
+        base,
+        rules,
+        built,
+        tuple(outcomes),
+        target,
+        placed,
+        scheme,
     )
 
 

@@ -70,6 +70,8 @@ def test_a_placement_and_the_model_made_of_it_are_explained_by_their_own_pack(
         placement, model, data=data, calibration="minmax", output=tmp_path / "out", cache=False
     )
     assert pack_of(applied.folder / "optimized.onnx") == "onnxruntime"
+    with pytest.raises(InputError, match="has pairs, whose formats are its own; leave out"):
+        placer.explain(applied.folder / "optimized.onnx", pack="openvino", scheme="symmetric")
 
 
 def test_a_gpu_is_asked_for_with_tensorrts_pack(model: Path):
@@ -90,6 +92,14 @@ def test_the_kind_of_cpu_is_named_and_refused_where_nothing_depends_on_it(
         refused = placer("explain", model, *words, "--processor", "amx")
         assert refused.code == 2
         assert "does not depend on the CPU; leave out" in refused.err
+
+
+@pytest.mark.parametrize(("scheme", "written"), [(None, "uint8"), ("symmetric", "int8")])
+def test_a_scheme_decides_what_is_predicted(model: Path, scheme: str | None, written: str):
+    explained = placer.explain(model, pack="openvino", scheme=scheme)
+    conv = next(layer for layer in explained.explanation.plan.layers if layer.nodes)
+    assert conv.inputs[0].dtype == written
+    assert explained.to_json()["scheme"] == scheme
 
 
 def test_what_names_no_built_in_pack_is_explained_by_tensorrts(model: Path):
