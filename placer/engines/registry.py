@@ -32,6 +32,16 @@ AUTO_ORDER = ("tensorrt", "tensorrt-rtx", "onnxruntime")
 _OF_ESTIMATES = {"gpu": "fusion-model or tensorrt-rtx-build", "build_for": "fusion-model"}
 
 
+def check_measured(engine: str, *, gpu: str | None, build_for: str | None = None) -> None:
+    """Raise InputError for options of engines that estimate, as ``engine`` measures here."""
+    for option, value in (("gpu", gpu), ("build_for", build_for)):
+        if value is not None:
+            raise InputError(
+                f"`{option}` goes with engine {_OF_ESTIMATES[option]}, which estimates latencies; "
+                f"{engine_title(engine)} measures them on this machine"
+            )
+
+
 @dataclass(frozen=True)
 class EngineOptions:
     """What an engine is made from.
@@ -61,12 +71,7 @@ class EngineOptions:
 
     def check_measured(self, engine: str) -> None:
         """Raise InputError for options of engines that estimate, as ``engine`` measures here."""
-        for option, engines in _OF_ESTIMATES.items():
-            if getattr(self, option) is not None:
-                raise InputError(
-                    f"`{option}` goes with engine {engines}, which estimates latencies; "
-                    f"{engine_title(engine)} measures them on this machine"
-                )
+        check_measured(engine, gpu=self.gpu, build_for=self.build_for)
 
     def whole(self, key: str) -> int | None:
         """The engine option ``key``, a whole number above 0; None if it is not given.

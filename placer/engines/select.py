@@ -15,10 +15,12 @@ from placer.engines.estimated.fusion_model import FusionModelEngine
 from placer.engines.onnxruntime.factory import OnnxRuntimeFactory
 from placer.engines.openvino.factory import OpenVinoFactory
 from placer.engines.registry import (
+    AUTO,
     ChoosesRules,
     EngineFactory,
     EngineOptions,
     Registry,
+    check_measured,
     measures_throughput,
 )
 from placer.engines.tensorrt.factory import TensorRtFactory
@@ -147,6 +149,20 @@ def _check_objective(objective: Objective, name: str, factory: EngineFactory) ->
             f"engine {name} measures latency only; choose `engine` openvino for `objective` "
             "throughput, or leave out `objective`"
         )
+
+
+def check_gpu(engine: str, gpu: str | None, build_for: str | None = None) -> None:
+    """Raise InputError for a GPU that is not known, and for one where ``engine`` is auto.
+
+    That is told by the names alone, before a model is read. Other engines that measure say it
+    themselves.
+    """
+    if gpu is not None:
+        load_device(gpu)
+    if build_for is not None:
+        architecture_of(build_for)
+    if engine == AUTO:
+        check_measured(f"engine {AUTO}", gpu=gpu, build_for=build_for)
 
 
 def base_of_files(name: str, base: str | None, files: Iterable[onnx.ModelProto]) -> str | None:
