@@ -160,13 +160,7 @@ class Evaluator:
     @property
     def is_constant(self) -> bool:
         """Whether the float model gives the same for several samples; floats count if any are."""
-        first, *others = self._references
-        names = self._floats or first.keys()
-        return bool(others) and all(
-            np.array_equal(first[name], outputs[name], equal_nan=name in self._floats)
-            for outputs in others
-            for name in names
-        )
+        return are_constant(self._references, self._floats or self._references[0], self._floats)
 
     def reference_metrics(self) -> dict[str, float]:
         """What the float model itself scores on labels, by the same names."""
@@ -238,6 +232,18 @@ def _number_groups(graph: Graph) -> tuple[ChannelGroup, ...]:
         for group in channel_groups(graph)
         if graph.type_of(group.output).dtype not in _NOT_NUMBERS
         and (group.output in floats or not group.spans)
+    )
+
+
+def are_constant(
+    outputs: Sequence[Mapping[str, np.ndarray]], names: Collection[str], floats: Collection[str]
+) -> bool:
+    """Whether ``outputs`` of several samples agree by all ``names``; NaN of ``floats`` are one."""
+    first, *others = outputs
+    return bool(others) and all(
+        np.array_equal(first[name], other[name], equal_nan=name in floats)
+        for other in others
+        for name in names
     )
 
 

@@ -39,8 +39,9 @@ class Dataset:
     """An ordered set of samples that can be iterated any number of times.
 
     Samples are streamed from their source; a dataset of at most 128 MiB stays in memory after its
-    first pass. ``notes``: what the user should know of it, a sentence each. ``synthetic``: random
-    values stand in for real data. ``masks``: inputs that mask others (``mask_values``) in some
+    first pass. ``notes``: what the user should know of it, a sentence each. ``doubts``: those of
+    them after which the accuracy may not be what it seems. ``synthetic``: random values stand in
+    for real data. ``masks``: inputs that mask others (``mask_values``) in some
     sample of the source. ``varies``: an input holds more than one value in some sample,
     or could not. Built by ``load_dataset`` and ``synthetic_dataset``.
     """
@@ -53,6 +54,7 @@ class Dataset:
     has_labels: bool
     synthetic: bool = False
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     masks: frozenset[str] = frozenset()
     varies: bool = True
 
@@ -133,18 +135,32 @@ class Dataset:
             return
         if len(self) > 1:
             raise InputError(
-                f"all {len(self)} samples of {self.source} are the same, so ranges and gates would "
-                "say nothing of other inputs; give samples that differ as they do in use"
+                f"all {len(self)} samples of {self.source} are the same, so they would say nothing "
+                "of other inputs; give samples that differ as they do in use"
             )
         if not self.varies:
             raise InputError(
-                f"the only sample of {self.source} holds one value in each input, so ranges "
-                "and gates would say nothing of other inputs; give samples as the network meets "
-                "them in use"
+                f"the only sample of {self.source} holds one value in each input, so it would say "
+                "nothing of other inputs; give samples as the network meets them in use"
+            )
+
+    def refuse_constant_outputs(self) -> None:
+        """Raise InputError on outputs of the float model that are the same on all samples.
+
+        Not if the samples are the same, too. Random inputs are no data that anyone could mend.
+        """
+        if not self.synthetic and len({digest.inputs for digest in self.digests}) > 1:
+            raise InputError(
+                f"the float model's outputs are the same on all {len(self)} samples of "
+                f"{self.source}, so they would say nothing about accuracy; check the data, how it "
+                "is scaled, and the model"
             )
 
     def _with_note(self, note: str) -> Dataset:
         return replace(self, notes=(*self.notes, note))
+
+    def _with_doubt(self, doubt: str) -> Dataset:
+        return replace(self._with_note(doubt), doubts=(*self.doubts, doubt))
 
 
 def load_dataset(source: str, model: Model) -> Dataset:
@@ -228,12 +244,12 @@ def calibration_and_evaluation(
     judged = {d.inputs for d in second.digests}
     shared = judged.intersection(d.inputs for d in first.digests)
     if len(judged.union(d.inputs for d in first.digests)) == 1 and not second.synthetic:
-        second = second._with_note(
+        second = second._with_doubt(
             f"the only samples of {first.source} and {second.source} are the same: ranges and "
             "gates rest on one sample and say nothing of others"
         )
     elif shared:
-        second = second._with_note(
+        second = second._with_doubt(
             f"calibration data ({first.source}) and evaluation data ({second.source}) share "
             f"{len(shared)} identical samples; the accuracy may look better than it is"
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from placer.accuracy.evaluation import Run
-from placer.accuracy.evaluator import check_gates
+from placer.accuracy.evaluator import are_constant, check_gates
 from placer.accuracy.gates import Gate
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import load_dataset
@@ -36,6 +36,7 @@ from placer.evaluation.pair_ranges import lost_parts, unsuited_pairs
 from placer.evaluation.results import EvalResult, Evaluated
 from placer.evaluation.same_tensors import same_tensors
 from placer.graph import Graph
+from placer.graph.port_arithmetic import numeric_outputs
 from placer.model import Model, load_as_is, load_model
 from placer.model.fixed_inputs import fixed_values
 from placer.model.judged import Judged, judged_by
@@ -81,7 +82,9 @@ def evaluate(
     asked = tuple(map(Gate.parse, texts_of(gates)))
     functions = {name: load_function(name) for name in texts_of(metrics)}
     judged = judged_by(given, [gate.output for gate in asked if gate.output])
-    samples = with_given_labels(list(load_dataset(str(data), source)), labels)
+    dataset = load_dataset(str(data), source)
+    dataset.check_informative()
+    samples = with_given_labels(list(dataset), labels)
     outputs = tuple(dict.fromkeys((*given.graph.outputs, *judged.graph.outputs)))
     check_gates(asked, outputs, samples[0].labels is not None)
     models = [load_as_is(path, fixed) for path in paths_of(quantized)]
@@ -92,7 +95,11 @@ def evaluate(
         check_same_inputs(source, model, converted=casts)
     source, has_judged = _with_judged_outputs(judged, source, models)
     graph = judged.graph if has_judged else given.graph
-    judge = Judge(graph, samples, _expected(source, samples, threads), functions, asked)
+    expected = _expected(source, samples, threads)
+    floats = numeric_outputs(given.graph)
+    if are_constant(expected, floats or given.graph.outputs, floats):
+        dataset.refuse_constant_outputs()
+    judge = Judge(graph, samples, expected, functions, asked)
     few = samples[:LAYER_SAMPLES] if layers else []
     return EvalResult(
         float_model=str(float_model),

@@ -99,7 +99,7 @@ class EvaluationPart(Part):
     samples: int
     labels: bool
     notes: list[str] = Field(
-        default=[], description="warnings on this data and on that for calibration"
+        default=[], description="warnings that the accuracy may not be what it seems"
     )
 
 

@@ -227,7 +227,7 @@ def test_samples_that_are_all_the_same_are_refused(image: Model, tmp_path: Path)
         with pytest.raises(InputError) as caught:
             calibration_and_evaluation(*sources, seed=0)
         assert str(caught.value) == (
-            f"all 16 samples of {same.source} are the same, so ranges and gates would say nothing "
+            f"all 16 samples of {same.source} are the same, so they would say nothing "
             "of other inputs; give samples that differ as they do in use"
         )
 

@@ -234,7 +234,8 @@ def test_masks_of_infinities_and_sequences_do_not_go_wrong_by_themselves(tmp_pat
     attention = """
     <ir_version: 8, opset_import: ["" : 17]>
     g (float[2,4,4] x, bool[4,4] seen) => (float[2,4,4] y)
-    <float largest = {-3e38}, float ten = {10}, float[4,4] w = {0.1}>
+    <float largest = {-3e38}, float ten = {10},
+     float[4,4] w = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}>
     {
         hidden = Mul(largest, ten)
         masked = Where(seen, ten, hidden)
@@ -458,10 +459,10 @@ def test_nodes_may_have_no_names(tmp_path: Path):
     text = text.replace("= {1}>", "= {1}, int64[2] ids_shape = {1, 4}>")
     onnx.save(parse_model(text), tmp_path / "float.onnx")
     path = tmp_path / "ids.npy"
-    np.save(path, np.full((1, 4), 5))
+    np.save(path, np.arange(2, 6)[None])
     (found,) = placer.evaluate(tmp_path / "float.onnx", tmp_path / "float.onnx", data=path).models
     assert {one.where for one in found.measures} == {"y"}
-    np.save(path, np.full((1, 4), 6))
+    np.save(path, np.arange(3, 7)[None])
     with pytest.raises(placer.InputError, match=r"'Gather_1' \(Gather\) takes indices from -6"):
         placer.evaluate(tmp_path / "float.onnx", tmp_path / "float.onnx", data=path)
 
@@ -511,7 +512,7 @@ def test_sequences_are_the_same_by_their_place_whatever_their_parts(tmp_path: Pa
     """
     onnx.save(parse_model(text), tmp_path / "float.onnx")
     onnx.save(parse_model(text.replace("parts", "t21")), tmp_path / "numbered.onnx")
-    np.save(tmp_path / "x.npy", np.ones((1, 4, 8, 8), np.float32))
+    np.save(tmp_path / "x.npy", np.arange(256, dtype=np.float32).reshape(1, 4, 8, 8))
     paths = tmp_path / "float.onnx", tmp_path / "numbered.onnx"
     (found,) = placer.evaluate(paths[0], paths[1], data=tmp_path / "x.npy").models
     assert "output 't21' is compared with the float model's 'parts', by its place" in found.notes

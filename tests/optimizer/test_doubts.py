@@ -28,7 +28,7 @@ g (float[1,3,16,16] x) => (float[1,8,16,16] y)
 """
 ASKED = ("--engine", "fusion-model", "--gpu", "a100", "--budget", 2, "--preset", "quick")
 CONSTANT = (
-    "the float model's outputs are the same on all 10 samples of x.npy, so gates would say nothing "
+    "the float model's outputs are the same on all 10 samples of x.npy, so they would say nothing "
     "about accuracy; check the data, how it is scaled, and the model"
 )
 
@@ -43,14 +43,49 @@ def test_outputs_that_do_not_depend_on_the_data_are_refused(placer: Placer, bias
     assert Path("out/optimized.onnx").exists() == (code == 0)
 
 
-def test_what_is_to_be_known_of_the_data_is_repeated_in_the_end(placer: Placer):
+@pytest.mark.parametrize(
+    "command",
+    ["sensitivity net.onnx --data x.npy --no-cache", "eval net.onnx net.onnx --data x.npy"],
+)
+def test_other_commands_that_judge_accuracy_refuse_such_data_too(placer: Placer, command: str):
+    onnx.save(with_random_weights(NET.replace("BIAS", "-1000")), "net.onnx")
+    images = np.random.default_rng(0).random((20, 3, 16, 16), np.float32)
+    for samples, said in (
+        (images, "samples of x.npy, so they would say nothing about accuracy"),
+        (0 * images, "all 20 samples of x.npy are the same, so they would say nothing of other"),
+    ):
+        np.save("x.npy", samples)
+        words = command.split()
+        estimated = ASKED[:4] if words[0] == "sensitivity" else ()
+        finished = placer(*words, *estimated)
+        assert finished.code == 2
+        assert said in finished.err
+
+
+@pytest.mark.parametrize("command", ["optimize", "bench", "sensitivity"])
+def test_an_unknown_gpu_is_told_before_the_model_is_read(placer: Placer, command: str):
+    Path("net.onnx").write_text("no model")
+    finished = placer(command, "net.onnx", "--engine", "fusion-model", "--gpu", "l5")
+    assert finished.code == 2
+    assert finished.err.startswith("placer: error: unknown GPU 'l5'; use one of: a10, ")
+    finished = placer(command, "net.onnx", "--gpu", "l4")
+    assert "; engine auto measures them on this machine" in finished.err
+
+
+def test_what_makes_the_accuracy_look_better_is_repeated_in_the_end(placer: Placer):
+    """A conversion to float32 is told once."""
     onnx.save(with_random_weights(NET.replace("BIAS", "1")), "net.onnx")
-    np.save("x.npy", np.random.default_rng(0).random((20, 3, 16, 16)))
-    finished = placer("optimize", "net.onnx", "--data", "x.npy", *ASKED, "--no-cache", "-o", "out")
+    images = np.random.default_rng(0).random((20, 3, 16, 16))
+    np.save("x.npy", images)
+    np.save("y.npy", images[10:])
+    data = ("--data", "x.npy", "--eval-data", "y.npy")
+    finished = placer("optimize", "net.onnx", *data, *ASKED, "--no-cache", "-o", "out")
     assert finished.code == 0, finished.err
+    assert "is float64 and was converted to float32" in " ".join(finished.out.split())
     (note,) = Result.read(Path("out")).evaluation.notes
-    assert "float64" in note
+    assert note.endswith("share 10 identical samples; the accuracy may look better than it is")
     summary = " ".join(finished.out[finished.out.index("on fusion-model") :].split())
+    assert summary.count("data: ") == 1
     assert f"data: {note}" in summary
 
 

@@ -175,7 +175,7 @@ def _evaluation_part(task: Task) -> EvaluationPart:
         data=task.request.evaluation_data or task.request.data,
         samples=len(task.evaluation_data),
         labels=task.evaluation_data.has_labels,
-        notes=list(dict.fromkeys((*task.calibration_data.notes, *task.evaluation_data.notes))),
+        notes=list(task.evaluation_data.doubts),
     )
 
 

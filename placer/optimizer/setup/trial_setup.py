@@ -16,7 +16,6 @@ from placer.engines.base import Compiled, Tensors
 from placer.engines.execution_paths import each_path
 from placer.engines.isolation import IsolatedEngine
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel
-from placer.errors import InputError
 from placer.model import Model
 from placer.optimizer.observer import Observer
 from placer.optimizer.setup.calibrated import (
@@ -90,7 +89,8 @@ def set_up(
     # Before calibration, which may take minutes: labels and gates may not fit the model, and a
     # model that crashes or hangs is to cost an engine's process and not this one.
     evaluator = evaluator_of(task, reference)
-    _refuse_constant_outputs(task, evaluator)
+    if evaluator.is_constant:
+        task.evaluation_data.refuse_constant_outputs()
     if calibrated is None:
         own = task
         if float_build is not None:
@@ -235,21 +235,6 @@ def evaluator_of(task: Task, reference: Run) -> Evaluator:
     return Evaluator(
         judged.graph, task.gates, task.evaluation_data, reference, scores=judged.scores
     )
-
-
-def _refuse_constant_outputs(task: Task, evaluator: Evaluator) -> None:
-    """Raise InputError if gates judge float outputs that are the same whatever the sample.
-
-    Random inputs are no data that anyone could mend; there a warning tells it.
-    """
-    data = task.evaluation_data
-    differ = len({digest.inputs for digest in data.digests}) > 1
-    if task.gates and differ and not data.synthetic and evaluator.is_constant:
-        raise InputError(
-            f"the float model's outputs are the same on all {len(data)} samples of {data.source}, "
-            "so gates would say nothing about accuracy; check the data, how it is scaled, and the "
-            "model"
-        )
 
 
 def _reference_of(task: Task, makers: _Makers, float_build: _FloatBuild | None) -> Run:
