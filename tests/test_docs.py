@@ -92,11 +92,33 @@ def test_command_lines_have_the_options_of_the_program(page: Path):
         parse(words)
 
 
+def look_up(words: list[str]) -> None:
+    """Find the command and the options of words that need not be complete, as in a sentence."""
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands") and words and not words[0].startswith(("-", "[")):
+        assert words[0] in command.commands, f"No such command '{words[0]}'"
+        command, words = command.commands[words[0]], words[1:]
+        command = command.load() if isinstance(command, LazyCommand) else command
+    known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+    named = {word.strip("[]").partition("=")[0] for word in words}
+    unknown = {word for word in named if re.fullmatch("--?[a-z][a-z-]*", word)} - known
+    assert not unknown, f"No such option {unknown}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_in_sentences_have_the_options_of_the_program(page: Path):
+    for code in re.findall(r"`placer ([^`]+)`", prose(page)):
+        look_up(re.split(r",? +", code))
+
+
 def test_a_command_line_that_does_not_parse_is_found():
     parse(shlex.split("optimize model.onnx --budget 5"))
     for wrong in ("optimize model.onnx --budjet 5", "optimise model.onnx", "explain"):
         with pytest.raises(Exception, match=r"(?i)no such|missing"):
             parse(wrong.split())
+    for wrong in ("explain --figure page.html", "rules learns", "rules lock --packs"):
+        with pytest.raises(AssertionError, match="No such"):
+            look_up(wrong.split())
 
 
 def options_of(command: click.Command) -> Iterator[str]:

@@ -416,6 +416,7 @@ def test_recovery_leaves_branches_alone(folder: Path):
     assert told in task.warnings
 
 
+@pytest.mark.usefixtures("faster_by_pairs")
 @pytest.mark.slow
 def test_the_file_is_the_one_that_was_judged_and_its_placement_makes_it_again(
     folder: Path, tmp_path: Path

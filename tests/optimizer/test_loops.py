@@ -298,6 +298,7 @@ def test_explain_tells_what_a_body_is_given_from_inputs_of_the_model(folder: Pat
     assert reasons == ["'s' is given to the body in float"]
 
 
+@pytest.mark.usefixtures("faster_by_pairs")
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 def test_the_file_is_the_one_that_was_judged_and_its_placement_makes_it_again(
@@ -305,7 +306,7 @@ def test_the_file_is_the_one_that_was_judged_and_its_placement_makes_it_again(
 ):
     if engine == "openvino":
         pytest.importorskip("openvino")
-    # Few rows and large weights, which are read in less time as integers on any processor.
+    # Few rows and large weights, which the default quantizes on any processor.
     text = DECODER.replace("[256,256]", "[1024,1024]").replace(",256]", ",1024]")
     write(text, tmp_path, width=1024)
     model, data = tmp_path / "m.onnx", tmp_path / "some.npz"

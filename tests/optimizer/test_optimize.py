@@ -68,6 +68,7 @@ def test_what_cannot_be_loaded_leaves_no_folder(placer: Placer):
     assert [path.name for path in Path().iterdir()] == ["net.onnx"]
 
 
+@pytest.mark.usefixtures("faster_by_pairs")
 @pytest.mark.parametrize(
     ("data", "budget"),
     [

@@ -108,6 +108,7 @@ def check(folder: Path) -> Result:
     return result
 
 
+@pytest.mark.usefixtures("faster_by_pairs")
 @pytest.mark.slow
 def test_measured_points_and_what_shows_them(placer: Placer, options: tuple[object, ...]):
     finished = placer("optimize", MODEL, *options, "--engine", "onnxruntime", "-o", "out")

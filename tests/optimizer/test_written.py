@@ -120,6 +120,7 @@ def test_gates_are_judged_again_on_the_file(placer: Placer, monkeypatch: pytest.
     assert Result.read("out").verdict == "gate not met"
 
 
+@pytest.mark.usefixtures("faster_by_pairs")
 @pytest.mark.slow
 def test_another_gate_function_does_not_go_on_with_old_judgements(
     placer: Placer, monkeypatch: pytest.MonkeyPatch
