@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,9 @@ from placer.recovery.simulation import Simulation
 
 Methods = Mapping[str, str]  # Calibration method by tensor.
 Noises = Mapping[str, float]  # Error power over signal power by part of an output.
+
+# Whether activations alone are quantized, the fold, its batch, and the session's parameters.
+_Key = tuple[bool, int, int, tuple[bytes, ...]]
 
 # Beyond these an output is destroyed, or as good as exact, and more or less says nothing.
 _WORST_DB, _BEST_DB = -10.0, 80.0
@@ -47,12 +50,14 @@ class CrossFit:
     """One placement with any method for each tensor.
 
     ``activations``: the placement without its weights, to tell what one tensor alone does.
-    ``folds``: each has at least one batch.
+    ``folds``: each has at least one batch. What was run once is not run again: of a large network
+    that is what comparing methods takes its time for.
     """
 
     simulation: Simulation
     activations: Simulation
     folds: Sequence[Fold]
+    _known: dict[_Key, Noises] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def batches(self) -> int:
@@ -99,10 +104,15 @@ class CrossFit:
     ) -> dict[str, float]:
         total = dict.fromkeys(self.signals, 0.0)
         share = 1 / (len(self.folds) * len(batches))
-        for fold in self.folds:
-            run = simulation.run(fold.of(methods), only)
+        for index, fold in enumerate(self.folds):
+            given = simulation.parameters(fold.of(methods), only)
+            values = tuple(array.tobytes() for array in given.values())
             for batch in batches:
-                for part, noise in noises_in(fold.batches[batch], run, self.signals).items():
+                key = (simulation is self.activations, index, batch, values)
+                if key not in self._known:
+                    run = simulation.run_with(given)
+                    self._known[key] = noises_in(fold.batches[batch], run, self.signals)
+                for part, noise in self._known[key].items():
                     total[part] += share * noise
         return total
 

@@ -82,6 +82,19 @@ class Simulation:
     def run(self, ranges: Ranges, only: Collection[str] | None = None) -> Run:
         """What runs the candidate with ``ranges``: outputs by name from inputs by name.
 
+        ``only``: see ``parameters``.
+        """
+        return self.run_with(self.parameters(ranges, only))
+
+    def run_with(self, parameters: Mapping[str, np.ndarray]) -> Run:
+        """The same for what ``parameters`` returned."""
+        return partial(self._run, parameters)
+
+    def parameters(
+        self, ranges: Ranges, only: Collection[str] | None = None
+    ) -> Mapping[str, np.ndarray]:
+        """What the session reads besides the model's inputs: its outputs follow from both.
+
         ``only``: tensors of the groups to quantize, by default all; FP8 pairs always are. Raises
         ValueError if they are given and groups cannot be left out.
         """
@@ -96,7 +109,7 @@ class Simulation:
             group.with_ranges(ranges) if on else None
             for group, on in zip(self._scales, is_on, strict=True)
         ]
-        return partial(self._run, self._inputs.values(given))
+        return self._inputs.values(given)
 
     def _run(
         self, scales: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -113,6 +114,29 @@ def test_no_name_of_the_network_disturbs_a_simulation(tmp_path: Path, name: str)
     outputs = simulation.run(ranges, only=["b"])(sample.inputs)
     np.testing.assert_array_equal(outputs["whole"], float_outputs["whole"])
     assert (outputs["bounded"] != float_outputs["bounded"]).any()
+
+
+def test_a_batch_is_run_once_with_the_same_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    model = network(tmp_path)
+    fit = crossfit(model, data_of(model, tmp_path, 8), INT8)
+    minmax, runs = fit.everywhere("minmax"), []
+    run = Simulation._run
+
+    def counted(self: Simulation, *given: Any) -> dict[str, np.ndarray]:
+        runs.append(self)
+        return run(self, *given)
+
+    monkeypatch.setattr(Simulation, "_run", counted)
+    first = fit.noises_alone(minmax, [0], ["a"])
+    assert len(runs) == len(fit.folds)
+    # The ranges of tensors that stay float change nothing.
+    assert fit.noises_alone({**minmax, "b": "mse"}, [0], ["a"]) == first
+    assert len(runs) == len(fit.folds)
+    for tensors, batch in ((["b"], 0), (["a"], 1)):
+        assert fit.noises_alone(minmax, [batch], tensors) != first
+    assert len(runs) == 3 * len(fit.folds)
+    assert fit.noises(minmax, [0]) != first
+    assert len(runs) == 4 * len(fit.folds)
 
 
 def test_groups_beyond_one_split_have_ranges_of_their_own(tmp_path: Path):

@@ -37,6 +37,7 @@ from placer.plan import Plan
 from placer.rules.target import Target
 
 _DISABLED = "optimization.disable_specified_optimizers"
+_WITHOUT_PACKING = "session.disable_prepacking"
 # ONNX Runtime 1.32's relu_quantizelinear.cc takes Relus out before a Q with zero point 0, unless it
 # is int8 or int16: before FP8, int4 and int2, too, whose least value is not zero.
 _RELU_LOSING = "Level2_RuleBasedTransformer"
@@ -194,9 +195,9 @@ class OnnxRuntimeModel:
             path = Path(folder) / "optimized.onnx"
             if _has_half(_bare(given)):  # What it converts to float is fused last of all.
                 off = _LAYOUT_OPTIMIZERS
-                _session(given, base_dir, threads, level.ORT_ENABLE_ALL, path, off=off)
+                _session(given, base_dir, threads, level.ORT_ENABLE_ALL, path, off=off, runs=False)
             else:
-                _session(given, base_dir, threads, level.ORT_ENABLE_EXTENDED, path)
+                _session(given, base_dir, threads, level.ORT_ENABLE_EXTENDED, path, runs=False)
             fused = onnx.load(path, load_external_data=False)
             # Names of added layers differ from session to session: one tells both graph and times.
             prefix = None if inputs is None else Path(folder) / "profile"
@@ -231,10 +232,16 @@ def _session(
     off: Sequence[str] = (),
     *,
     exact: bool = False,
+    runs: bool = True,
 ) -> Session:
-    """A session of ``model``; ``off``: optimizers that are not to run."""
+    """A session of ``model``; ``off``: optimizers that are not to run.
+
+    ``runs`` False: only its optimized graph is needed. No weights are copied for kernels then.
+    """
     off = (*off, _RELU_LOSING) if _loses_relus(_bare(model)) else off
-    entries = {_DISABLED: ";".join(off)} if off else None
+    entries = {_DISABLED: ";".join(off)} if off else {}
+    if not runs:
+        entries[_WITHOUT_PACKING] = "1"
     opened: AbstractContextManager[tuple[bytes | Path, Path]]
     if not isinstance(model, ModelFile):
         # What is measured is read from the message, as it is from a user's file.
