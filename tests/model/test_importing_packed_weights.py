@@ -1,10 +1,12 @@
-"""MatMulNBits, which holds weights of 2, 4 or 8 bits in blocks, several values to a byte."""
+"""Operators of ONNX Runtime that hold weights of few bits in blocks, several values to a byte."""
 
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
+from onnxruntime.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
 from onnxruntime.quantization.matmul_nbits_quantizer import (
     DefaultWeightOnlyQuantConfig,
     MatMulNBitsQuantizer,
@@ -109,3 +111,108 @@ def test_nodes_that_share_a_packed_weight_share_the_float_one(save: Save):
 def test_what_cannot_be_unpacked_is_refused(save: Save, inputs: str, fields: str, why: str):
     with pytest.raises(InputError, match=rf"node 'product' \(MatMulNBits\) {why}"):
         load_model(packed(save, inputs, fields))
+
+
+@pytest.mark.parametrize("kind", [MatMulBnb4Quantizer.FP4, MatMulBnb4Quantizer.NF4])
+@pytest.mark.parametrize("k", [64, 23])
+def test_weights_in_floats_of_4_bits_become_the_floats_that_they_stand_for(
+    tmp_path: Path, k: int, kind: int
+):
+    """Also where the last block is not full."""
+    rng = np.random.default_rng(0)
+    proto = parse_model(PRODUCT.format(k=k))
+    weight = rng.standard_normal((k, 24)).astype(np.float32)
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "w"))
+    quantizer = MatMulBnb4Quantizer(proto, quant_type=kind, block_size=32)
+    quantizer.process()
+    onnx.save(quantizer.model.model, tmp_path / "packed.onnx")
+    model = load_model(tmp_path / "packed.onnx")
+    (node,) = model.graph.nodes
+    assert (node.name, node.op, node.outputs) == ("product", "MatMul", ("y",))
+    assert model.imported.source == "weights of 4 bits in blocks"
+    x = rng.standard_normal((2, k)).astype(np.float32)
+    (expected,) = outputs(onnx.load(tmp_path / "packed.onnx"), x=x)
+    (found,) = outputs(model.proto, x=x)
+    assert sqnr(expected, found) > 100
+
+
+BNB4 = """
+<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
+g (float[1,4] x, uint8[4] given) => (float[1,2] y)
+<uint8[4] w = {{0, 1, 2, 3}}, float[1] m = {{1}}, float[2] two = {{1, 1}}> {{
+  [product] y = com.microsoft.MatMulBnb4<K = 4, N = 2, block_size = 16, {fields}>({inputs})
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("inputs", "fields", "why"),
+    [
+        ("x, given, m", "quant_type = 1", "computes 'given', its packed weight or a scale of it"),
+        ("x, w, two", "quant_type = 1", "with 2 scales, where 8 values in blocks of 16 belong"),
+        ("x, w, m", "quant_type = 2", "has quant_type = 2, where placer unpacks FP4"),
+        ("x, w, m", "quant_type = 1, transB = 0", "has transB = 0, as in training"),
+    ],
+)
+def test_floats_of_4_bits_that_cannot_be_unpacked_are_refused(
+    save: Save, inputs: str, fields: str, why: str
+):
+    with pytest.raises(InputError, match=rf"node 'product' \(MatMulBnb4\) .*{why}"):
+        load_model(save(BNB4.format(inputs=inputs, fields=fields)))
+
+
+TABLE = """
+<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
+g (int64[2] x) => (float[2,40] y) <uint8[3,40] t = {{ZEROS}}, float[3,{blocks}] s = {{0}},
+uint8[3,3] z = {{0, 0, 0, 0, 0, 0, 0, 0, 0}}> {{
+  [take] y = com.microsoft.GatherBlockQuantized<gather_axis = 0, quantize_axis = 1,
+      block_size = 16{fields}>(t, x, s{last})
+}}""".replace("ZEROS", ", ".join("0" * 120))
+
+
+LIMITS = {"int4": (-8, 7), "uint4": (0, 15), "uint8": (0, 255)}
+
+
+@pytest.mark.parametrize("has_zero_points", [False, True])
+@pytest.mark.parametrize(("kind", "bits"), [("int4", 0), ("uint4", 0), ("uint8", 4), ("uint8", 8)])
+def test_a_table_in_blocks_becomes_the_floats_that_it_stands_for(
+    save: Save, kind: str, bits: int, has_zero_points: bool
+):
+    """The last of three blocks of 16 is not full, and the zero points of a row end in a byte."""
+    rng, each = np.random.default_rng(0), 2 if bits == 4 else 1
+    fields, last = f", bits = {bits}" if bits else "", ", z" if has_zero_points else ""
+    path = save(TABLE.format(blocks=3, fields=fields, last=last))
+    proto = onnx.load(path)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(getattr(TensorProto, kind.upper()))
+    lowest, highest = LIMITS[kind]
+    for tensor in proto.graph.initializer:
+        shape = (*tensor.dims[:-1], -(-tensor.dims[-1] // each))
+        values = rng.integers(lowest, highest + 1, shape).astype(dtype)
+        if tensor.name == "s":
+            values = rng.random(tensor.dims, np.float32)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    onnx.save(proto, path)
+    model = load_model(path)
+    (node,) = model.graph.nodes
+    assert (node.name, node.op, node.inputs[1]) == ("take", "Gather", "x")
+    assert model.imported.source == "tables in blocks"
+    assert model.imported.notes == (
+        "the table of 'take' is float; the scales of its blocks are not kept",
+    )
+    rows = np.array([2, 0])
+    (expected,), (found,) = outputs(proto, x=rows), outputs(model.proto, x=rows)
+    assert sqnr(expected, found) > 100
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"fields": ", bits = 3"}, "has values of 3 bits, where placer unpacks 2, 4 and 8"),
+        ({"blocks": 2}, r"has scales .* of shape \(3, 2\) along axis 1 .* in blocks of 16"),
+    ],
+)
+def test_a_table_that_cannot_be_unpacked_is_refused(
+    save: Save, changed: dict[str, object], why: str
+):
+    fields = {"blocks": 3, "fields": ", bits = 8", "last": "", **changed}
+    with pytest.raises(InputError, match=rf"node 'take' \(GatherBlockQuantized\) {why}"):
+        load_model(save(TABLE.format(**fields)))

@@ -26,6 +26,10 @@ from placer.model.quantized.lstm import OPERATOR as QUANTIZED_LSTM
 from placer.model.quantized.lstm import visit_lstm
 from placer.model.quantized.movers import visit_reader_of_integers
 from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE, is_fake_quantize
+from placer.model.quantized.packed_floats import OPERATOR as PRODUCT_OF_FLOATS
+from placer.model.quantized.packed_floats import visit_packed_floats
+from placer.model.quantized.packed_tables import OPERATOR as PACKED_TABLE
+from placer.model.quantized.packed_tables import visit_packed_table
 from placer.model.quantized.packed_weights import OPERATOR as PACKED_PRODUCT
 from placer.model.quantized.packed_weights import visit_packed
 from placer.model.quantized.pairs import (
@@ -37,6 +41,12 @@ from placer.model.quantized.qoperator_nodes import visit_qoperator
 from placer.model.quantized.state import ImportState
 
 _NODE_SUFFIX = "_quant"  # ONNX Runtime's, of nodes that it replaces.
+_VISIT_BY_OPERATOR = {
+    QUANTIZED_LSTM: visit_lstm,
+    PACKED_PRODUCT: visit_packed,
+    PRODUCT_OF_FLOATS: visit_packed_floats,
+    PACKED_TABLE: visit_packed_table,
+}
 
 
 def dequantize_graph(
@@ -76,10 +86,8 @@ def _visit(state: ImportState, node: NodeProto) -> None:
         visit_fake_quantize(state, node)
     elif made is not None:
         visit_qoperator(state, node, made)
-    elif node.op_type == QUANTIZED_LSTM:
-        visit_lstm(state, node)
-    elif node.op_type == PACKED_PRODUCT:
-        visit_packed(state, node)
+    elif node.op_type in _VISIT_BY_OPERATOR:
+        _VISIT_BY_OPERATOR[node.op_type](state, node)
     elif not visit_run_time(state, node):
         _visit_other(state, node)
 

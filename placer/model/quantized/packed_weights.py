@@ -14,12 +14,17 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from placer.model.quantized.operators import input_at, integer
+from placer.model.quantized.packing import (
+    VALUES_AT_ONCE,
+    positive,
+    refuse_computed,
+    values_in_bytes,
+)
 from placer.model.quantized.state import ImportState
 
 OPERATOR = "MatMulNBits"
 _BITS, _DEFAULT_BITS = (2, 4, 8), 4
 _WEIGHT, _SCALES, _ZERO_POINTS, _GROUPS, _BIAS = range(1, 6)
-_VALUES_AT_ONCE = 1 << 20  # What is unpacked takes some 20 bytes a value on the way.
 
 
 class _Packed(NamedTuple):
@@ -65,7 +70,7 @@ def visit_packed(state: ImportState, node: NodeProto) -> None:
 
 def _packed(state: ImportState, node: NodeProto) -> _Packed:
     """How the weight of ``node`` is packed; InputError if placer cannot unpack it so."""
-    rows, columns, block = (_size(state, node, name) for name in ("K", "N", "block_size"))
+    rows, columns, block = (positive(state, node, name) for name in ("K", "N", "block_size"))
     bits, layout = integer(node, "bits", _DEFAULT_BITS), integer(node, "weight_prepacked")
     if layout:
         raise state.refuse(
@@ -77,24 +82,12 @@ def _packed(state: ImportState, node: NodeProto) -> _Packed:
         raise state.refuse(node, f"has weights of {bits} bits, where placer unpacks 2, 4 and 8")
     names = (node.input[_WEIGHT], node.input[_SCALES], input_at(node, _ZERO_POINTS))
     groups = input_at(node, _GROUPS)
-    for name in filter(None, (*names, groups)):
-        if name not in state.draft.constants:
-            raise state.refuse(node, f"computes '{name}', its packed weight or a scale of it")
+    refuse_computed(state, node, (*names, groups))
     if groups:
         of_rows = state.draft.array(groups)[:rows]
         if not np.array_equal(of_rows, np.arange(rows) // block):
             raise state.refuse(node, "reorders its rows by g_idx, which placer does not undo")
     return _Packed(*names, rows, columns, bits, block)
-
-
-def _size(state: ImportState, node: NodeProto, name: str) -> int:
-    """An attribute that is a number above 0."""
-    size = integer(node, name)
-    if size < 1:
-        raise state.refuse(
-            node, f"has {name} = {size} where a number above 0 belongs: export it with its {name}"
-        )
-    return size
 
 
 def _unpacked(state: ImportState, node: NodeProto, packed: _Packed) -> np.ndarray:
@@ -110,10 +103,10 @@ def _unpacked(state: ImportState, node: NodeProto, packed: _Packed) -> np.ndarra
     zero_points = _zero_points(state, node, packed)
     integers, scales = integers.reshape(columns, -1), scales.reshape(columns, blocks)
     floats = np.empty((packed.rows, columns), scales.dtype)
-    step = max(1, _VALUES_AT_ONCE // (blocks * packed.block))
+    step = max(1, VALUES_AT_ONCE // (blocks * packed.block))
     for first in range(0, columns, step):
         part = slice(first, first + step)
-        values = _values(integers[part], bits).reshape(-1, blocks, packed.block)
+        values = values_in_bytes(integers[part], bits).reshape(-1, blocks, packed.block)
         steps = values.astype(np.float64) - zero_points[part, :, None]
         steps *= scales[part, :, None].astype(np.float64)
         floats[:, part] = steps.reshape(len(steps), -1)[:, : packed.rows].T
@@ -135,12 +128,5 @@ def _zero_points(state: ImportState, node: NodeProto, packed: _Packed) -> np.nda
             f"of {blocks} blocks have {columns * each}",
         )
     given = given.reshape(columns, each)
-    values = _values(given, bits)[:, :blocks] if is_packed else given
+    values = values_in_bytes(given, bits)[:, :blocks] if is_packed else given
     return values.astype(np.float64)
-
-
-def _values(packed: np.ndarray, bits: int) -> np.ndarray:
-    """The values in each row of bytes, of ``bits`` each, the lowest first, as uint8."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    values: np.ndarray = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
-    return values.reshape(len(packed), -1)

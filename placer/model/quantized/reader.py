@@ -31,7 +31,7 @@ from placer.model.quantized.state import ImportState
 
 _OPERATORS = re.compile(
     r"(TRT_INT8|TRT_FP8|Vitis|Extended)?(Quantize|Dequantize)Linear|DynamicQuantize(Linear|MatMul|LSTM)|QLinear\w+|QGemm|"
-    r"(MatMul|Conv)Integer|MatMulIntegerToFloat|MatMulNBits"
+    r"(MatMul|Conv)Integer|MatMulIntegerToFloat|MatMul(NBits|Bnb4)|GatherBlockQuantized"
 )
 # Folding these would lose the scales.
 _KEPT = QUANTIZE | DEQUANTIZE | FAKE_QUANTIZE

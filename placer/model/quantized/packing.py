@@ -1,0 +1,37 @@
+"""Constants of few bits that ONNX Runtime's operators hold themselves, several values to a byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from onnx import NodeProto
+
+from placer.model.quantized.operators import integer
+from placer.model.quantized.state import ImportState
+
+VALUES_AT_ONCE = 1 << 20  # What is unpacked takes some 20 bytes a value on the way.
+
+
+def positive(state: ImportState, node: NodeProto, name: str, default: int = 0) -> int:
+    """An attribute that is a number above 0; InputError if it is none."""
+    value = integer(node, name, default)
+    if value < 1:
+        raise state.refuse(
+            node, f"has {name} = {value} where a number above 0 belongs: export it with its {name}"
+        )
+    return value
+
+
+def refuse_computed(state: ImportState, node: NodeProto, names: Iterable[str]) -> None:
+    """Raise InputError where one of ``names`` is no constant; empty ones are left out."""
+    for name in filter(None, names):
+        if name not in state.draft.constants:
+            raise state.refuse(node, f"computes '{name}', its packed weight or a scale of it")
+
+
+def values_in_bytes(packed: np.ndarray, bits: int) -> np.ndarray:
+    """The values in each row of bytes, of ``bits`` each, the lowest first, as uint8."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    values: np.ndarray = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
+    return values.reshape(*packed.shape[:-1], -1)
