@@ -2,11 +2,14 @@
 
 The smallest change of a score adds, drops or swaps rows of such an output, so two of them cannot be
 compared by position. What the rows are chosen from can be: it has the same shape for all inputs.
+
+Likewise speech synthesis rounds how many frames a sound lasts, and so decides how long the output
+is. What is rounded can be compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.graph.dependence import data_tensors
@@ -20,6 +23,21 @@ _CHOOSING = frozenset({"NonMaxSuppression", "NonZero", "TopK", "Unique", "Compre
 # What moves values and changes none: the tensor before says the same.
 MOVING = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
+# Inputs that decide how many values a node writes (ONNX opset 24).
+_SIZES: Mapping[str, Collection[int]] = {
+    "Range": (0, 1, 2),
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "Loop": (0,),
+    "OneHot": (1,),
+    "Pad": (1,),
+    "Resize": (2, 3),
+    "Slice": (1, 2),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Tile": (1,),
+}
+_ROUNDING = frozenset({"Ceil", "Floor", "Round"})
 # Of chosen indices they make values, at the positions that they are for.
 _TO_VALUES = frozenset({"OneHot", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 
@@ -40,6 +58,11 @@ class ChosenRows:
     sources: tuple[str, ...]
     reference_choices: tuple[str, ...] = ()
     comparable: tuple[str, ...] = ()
+
+    @property
+    def decide_lengths(self) -> bool:
+        """Whether ``operators`` round floats to lengths, and choose no rows."""
+        return _ROUNDING.union({"Cast"}).issuperset(self.operators)
 
 
 def chosen_rows(graph: Graph) -> ChosenRows | None:
@@ -110,11 +133,47 @@ def _choosing(graph: Graph, data: frozenset[str]) -> dict[str, str]:
         inner = [one for one in every_node([node.proto]) if _is_choosing(one.domain, one.op_type)]
         if inner and not data.isdisjoint(edge.tensor for edge in graph.reads[node.name]):
             operator_of.setdefault(scope[0].owner if scope else node.name, inner[0].op_type)
-    return {
+    choosing = {
         node.name: operator_of[node.name]
         for node in graph.nodes
         if node.name in operator_of and (node.op in _CHOOSING or _returns_indices(graph, node))
     }
+    lengths = {node.name: node.op for node in _deciding_lengths(graph, data)}
+    return choosing or lengths
+
+
+def _deciding_lengths(graph: Graph, data: frozenset[str]) -> Iterator[Node]:
+    """The first nodes, outside of bodies, that round floats to what decides a length.
+
+    What is rounded before the last layer with weights, as quantization is, decides none.
+    """
+    sizes = (size for node in graph.nodes for size in _sizes(graph, node, data))
+    leading = _leading(graph, sizes, lambda node: _has_layer(node, data))
+    rounded = set[str]()
+    for node in graph.nodes:
+        if node.name not in leading or node.name in graph.scopes:
+            continue
+        reads = {edge.tensor for edge in graph.reads[node.name]}
+        if not rounded.isdisjoint(reads):
+            rounded.update(node.outputs)
+        elif _rounds(graph, node) and not data.isdisjoint(reads):
+            rounded.update(node.outputs)
+            yield node
+
+
+def _sizes(graph: Graph, node: Node, among: Collection[str]) -> list[str]:
+    """What decides how many values ``node`` writes, as far as it is ``among`` these."""
+    places = _SIZES.get(node.op, ())
+    edges = graph.reads[node.name]
+    return [edge.tensor for edge in edges if edge.input_index in places and edge.tensor in among]
+
+
+def _rounds(graph: Graph, node: Node) -> bool:
+    if node.op in _ROUNDING:
+        return True
+    written = graph.type_of(node.outputs[0])
+    to_integer = written.dtype is not None and not written.is_float
+    return node.op == "Cast" and to_integer and graph.type_of(node.inputs[0]).is_float
 
 
 def _returns_indices(graph: Graph, node: Node) -> bool:
@@ -163,7 +222,7 @@ def _placed(graph: Graph, choosing: Sequence[Node], data: frozenset[str]) -> fro
     change of its input changes them little.
     """
     names = {node.name for node in choosing}
-    indices, placed = set[str](), set[str]()
+    lengths, indices, placed = set[str](), set[str](), set[str]()
     for node in graph.nodes:
         reads = {edge.tensor for edge in graph.reads[node.name]}
         written = {name for name in node.outputs if name}
@@ -173,8 +232,10 @@ def _placed(graph: Graph, choosing: Sequence[Node], data: frozenset[str]) -> fro
         if node.op.startswith("Scatter") and not looked_up.isdisjoint(indices | placed):
             if node.inputs[0] in placed:
                 placed |= written
-        elif not reads.isdisjoint(placed):
+        elif not reads.isdisjoint(placed) or _sizes(graph, node, lengths):
             placed |= written
+        elif not reads.isdisjoint(lengths) or (node.name in names and _rounds(graph, node)):
+            lengths |= written
         elif node.name in names:
             indices |= written if node.op != "TopK" else set(node.outputs[1:])
         elif node.op.startswith("Gather") and not looked_up.isdisjoint(indices):
@@ -184,12 +245,14 @@ def _placed(graph: Graph, choosing: Sequence[Node], data: frozenset[str]) -> fro
     return frozenset(indices | placed)
 
 
-def _leading(graph: Graph, outputs: Iterable[str]) -> frozenset[str]:
-    """Nodes that ``outputs`` depend on."""
+def _leading(
+    graph: Graph, outputs: Iterable[str], ends: Callable[[Node], bool] = lambda _: False
+) -> frozenset[str]:
+    """Nodes that ``outputs`` depend on, up to those at which the way back ``ends``."""
     pending, reached = list(outputs), set[str]()
     while pending:
         node = graph.producer.get(pending.pop())
-        if node is not None and node.name not in reached:
+        if node is not None and node.name not in reached and not ends(node):
             reached.add(node.name)
             pending.extend(edge.tensor for edge in graph.reads[node.name])
     return frozenset(reached)

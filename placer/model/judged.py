@@ -71,9 +71,13 @@ class Judged:
             if self.rows.reference_choices
             else " by "
         )
+        if self.rows.decide_lengths:
+            chosen, source = "decides the lengths of", "rounds"
+        else:
+            chosen, source = "chooses the rows of", "chooses from"
         return (
-            f"{operators} chooses the rows of {outputs}, which cannot be compared one by one; "
-            f"accuracy is judged{how}what it chooses from: {sources}"
+            f"{operators} {chosen} {outputs}, which cannot be compared one by one; "
+            f"accuracy is judged{how}what it {source}: {sources}"
         )
 
     def of(self, model: Model) -> Model:

@@ -181,3 +181,44 @@ def test_what_a_loop_chooses_stays_within_it(tmp_path: Path):
     onnx.save(parse_model(text), tmp_path / "net.onnx")
     for bodies in (False, True):
         assert chosen_rows(load_model(tmp_path / "net.onnx", bodies=bodies).graph) is None
+
+
+# A decoder works on each sound as many times as the frames that it lasts.
+SPEECH = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[4,8] x) => (float[frames,8] y)
+<float[8,1] duration = {0.1}, float[8,8] decoder = {0.1}, int64[1] row = {-1}, int64 first = {0},
+ int64 one = {1}, int64[1] column = {1}, int64 last = {3}> {
+  [duration] d = MatMul(x, duration) [sounds] s = Reshape(d, row)
+  LENGTHS
+  [ends] ends = CumSum(n, first) [total] total = ReduceMax<keepdims = 0>(ends)
+  [frames] f = Range(first, total, one) [as_column] c = Unsqueeze(f, column)
+  [later] later = GreaterOrEqual(c, ends) [number] i = Cast<to = 7>(later)
+  [sound] which = ReduceSum<keepdims = 0>(i, column) [take] t = Gather(x, which)
+  [decoder] z = MatMul(t, decoder) [tanh] y = Tanh(z)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("lengths", "operator", "node"),
+    [
+        ("[up] r = Ceil(s) [integer] n = Cast<to = 7>(r)", "Ceil", "up"),
+        ("[integer] n = Cast<to = 7>(s)", "Cast", "integer"),
+    ],
+)
+def test_lengths_that_are_rounded_are_judged_by_what_is_rounded(
+    lengths: str, operator: str, node: str, tmp_path: Path
+):
+    """Behind the float model's lengths the decoder's rows can be compared."""
+    onnx.save(with_random_weights(SPEECH.replace("LENGTHS", lengths)), tmp_path / "net.onnx")
+    rows = chosen_rows(load_model(tmp_path / "net.onnx").graph)
+    assert rows == ChosenRows(("y",), (operator,), ("d",), (node,), ("y",))
+    assert rows.decide_lengths
+
+
+def test_numbers_that_are_rounded_and_decide_no_length_choose_nothing(tmp_path: Path):
+    text = SPEECH.replace("LENGTHS", "[up] r = Ceil(s) [integer] n = Cast<to = 7>(r)")
+    text = text.replace("Range(first, total, one)", "Range(first, last, one)")
+    onnx.save(with_random_weights(text), tmp_path / "net.onnx")
+    assert chosen_rows(load_model(tmp_path / "net.onnx").graph) is None

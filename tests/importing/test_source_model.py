@@ -16,7 +16,8 @@ from placer.importing.source_model import Source, recovered
 from placer.importing.source_pairs import SourcePair
 from placer.model import Model, load_model
 from placer.results.result import Result
-from tests.conftest import Finished
+from tests.conftest import Finished, with_random_weights
+from tests.graph.test_chosen_rows import SPEECH
 from tests.reference_outputs import outputs, sqnr
 
 Placer = Callable[..., Finished]
@@ -241,6 +242,23 @@ def test_import_with_data_finds_what_random_inputs_do_not_show(placer: Placer, s
     expected = run(onnx.load(source), x[66][None])
     assert sqnr(expected, run(onnx.load("blind.onnx"), x[66][None])) < 3
     assert sqnr(expected, run(onnx.load("float.onnx"), x[66][None])) > 60
+
+
+def test_a_length_that_is_rounded_to_another_number_is_no_other_function(placer: Placer):
+    """What is rounded agrees; the outputs of some samples have other lengths."""
+    text = SPEECH.replace("LENGTHS", "[up] r = Ceil(s) [integer] n = Cast<to = 7>(r)")
+    text = text.replace("int64 last", "float step = {0.05}, int8 zero = {0}, int64 last")
+    pair = "q = QuantizeLinear(x, step, zero) p = DequantizeLinear(q, step, zero)"
+    coarse = text.replace("[duration] d = MatMul(x,", f"{pair} [duration] d = MatMul(p,")
+    onnx.save(with_random_weights(coarse), "coarse.onnx")
+    x = np.random.default_rng(0).normal(0, 1.5, (256, 8)).astype(np.float32)
+    np.save("data.npy", x)
+    finished = placer("import", "coarse.onnx", "-o", "float.onnx", "--data", "data.npy", "--json")
+    assert finished.code == 0, finished.err
+    assert json.loads(finished.out)["sqnr"] > 25
+    models = [onnx.load(name) for name in ("coarse.onnx", "float.onnx")]
+    lengths = [[len(run(model, rows)) for rows in x.reshape(-1, 4, 8)] for model in models]
+    assert lengths[0] != lengths[1]
 
 
 def test_import_refuses_what_is_another_function_on_the_data(placer: Placer, save: Save):
