@@ -36,6 +36,11 @@ from tests.model.imported import (
             "int64 z = {128}, int64 low = {0}, int64 high = {255}",
             ActivationScale(0.5, 128, 0, 255, "uint8"),
         ),
+        (
+            "qonnx.custom_op.general.Quant<signed = 1, narrow = 0>(x, s, z, bits)",
+            "float z = {0}, float bits = {16}",
+            ActivationScale(0.5, 0, -32768, 32767, "int16"),
+        ),
         (  # PyTorch issue 77455: exported with ONNX_ATEN_FALLBACK.
             'com.microsoft.ATen<operator = "fake_quantize_per_tensor_affine">(x, s, z, low, high)',
             "int32 z = {0}, int64 low = {-128}, int64 high = {127}",
@@ -48,6 +53,16 @@ def test_fake_quantization(save: Save, node: str, constants: str, expected: Acti
     assert nodes_of(model) == [("Conv", ("x", "w"), ("y",))]
     assert edges_of(model) == {"x -> conv[0]"}
     assert scales_of(model) == {"x": expected}
+
+
+def test_a_bias_of_32_bits_is_float(save: Save):
+    """As Brevitas quantizes it."""
+    body = "c = qonnx.custom_op.general.Quant(b, s, z, bits) [conv] y = Conv(x, w, c)"
+    constants = "float[4] b = {1, 2, 3, 4}, float s = {0.001}, float z = {0}, float bits = {32}"
+    model = model_of(save, body, constants)
+    assert nodes_of(model) == [("Conv", ("x", "w", "b"), ("y",))]
+    assert (edges_of(model), model.imported.weights) == (set(), {})
+    assert model.imported.source == "fake quantization, tensors of more than 16 bits"
 
 
 def test_fake_quantization_of_weights_per_channel(save: Save):

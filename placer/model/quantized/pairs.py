@@ -141,16 +141,27 @@ def visit_fake_quantize(state: ImportState, node: NodeProto) -> None:
     else:
         *axes, low, high = (int(value.item()) for value in rest)
         lowest, highest, axis = float(low), float(high), axes[0] if axes else 1
-    if highest - lowest > 255:
-        raise state.refuse(node, f"quantizes to {highest - lowest:.0f} steps, above 8 bits")
+    source, point = state.read(node.input[0], "", 0), zero_point.astype(np.int64)
+    dtype = _least_type(lowest, highest)
+    if dtype is None:  # As Brevitas has biases of 32 bits, which lose next to nothing.
+        state.records.seen["tensors of more than 16 bits"] += 1
+        state.alias[node.output[0]] = source
+        return
     if highest - lowest < _FEWER_STEPS:
         state.records.narrow.append(str(node.name))
-    dtype = TensorProto.INT8 if lowest < 0 else TensorProto.UINT8
-    source, point = state.read(node.input[0], "", 0), zero_point.astype(np.int64)
     info = Quantized(source, scale, point, axis, lowest, highest, dtype)
     integers = state.draft.names.unused(f"{node.output[0]}/quantized")
     _quantize(state, integers, node.input[0], info)
     state.stand_for(node.output[0], state.quantized[integers])
+
+
+def _least_type(lowest: float, highest: float) -> int | None:
+    """The type of integers of 8 or 16 bits that has these; None if both lack some."""
+    for dtype in (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16):
+        least, most = limits_of(dtype)
+        if least <= lowest and highest <= most and (lowest < 0) == (least < 0):
+            return int(dtype)
+    return None
 
 
 def _first_long(scale: np.ndarray) -> int:
