@@ -180,11 +180,9 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     folder = data_folder(all_tensors(quantized.graph), path)
     remove_dead_nodes(quantized.graph)  # No engine builds them.
     flat_scopes = flatten(quantized.graph) if pack.enters_bodies else {}
-    if behaviour.pairs == "symmetric":
-        without_narrowing(quantized.graph)
-        put = with_pairs_at_ports(quantized.graph)
-    else:
-        put = frozenset()
+    is_symmetric = behaviour.pairs == "symmetric"
+    without_narrowing(quantized.graph, of_weights_alone=not is_symmetric)
+    put = with_pairs_at_ports(quantized.graph) if is_symmetric else frozenset()
     saturates = behaviour.products == "saturating"
     is_of_ort = behaviour.signed == "converted"  # OpenVINO multiplies them in float.
     wide_operators = wide_in_operators(quantized, folder) if saturates and is_of_ort else ()
@@ -195,7 +193,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     graph = extracted.graph(with_ones(quantized, shapes), path)
     graph, stored = with_float_ports(extracted, graph)
     scopes: Scopes = {name: scope for name, scope in flat_scopes.items() if name in graph.by_name}
-    why_refused = refused_pairs if behaviour.pairs == "symmetric" else unfit_scales
+    why_refused = refused_pairs if is_symmetric else unfit_scales
     refused = why_refused(load_quantized(path), path)
     taken = _taken(extracted, graph, behaviour)
     # Of int8 too: ONNX Runtime converts pairs to uint8, operators as QLinearConv it leaves.

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime as ort
 
 from placer.engines.tensorrt.offline_builder import check_model
 from placer.explaining.api import explain
@@ -50,6 +51,32 @@ def test_a_clip_between_q_and_dq_is_part_of_the_pair(save: Save):
         "conv1+relu1: int8 -> int8",
         "conv2: int8 -> float16",
         "reformat out: float16 -> float",
+    ]
+
+
+def test_onnx_runtime_computes_the_clip_of_a_stored_weight_when_it_loads_the_file(
+    save: Save, tmp_path: Path
+):
+    path = save("""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,1,8,8] x) => (float[1,1,8,8] y)
+    <int8[1,1,1,1] w = {5}, float s = {0.05}, uint8 u = {128}, int8 z = {0}, int8 low = {-127},
+     int8 high = {127}> {
+      q = QuantizeLinear(x, s, u) d = DequantizeLinear(q, s, u)
+      n = Clip(w, low, high) v = DequantizeLinear(n, s, z)
+      [conv] c = Conv(d, v)
+      r = QuantizeLinear(c, s, u) y = DequantizeLinear(r, s, u)
+    }""")
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    ort.InferenceSession(path, options)
+    built = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
+    assert "QLinearConv" in built
+    found = explain(path, pack="onnxruntime").explanation
+    assert lines(found.plan) == [
+        "quantize x: float -> uint8",
+        "conv: uint8 -> uint8",
+        "dequantize y: uint8 -> float",
     ]
 
 
