@@ -25,12 +25,13 @@ from onnx import (
     TensorProto,
     ValueInfoProto,
 )
+from onnx.helper import make_opsetid
 
 from placer.common.files import read_bytes
 from placer.common.limits import Limits, how_to_lift, in_bytes
 from placer.common.shapes import MAX_DIMENSION
 from placer.errors import InputError
-from placer.graph.edit import subgraphs
+from placer.graph.edit import every_node, subgraphs
 from placer.graph.external_data import fills_its_shape, is_external, tensor_bytes
 from placer.graph.index import TensorType
 from placer.graph.operators import STANDARD_DOMAINS
@@ -53,6 +54,7 @@ _OTHER_FORMATS = (
     (0, b"ftrt", "a TensorRT engine; give the ONNX model that it was built from"),
     (0, b"<!DOCTYPE html", "a web page, as a failed download leaves; download the model again"),
     (0, b"<html", "a web page, as a failed download leaves; download the model again"),
+    (0, b"{", "JSON; export the model in binary form, and AIMET's encodings with it (to_onnx_qdq)"),
     (0, b"<?xml", "XML, as OpenVINO's models are; give the ONNX model that it was made from"),
 )
 
@@ -67,7 +69,15 @@ def read_model(path: Path) -> ModelProto:
     limits = Limits.from_environment()
     proto = parse_model(path)
     _FileCheck(path, limits).check(proto)
+    _import_domains(proto)
     return proto
+
+
+def _import_domains(proto: ModelProto) -> None:
+    """Import the domains of all nodes; tools leave out their own, as AIMET does."""
+    imported = {entry.domain for entry in proto.opset_import} | {*STANDARD_DOMAINS}
+    used = {node.domain for node in every_node(proto.graph.node)}
+    proto.opset_import.extend(make_opsetid(domain, 1) for domain in sorted(used - imported))
 
 
 def parse_model(path: Path) -> ModelProto:

@@ -48,6 +48,13 @@ def test_the_suffix_says_nothing(write: Callable[..., Path], suffix: str):
     assert "not an ONNX file" in refusal(binary)
 
 
+def test_a_domain_that_the_file_does_not_import_is_that_of_its_nodes(write: Callable[..., Path]):
+    """AIMET leaves out that of its own operators."""
+    proto = onnx.parser.parse_model(RELU)
+    proto.graph.node[0].op_type, proto.graph.node[0].domain = "Gelu", "com.microsoft"
+    assert load_model(write(proto)).graph.nodes[0].op == "Div"  # Gelu in standard operators.
+
+
 def test_only_regular_files_are_read(tmp_path: Path):
     pipe = tmp_path / "pipe.onnx"
     os.mkfifo(pipe)
