@@ -328,6 +328,16 @@ def test_no_relu_behind_what_is_not_linear(save: Save, before: str):
     assert [node.op for node in model.graph.nodes] == ["Conv", before, "Conv"]
 
 
+def test_no_relu_behind_the_sum_in_a_gelu(save: Save):
+    """It is never negative, and a Relu would hide the Gelu."""
+    body = """
+        [erf] e = Erf(x) [sum] t = Add(e, one) q = QuantizeLinear(t, s, z)
+        d = DequantizeLinear(q, s, z) [product] y = Mul(x, d)
+    """
+    model = model_of(save, body, "float s = {0.01}, uint8 z = {0}, float one = {1}")
+    assert [node.op for node in model.graph.nodes] == ["Erf", "Add", "Mul"]
+
+
 # Every opset that has pairs.
 
 

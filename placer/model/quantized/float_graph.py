@@ -25,6 +25,7 @@ _KEEPS_SIGN = frozenset(
     "AveragePool GlobalAveragePool GlobalMaxPool Add Mul Max ReduceMean ReduceMax ReduceSum "
     "Clip Min".split()
 )
+_FROM_MINUS_ONE = frozenset({"Erf", "Tanh", "Sin", "Cos", "Softsign"})  # To 1.
 
 
 class FloatGraphBuilder:
@@ -111,9 +112,19 @@ class FloatGraphBuilder:
             return False
         if node.op_type == "Clip" and len(node.input) > 1 and node.input[1] in self.constants:
             return bool(self.array(node.input[1]).item() >= 0)
+        if node.op_type == "Add" and self._adds_one(node):
+            return True
         combines = node.op_type in ("Add", "Mul", "Concat", "Max", "Min")
         data = [t for t in node.input if t] if combines else list(node.input[:1])
         return all(self._is_never_negative(tensor) for tensor in data)
+
+    def _adds_one(self, node: NodeProto) -> bool:
+        """Whether a constant of at least 1 is added to what is at least -1, as a Gelu does."""
+        constants = [tensor for tensor in node.input if tensor in self.constants]
+        others = [self.writer[tensor] for tensor in node.input if tensor in self.writer]
+        if len(constants) != 1 or len(others) != 1 or others[0].op_type not in _FROM_MINUS_ONE:
+            return False
+        return bool((self.array(constants[0]) >= 1).all())
 
     def _is_never_negative(self, tensor: str) -> bool:
         if tensor in self.constants:
