@@ -1,8 +1,9 @@
 """Clips between Q and DQ, by which Brevitas and PyTorch write fewer integers than the type has.
 
 TensorRT-RTX 1.7.1 computes such a Clip where it quantizes, and that of a weight when it builds: the
-layers are those of the file without it, and DQ fuses with what reads it. ONNX Runtime 1.32 and
-OpenVINO 2026.4 compute that of a weight when they load the file; a Clip between activations stays.
+layers are those of the file without it, and DQ fuses with what reads it. ONNX Runtime 1.32 clips a
+weight when it loads the file; between activations the Clip is a layer of integers, which is not
+predicted, and DQ fuses, too.
 """
 
 from __future__ import annotations
@@ -13,17 +14,10 @@ from placer.graph.edit import reads
 from placer.graph.operators import PAIR_OPS
 
 
-def without_narrowing(graph: GraphProto, of_weights_alone: bool = False) -> None:
-    """Take out the Clips that only DQs read, with constant bounds, behind Q or integer constants.
-
-    ``of_weights_alone``: only those of constants, quantized or not.
-    """
+def without_narrowing(graph: GraphProto) -> None:
+    """Take out the Clips that only DQs read, of fixed bounds, behind Q or integer constants."""
     constants = {tensor.name for tensor in graph.initializer}
-    quantized = constants | {
-        node.output[0]
-        for node in graph.node
-        if node.op_type == PAIR_OPS[0] and (not of_weights_alone or node.input[0] in constants)
-    }
+    quantized = constants | {n.output[0] for n in graph.node if n.op_type == PAIR_OPS[0]}
     kept = {value.name for value in graph.output}
     for node in graph.node:
         if node.op_type != PAIR_OPS[1]:

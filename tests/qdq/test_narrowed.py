@@ -54,7 +54,7 @@ def test_a_clip_between_q_and_dq_is_part_of_the_pair(save: Save):
     ]
 
 
-def test_onnx_runtime_computes_the_clip_of_a_stored_weight_when_it_loads_the_file(
+def test_onnx_runtime_computes_in_integers_behind_clips_of_stored_weights_and_activations(
     save: Save, tmp_path: Path
 ):
     path = save("""
