@@ -93,6 +93,27 @@ def test_pairs_inside_attention_are_part_of_it_but_before_softmax(pairs, whole, 
     assert (made in {nodes for nodes, _ in layers(actual)}) is whole
 
 
+@pytest.mark.parametrize("act", ["Sigmoid", "HardSwish", "Erf", "Floor", "LeakyRelu"])
+@pytest.mark.parametrize(
+    ("given", "keys", "values"),
+    [
+        ("float[1,2,16,8] x, float[1,2,8,16] y, float[1,2,16,8] v", "y", "v"),
+        ("float[16,8] x", "w1", "w2"),
+        ("float[16,8] x, float[16,8] v", "w1", "v"),
+    ],
+)
+def test_attention_takes_an_operator_between_softmax_and_values(given, keys, values, act, tmp_path):
+    text = f"""
+    g ({given}) => ({given.partition(" ")[0]} out)
+    <float[8,16] w1 = {{1}}, float[16,8] w2 = {{1}}> {{
+      [query] q = Tanh(x) [scores] s = MatMul(q, {keys}) [softmax] p = Softmax(s)
+      [act] p1 = {act}(p) [mix] out = MatMul(p1, {values})
+    }}
+    """
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+
+
 def moved(rest: str, shape: str = "float[1,4,64,8]") -> str:
     return f"""
     g (float[1,64,32] x) => ({shape} z)
@@ -151,6 +172,20 @@ def test_activations_of_several_nodes_follow_a_residual(act, tmp_path):
     predicted, actual = plans(RESIDUAL.replace("ACT", act), [], tmp_path)
     assert layers(predicted) == layers(actual)
     assert [len(nodes) for nodes, _ in layers(actual)] == [2 + act.count(" = ")]
+
+
+@pytest.mark.parametrize("act", ["y = Relu(a)", "s = Sigmoid(a) [swish] y = Mul(a, s)"])
+@pytest.mark.parametrize("operands", ["c, d", "d, c"])
+def test_a_conv_with_computed_weights_adds_what_is_computed(operands, act, tmp_path):
+    text = f"""
+    g (float[1,16,8,8] x, float[16,16,1,1] kernel, float[1,16,8,8] z) => (float[1,16,8,8] y)
+    <float[16,16,1,1] w2 = {{1}}> {{
+      [weights] w = Tanh(kernel) [conv] c = Conv(x, w) [other] d = Conv(z, w2)
+      [sum] a = Add({operands}) [act] {act}
+    }}
+    """
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
 
 
 PARTS = """
