@@ -308,6 +308,27 @@ def test_a_transpose_to_steps_of_a_batch_goes_away_before_cells(
     assert sum("cell1" in one.nodes for one in actual.layers) == cells
 
 
+@pytest.mark.parametrize("perm", [(2, 0, 1), (0, 2, 1), (1, 2, 0), (2, 1, 0)])
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_another_transpose_before_cells_is_one_with_openvinos_own(op, perm, tmp_path):
+    shape = [0, 0, 0]
+    for axis, size in zip(perm, (6, 2, 16), strict=True):
+        shape[axis] = size
+    rows = {"LSTM": 32, "GRU": 24}[op]
+    text = f"""
+    g (float{shape} x) => (float[6,2,8] y)
+    <float[1,{rows},16] w = {{1}}, float[1,{rows},8] r = {{1}}, int64[1] one = {{1}}> {{
+      [act1] a = Tanh(x)
+      [turn1] t = Transpose<perm = {[*perm]}>(a)
+      [cell1] c = {op}<hidden_size = 8>(t, w, r)
+      [squeeze1] y = Squeeze(c, one)
+    }}
+    """
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert frozenset({"turn1", "cell1"}) in {nodes for nodes, _ in layers(actual)}
+
+
 def test_a_transpose_behind_a_float_conv_and_its_q_moves_floats(tmp_path):
     """The scale goes into the weights, and the change of type is merged with the Transpose."""
     text = """
