@@ -53,9 +53,15 @@ def edges_in_blocks(node: Node, graph: Graph, block: int) -> tuple[Edge, ...] | 
 
 
 def _is_behind_conv(node: Node, graph: Graph) -> bool:
-    """Whether ``node`` alone reads what a Conv writes."""
-    conv = graph.producer.get(node.inputs[0])
-    return conv is not None and conv.op == "Conv" and len(graph.edges_of(node.inputs[0])) == 1
+    """Whether ``node`` alone reads what a Conv writes; Relus before a Clip become part of it."""
+    tensor = node.inputs[0]
+    while len(graph.edges_of(tensor)) == 1 and (before := graph.producer.get(tensor)) is not None:
+        if before.op == "Conv":
+            return True
+        if (node.op, before.op) != ("Clip", "Relu"):
+            return False
+        tensor = before.inputs[0]
+    return False
 
 
 def _gelu_edges(node: Node, graph: Graph) -> tuple[Edge, ...] | None:

@@ -20,7 +20,7 @@ TEXT = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,C,8,8] x) => (float[1,C,8,8] out)
 <float[C,C,1,1] w = {0.1}, float[C] b = {0.5}, float[C,C,1,1] v = {0.2}, float[C,H,1,1] u = {0.3},
- float[H,C,1,1] k = {0.3}> {
+ float[H,C,1,1] k = {0.3}, float low = {0}, float high = {6}> {
   [conv0] c0 = Conv(x, w, b)
   [act0] a0 = Relu(c0)
   BODY
@@ -35,6 +35,10 @@ JOINED = "[half] h1 = Conv(a0, k) [more] h2 = Conv(c0, k) [cat] r = Concat<axis 
 GATED = (
     "[pool] p = GlobalAveragePool(a0) [squeeze] q = Conv(p, w, b) [gate] g2 = Sigmoid(q) "
     "[mul] r = Mul(a0, g2)"
+)
+CLIPPED = (
+    "[conv3] c3 = Conv(x, v) [relu6] f = Relu(c3) [clip] g = Clip(f, low, high) "
+    "[conv2] c2 = Conv(a0, w, b) [add2] r = Add(g, c2)"
 )
 
 
@@ -61,7 +65,9 @@ def built(model: Model) -> Counter[frozenset[str]]:
 
 @pytest.mark.parametrize("channels", [32, 24, 22, 12])
 @pytest.mark.parametrize(
-    "body", [SUMS, GELU, JOINED, GATED], ids=["sums", "a Gelu", "a Concat", "a gate"]
+    "body",
+    [SUMS, CLIPPED, GELU, JOINED, GATED],
+    ids=["sums", "a Clip", "a Gelu", "a Concat", "a gate"],
 )
 def test_residual_adds_are_predicted_as_they_are_built(tmp_path: Path, body: str, channels: int):
     text = TEXT.replace("BODY", body).replace("C,", f"{channels},").replace("[C]", f"[{channels}]")
