@@ -174,6 +174,24 @@ def test_activations_of_several_nodes_follow_a_residual(act, tmp_path):
     assert [len(nodes) for nodes, _ in layers(actual)] == [2 + act.count(" = ")]
 
 
+@pytest.mark.parametrize("shape", ["float", "float[1,3,1,1]"])
+@pytest.mark.parametrize(
+    ("shift", "apart"),
+    [("Sub(x, mean)", True), ("Add(mean, x)", True), ("Sub(mean, x)", False), ("Tanh(x)", False)],
+)
+@pytest.mark.parametrize("scale", ["Div(a, deviation)", "Mul(a, deviation)"])
+def test_a_scale_behind_a_shift_is_no_part_of_a_convs_weights(scale, shift, apart, shape, tmp_path):
+    text = f"""
+    g (float[1,3,8,8] x) => (float[1,8,8,8] y)
+    <{shape} mean = {{0.5}}, {shape} deviation = {{0.2}}, float[8,3,1,1] w = {{1}}> {{
+      [shift] a = {shift} [scale] d = {scale} [conv] c = Conv(d, w) [act] y = Relu(c)
+    }}
+    """
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert (frozenset({"conv", "act"}) in {nodes for nodes, _ in layers(actual)}) is apart
+
+
 @pytest.mark.parametrize("act", ["y = Relu(a)", "s = Sigmoid(a) [swish] y = Mul(a, s)"])
 @pytest.mark.parametrize("operands", ["c, d", "d, c"])
 def test_a_conv_with_computed_weights_adds_what_is_computed(operands, act, tmp_path):
