@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
+import threading
 import traceback
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +17,6 @@ from typer.core import TyperGroup
 from placer.cli.lazy import LazyCommand
 from placer.common.display import safe_output, sentence
 from placer.common.interrupts import settle
-from placer.common.run_limits import end_if_left_behind
 from placer.errors import NothingToQuantizeError, PlacerError
 from placer.optimizer.time_limit import with_the_process
 from placer.version import __version__
@@ -170,6 +171,8 @@ def _options(
 def program(as_child: bool = False) -> None:
     """The process ``placer``: ``main``, and an end that neither Ctrl-C nor a hung run disturbs."""
     settle()
+    ending = _Ending()
+    atexit.register(ending)
     code: int | str | None = INTERRUPTED
     try:
         try:
@@ -182,8 +185,26 @@ def program(as_child: bool = False) -> None:
     except KeyboardInterrupt:  # Another one, while the first was told.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _tell_interrupted()
-    end_if_left_behind(code if isinstance(code, int) else 0)
+    ending.code = code if isinstance(code, int) else 0
     raise SystemExit(code)
+
+
+class _Ending:
+    """Ends the process with ``code`` where threads are left that Python would not wait for.
+
+    One that returns from a library's C++ while Python ends makes it abort. What is registered
+    first at exit is called last.
+    """
+
+    code = 0
+
+    def __call__(self) -> None:
+        if not any(thread.daemon for thread in threading.enumerate()):
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(AttributeError, OSError, ValueError):  # None, gone, or closed.
+                stream.flush()
+        os._exit(self.code)
 
 
 def main(as_child: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import threading
@@ -142,19 +141,6 @@ class _Thread(threading.Thread):
                     return
             if self.is_left_behind:
                 return
-
-
-def end_if_left_behind(code: int) -> None:
-    """End the process at once with ``code`` if a call was left behind that has not returned yet.
-
-    One that returns while Python ends makes it abort.
-    """
-    if not any(isinstance(t, _Thread) and t.is_left_behind for t in threading.enumerate()):
-        return
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
 
 
 @contextmanager

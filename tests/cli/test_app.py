@@ -249,3 +249,35 @@ def test_defaults_in_words_are_shown_and_flags_replace_the_names_of_options(plac
     assert "╭─ Search" in finished.out
     assert with_flags("raise `budget` or relax `gates`") == "raise --budget or relax --gate"
     assert with_flags("`redo_model`") == "--redo-model"
+
+
+STILL_AT_WORK = """
+import sys
+import threading
+import numpy as np
+import onnxruntime
+from placer.cli.app import program
+from placer.graph.text import parse_model
+
+model = parse_model('''
+<ir_version: 9, opset_import: ["": 17]>
+g (float[400,400] x) => (float[400,400] y) { y = MatMul(x, x) }
+''')
+session = onnxruntime.InferenceSession(model.SerializeToString())
+feeds = {"x": np.ones((400, 400), np.float32)}
+
+def work():
+    while True:
+        session.run(None, feeds)
+
+threading.Thread(target=work, daemon=True).start()
+sys.argv = ["placer", "--version"]
+program()
+"""
+
+
+def test_a_thread_that_works_in_a_library_does_not_abort_the_end():
+    done = subprocess.run(
+        [sys.executable, "-c", STILL_AT_WORK], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
