@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 
 import numpy as np
 from onnx import numpy_helper
@@ -16,30 +16,40 @@ from placer.graph import Graph, Node
 from placer.model import Model
 
 
-def masked_tensors(model: Model, tensors: Collection[str], dataset: Dataset) -> frozenset[str]:
-    """Those of ``tensors`` that no scale fits, as constants or on a sample of ``dataset``.
+def masked_tensors(
+    model: Model, tensors: Collection[str], datasets: Iterable[Dataset]
+) -> frozenset[str]:
+    """Those of ``tensors`` that no scale fits, as constants or on a sample of ``datasets``.
 
     They hold infinity or NaN, or very low values beside others that all but round to zero.
     Activations are looked at behind what brings that into a model by itself: constants of such
     magnitude, inputs that are masks, and Log, whose limit at zero is infinity. A model without
     any costs no run. Infinity elsewhere, and NaN that reaches an output of the model, is data that
-    the float model does not bear: nothing is found then, and calibration refuses it.
+    the float model does not bear: nothing is found on it then, and calibration refuses it.
     Raises InputError for an unknown tensor, and where inputs hold infinity that an output does not
     survive, RunError if ONNX Runtime refuses the model.
     """
-    outputs = frozenset(model.graph.outputs)
     # One constant at a time: together they may be larger than memory.
     sources = {name for name in model.graph.initializers if may_mask(model.array(name))}
     constants = {name for name in sources.intersection(tensors) if fits_no_scale(model.array(name))}
+    found = (_masked_on(dataset, model, tensors, sources) for dataset in datasets)
+    return frozenset(constants).union(*found)
+
+
+def _masked_on(
+    dataset: Dataset, model: Model, tensors: Collection[str], sources: Set[str]
+) -> frozenset[str]:
+    """Those of the activations ``tensors``; ``sources``: constants that may be masks."""
+    outputs = frozenset(model.graph.outputs)
     behind = _behind(model.graph, sources | dataset.masks) | dataset.masks
-    unfit = set(constants)
+    unfit = set[str]()
     observed = observable(model, (behind - sources).intersection({*tensors, *outputs}))
     for chunk in passes(model, observed, dataset):
         for sample, values in activations(model, chunk, dataset):
             made = {name: values[name] for name in outputs.intersection(values)}
             _check_outputs(sample, made)
             if any(np.isnan(value).any() for value in made.values()):
-                return frozenset(constants)
+                return frozenset()
             unfit.update(name for name, value in values.items() if fits_no_scale(value))
     return frozenset(unfit.intersection(tensors))
 

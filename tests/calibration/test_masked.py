@@ -35,9 +35,9 @@ net (float[2,160] x) => (float[2,160] y)
 def test_what_a_mask_reaches_is_found_and_ends_at_the_softmax(tmp_path: Path):
     model = model_of(MASKED, tmp_path)
     data = synthetic_dataset(model, 4, 0)
-    found = masked_tensors(model, ["s", "m", "a", "p", "x", "mask"], data)
+    found = masked_tensors(model, ["s", "m", "a", "p", "x", "mask"], [data])
     assert found == {"m", "a", "mask"}
-    assert masked_tensors(model, ["s", "p"], data) == set()
+    assert masked_tensors(model, ["s", "p"], [data]) == set()
 
 
 @pytest.mark.parametrize("far", ["-1e4", "-1e9", "-3.4e38"])
@@ -45,7 +45,7 @@ def test_a_finite_mask_beside_the_scores_is_found_too(tmp_path: Path, far: str):
     model = model_of(MASKED.replace("-inf", far), tmp_path)
     data = synthetic_dataset(model, 4, 0)
     # The mask alone is two values, which eight bits hold.
-    assert masked_tensors(model, ["s", "m", "a", "p", "x", "mask"], data) == {"m", "a"}
+    assert masked_tensors(model, ["s", "m", "a", "p", "x", "mask"], [data]) == {"m", "a"}
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_a_mask_of_a_shape_that_the_sample_gives_is_found_too(
     x = np.random.default_rng(0).normal(size=(4, 2, 160)).astype(np.float32)
     np.savez(tmp_path / "data.npz", x=x, size=np.full((4, 2), 2))
     data = load_dataset(str(tmp_path / "data.npz"), model)
-    assert masked_tensors(model, ["s", "m", "a", "p", "x"], data) == unfit
+    assert masked_tensors(model, ["s", "m", "a", "p", "x"], [data]) == unfit
 
 
 def test_attention_to_one_position_only_is_no_mask(tmp_path: Path):
     # On some of these samples all that Softmax gives is nearly 0 or nearly 1.
     model = model_of(MASKED.replace("-inf", "-1e4").replace("0.005", "0.1"), tmp_path)
     data = synthetic_dataset(model, 32, 0)
-    assert masked_tensors(model, ["s", "m", "a", "p"], data) == {"m", "a"}
+    assert masked_tensors(model, ["s", "m", "a", "p"], [data]) == {"m", "a"}
 
 
 def test_large_values_without_a_gap_are_no_mask(tmp_path: Path):
@@ -83,7 +83,7 @@ def test_large_values_without_a_gap_are_no_mask(tmp_path: Path):
         """,
         tmp_path,
     )
-    assert masked_tensors(model, ["x", "y"], synthetic_dataset(model, 4, 0)) == set()
+    assert masked_tensors(model, ["x", "y"], [synthetic_dataset(model, 4, 0)]) == set()
 
 
 def test_a_logarithm_of_zero_is_found(tmp_path: Path):
@@ -99,7 +99,7 @@ def test_a_logarithm_of_zero_is_found(tmp_path: Path):
         tmp_path,
     )
     data = synthetic_dataset(model, 4, 0)
-    assert masked_tensors(model, ["x", "r", "l", "y"], data) == {"l"}
+    assert masked_tensors(model, ["x", "r", "l", "y"], [data]) == {"l"}
 
 
 def test_nan_that_reaches_an_output_is_no_mask(tmp_path: Path):
@@ -114,7 +114,7 @@ def test_nan_that_reaches_an_output_is_no_mask(tmp_path: Path):
         tmp_path,
     )
     data = synthetic_dataset(model, 4, 0)
-    assert masked_tensors(model, ["l"], data) == set()
+    assert masked_tensors(model, ["l"], [data]) == set()
     with pytest.raises(InputError, match="random inputs do not suit this model; give real ones"):
         calibrate(model, ["l"], data)
 
@@ -134,7 +134,7 @@ def test_infinity_that_only_the_data_brings_is_refused_by_calibration(tmp_path: 
         tmp_path,
     )
     data = synthetic_dataset(model, 1, 0)
-    assert masked_tensors(model, ["y"], data) == set()
+    assert masked_tensors(model, ["y"], [data]) == set()
     with pytest.raises(InputError, match="random inputs do not suit this model; give real ones"):
         calibrate(model, ["y"], data)
 
@@ -172,7 +172,7 @@ def test_what_a_mask_among_the_inputs_reaches_stays_float(
     """Found as a constant's reach is, and searched on ONNX Runtime to the end."""
     model = model_of(GIVEN, tmp_path)
     source = given(tmp_path, [[0, far], [0, 0]])
-    found = masked_tensors(model, ["s", "m", "a", "p", "x"], load_dataset(source, model))
+    found = masked_tensors(model, ["s", "m", "a", "p", "x"], [load_dataset(source, model)])
     assert found == {"m", "a"}
     asked = ("--engine", "onnxruntime", "--budget", 3, "--output", "out", "--data", source)
     finished = placer("optimize", tmp_path / "model.onnx", *asked)
@@ -203,7 +203,7 @@ def test_a_row_that_is_masked_whole_is_refused(tmp_path: Path):
     model = model_of(GIVEN, tmp_path)
     source = given(tmp_path, [[-np.inf, -np.inf], [0, 0]])
     with pytest.raises(InputError) as caught:
-        masked_tensors(model, ["m"], load_dataset(source, model))
+        masked_tensors(model, ["m"], [load_dataset(source, model)])
     assert str(caught.value) == (
         f"{source}, sample 0: array 'mask' holds -Inf, which reaches output 'y' of the float model "
         "as NaN or Inf; remove or repair that sample"

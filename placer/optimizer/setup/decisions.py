@@ -65,7 +65,7 @@ def scalable_sites(
     """The sites with those layouts only that quantize no tensor that no scale fits on ``data``."""
     layouts = [layout for site in sites for layout in site.layouts.values()]
     quantized = {edge.tensor for layout in layouts for edge in layout.quantize}
-    masked = frozenset[str]().union(*(masked_tensors(model, quantized, each) for each in data))
+    masked = masked_tensors(model, quantized, data)
     if not masked:
         return sites
     which = f"tensor '{min(masked)}' stays float: it holds"
