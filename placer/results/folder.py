@@ -114,7 +114,7 @@ class OutputFolder:
         Documents say themselves whose they are. Models and placements are placer's where a log or
         a record is beside them, which every run leaves.
         """
-        documents = [self.result, self.applied, self.report]
+        documents = [self.result, self.report]
         for predicted in (False, True):
             documents += [self.plan(predicted=predicted), self.float_plan(predicted=predicted)]
         foreign = [path for path in documents if path.is_file() and not is_own(path)]

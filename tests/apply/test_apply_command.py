@@ -345,6 +345,12 @@ def test_wrong_flags(placer: Run, placement_file: Path, flags: tuple[object, ...
     assert expected in finished.err
 
 
+def test_the_same_command_runs_again(placer: Run, placement_file: Path):
+    for _ in range(2):
+        finished = placer("apply", placement_file, SEED1, "-o", "out")
+        assert finished.code == 0, finished.err
+
+
 def test_a_placement_is_not_written_over(placer: Run, placement_file: Path):
     before = placement_file.read_bytes()
     finished = placer("apply", placement_file, SEED1, "-o", placement_file.parent)
