@@ -38,7 +38,7 @@ from placer.explaining.saturating import saturating
 from placer.explaining.several_scales import scales_by_channel, scales_by_reader
 from placer.explaining.squared_norms import squared_norms
 from placer.explaining.unfused import shifted, summed, unfused
-from placer.explaining.unread_types import unread_types
+from placer.explaining.unread_types import UNREAD, unread_types
 from placer.explaining.weights_only import weights_only
 from placer.graph import Graph
 from placer.model import is_quantized_file
@@ -181,7 +181,9 @@ class ModelExplanation:
         types = {} if self._placed.has_float4 else self._placed.types
         idle = float_products(graph, types, plan, self.pack, told)
         mixed = mixed_types(graph, types, plan, self.pack, told)
-        in_float = (*unfused(self._placed.unfused), shifted(off), summed(apart), *idle, *mixed)
+        # Where no kernel reads the type, other pairs behind or biases would change nothing.
+        read = [p for p in self._placed.unfused if types.get(p.edge) not in UNREAD]
+        in_float = (*unfused(read), shifted(off), summed(apart), *idle, *mixed)
         said = (*in_float, *first, *unread, *convs, *floats, *self._untold, stored)
         return (*self.not_built, *(text for text in said if text))
 

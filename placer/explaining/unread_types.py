@@ -8,6 +8,8 @@ from placer.common.listed import in_quotes
 from placer.quantization.scheme import FLOAT8_TYPES, WIDE_TYPES
 from placer.rules.pack import Pack
 
+UNREAD = WIDE_TYPES | FLOAT8_TYPES  # By no kernel of a CPU.
+
 
 def unread_types(types: Mapping[str, str], pack: Pack) -> Iterator[str]:
     """Sentences on activations of int8, FP8 and 16 bits; ``types``: those of pairs, by tensor.

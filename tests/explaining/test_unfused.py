@@ -148,6 +148,19 @@ def test_a_gemm_with_a_float_bias_and_no_pair_behind_computes_in_float(tmp_path:
     assert said.startswith("'fc' computes in float, because no pair is behind and the bias is")
 
 
+def test_a_gemm_of_a_type_that_no_kernel_reads_is_not_told_to_have_another_bias(tmp_path: Path):
+    """ONNX Runtime issue 22269: FP8 on a CPU."""
+    text = """
+    <ir_version: 9, opset_import: ["": 19]> g (float[4,16] x) => (float[4,8] y)
+    <float[16,8] w = {0.1}, float[8] b = {1}, float s = {0.05}, float8e4m3fn z = {0}> {
+      q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+      v = QuantizeLinear(w, s, z) u = DequantizeLinear(v, s, z) [fc] y = Gemm(d, u, b)
+    }"""
+    onnx.save(parse_model(text), tmp_path / "net.onnx")
+    said = explain(tmp_path / "net.onnx", pack="onnxruntime").notes
+    assert [text.partition(",")[0] for text in said] == ["pairs on 'x' have FP8 values"]
+
+
 LEFT = """
 <ir_version: 8, opset_import: ["": 17]> g (float[1,4,8] x) => (float[1,4,8] y)
 <float s = {0.05}, uint8 z = {128}, float[4,4] w = {1}, float ws = {0.01}, TYPE wz = {ZERO}> {
