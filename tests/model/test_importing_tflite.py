@@ -89,3 +89,21 @@ def test_a_fully_connected_layer_whose_input_is_quantized_at_run_time(save: Save
     x = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
     (expected,), (found,) = outputs(onnx.load(path), x=x), outputs(model.proto, x=x)
     assert sqnr(expected, found) > 35
+
+
+def test_biases_of_int64_that_int16_activations_have_are_float(save: Save):
+    """ONNX knows no DequantizeLinear of int64, but tf2onnx writes it."""
+    path = save(f"""{HEAD}
+    g (float[1,2,4,4] x) => (float[1,2,4,4] y)
+    <float s = {{0.5}}, int8 z = {{0}}, int8[2,2,1,1] w = {{1, 2, 3, 4}}, int32[2] b = {{8, 12}},
+     float[2] s2 = {{0.5, 0.25}}> {{
+      v = DequantizeLinear(w, s, z) c = DequantizeLinear<axis = 0>(b, s2) [conv] y = Conv(x, v, c)
+    }}""")
+    proto = onnx.load(path)
+    bias = next(tensor for tensor in proto.graph.initializer if tensor.name == "b")
+    bias.CopyFrom(onnx.numpy_helper.from_array(np.array([8, 12], np.int64), "b"))
+    onnx.save(proto, path)
+    model = load_model(path)
+    (conv,) = model.graph.nodes
+    assert model.array(conv.inputs[2]).tolist() == [4, 3]
+    assert model.imported.source == "QDQ, int8 per-tensor weights, int64 biases"

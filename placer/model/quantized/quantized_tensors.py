@@ -12,7 +12,12 @@ from onnx import TensorProto
 from placer.common.listed import listed
 from placer.model.quantized import arithmetic
 from placer.model.quantized.imported import digest
-from placer.model.quantized.scales import ActivationScale, WeightScale, type_name
+from placer.model.quantized.scales import (
+    BIAS_TYPES,
+    ActivationScale,
+    WeightScale,
+    type_name,
+)
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 INTEGERS = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16})
@@ -128,11 +133,11 @@ class Records:
     ) -> None:
         """Record the scale of a constant, quantized to ``dtype``, if symmetric int8 can have it.
 
-        ``values``: the float ones. A bias (int32) has no scale of its own.
+        ``values``: the float ones. A bias has no scale of its own.
         """
         self.seen[_weight_text(dtype, scale, block)] += 1
         dropped = f"scale of constant '{tensor.name}' dropped:"
-        if dtype == TensorProto.INT32:
+        if dtype in BIAS_TYPES:
             return
         if block:
             self.notes.append(f"{dropped} it has one per block of {block} values")
@@ -194,8 +199,8 @@ def _same(left: np.ndarray, right: np.ndarray) -> bool:
 
 
 def _weight_text(dtype: int, scale: np.ndarray, block: int) -> str:
-    if dtype == TensorProto.INT32:
-        return "int32 biases"
+    if dtype in BIAS_TYPES:
+        return f"{type_name(dtype)} biases"
     if block:
         return f"{type_name(dtype)} weights in blocks"
     return f"{type_name(dtype)} {'per-channel' if scale.size > 1 else 'per-tensor'} weights"

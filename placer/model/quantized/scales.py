@@ -27,6 +27,8 @@ _LIMITS: Mapping[int, tuple[float, float]] = {
     TensorProto.FLOAT8E5M2: (-57344, 57344),
     TensorProto.FLOAT8E5M2FNUZ: (-57344, 57344),
 }
+# Of biases, which DequantizeLinear reads; of int64 those of TensorFlow Lite's int16 activations.
+BIAS_TYPES = frozenset({TensorProto.INT32, TensorProto.INT64})
 _FLOAT8 = str(quantized_dtype(FLOAT8))  # What NumPy calls it.
 
 
@@ -36,7 +38,12 @@ def is_quantized_type(dtype: int) -> bool:
 
 
 def limits_of(dtype: int) -> tuple[float, float]:
-    """Smallest and largest value of the type ``dtype``; InputError unless ``is_quantized_type``."""
+    """Smallest and largest value of the type ``dtype``, one of ``BIAS_TYPES`` or which Q makes.
+
+    Raises InputError for other types.
+    """
+    if dtype == TensorProto.INT64:
+        return -(2.0**63), 2.0**63
     if dtype in _LIMITS:
         return _LIMITS[dtype]
     name = TensorProto.DataType.Name(dtype) if dtype in TensorProto.DataType.values() else dtype

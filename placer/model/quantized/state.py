@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
 from placer.errors import InputError
 from placer.graph.edit import readers_by_tensor
@@ -13,6 +13,7 @@ from placer.model.quantized.dynamic import Bias, Factor, Product
 from placer.model.quantized.float_graph import FloatGraphBuilder
 from placer.model.quantized.operators import DEQUANTIZE
 from placer.model.quantized.quantized_tensors import Quantized, Records
+from placer.model.quantized.scales import BIAS_TYPES
 
 
 class ImportState:
@@ -79,7 +80,7 @@ class ImportState:
     def stand_for(self, target: str, info: Quantized) -> None:
         """Remember that ``target``, dequantized, is the float tensor of ``info``."""
         self.alias[target] = info.tensor
-        if info.dtype != TensorProto.INT32:  # A bias is quantized by what it is added to.
+        if info.dtype not in BIAS_TYPES:  # A bias is quantized by what it is added to.
             self.pairs[target] = info
 
     def name_of_float(self, integers: str) -> str:
