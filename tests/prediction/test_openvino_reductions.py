@@ -119,3 +119,31 @@ def test_three_reductions_of_one_kind_are_one(
     predicted, actual = plans(THRICE.replace("KIND", kind), pairs, tmp_path)
     assert layers(predicted) == layers(actual)
     assert {"first1", "second1", "third1"} in [set(one.nodes) for one in actual.layers]
+
+
+@pytest.mark.parametrize("operands", ["p, k", "k, p"])
+@pytest.mark.parametrize(
+    ("shape", "axis", "keeps", "constant", "together"),
+    [
+        ("1,8,16", 1, 0, "16", False),
+        ("1,8,16", 1, 1, "16", False),
+        ("1,8,16", 1, 1, "", True),
+        ("1,8,16", 2, 0, "8", True),
+        ("1,8,16", 2, 1, "8,1", True),
+        ("1,8,6,16", 3, 0, "6", False),
+    ],
+)
+def test_a_mean_takes_constants_of_channels_along_unless_it_is_over_channels(
+    shape, axis, keeps, constant, together, operands, tmp_path
+):
+    rank = shape.count(",") + keeps  # Of one dimension less, unless it is kept.
+    text = f"""
+    g (float[{shape}] x) => (float[{",".join("ABCD"[:rank])}] y)
+    <float{f"[{constant}]" if constant else ""} k = {{0.5}}> {{
+      [tanh] a = Tanh(x) [mean] p = ReduceMean<axes = [{axis}], keepdims = {keeps}>(a)
+      [sum] y = Add({operands})
+    }}
+    """
+    predicted, actual = plans(text, [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert (frozenset({"mean", "sum"}) in {nodes for nodes, _ in layers(actual)}) is together

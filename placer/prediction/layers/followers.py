@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from placer.graph import Edge, Graph, Node
 from placer.graph.operators import STANDARD_DOMAINS
 from placer.prediction.layers.composites import find_composite
+from placer.prediction.layers.kept_axes import reduced_axes
 from placer.prediction.layers.layer_candidate import LayerCandidate
 from placer.rules.fusion_schema import Followers
 
@@ -16,6 +17,7 @@ _ARITHMETIC = _EITHER_SIDE | {"Div"}
 # A scale and a shift of each channel, which axis 1 holds.
 _NORM = "BatchNormalization"
 AFFINE = _ARITHMETIC | {_NORM}  # Scales and shifts.
+_CHANNELS = 1  # Their axis in maps.
 # What DQ moves past.
 _SCALED = frozenset({"Relu", "Clip"})
 # Of what follows, what OpenVINO's MoveEltwiseUpThroughDataMov does not take for element-wise.
@@ -67,8 +69,22 @@ def followers(candidate: LayerCandidate) -> Iterator[Follower]:
         follower = _next(graph, readers, fusion.takes, has_moved)
         if follower is None or (has_moved and not _may_move(graph, follower)):
             return
+        if follower.is_affine and _reduces_channels(candidate) and not _is_single(graph, follower):
+            return
         yield Follower(follower.nodes, follower.kind, (*path, *follower.bare), tuple(movers))
         readers = graph.edges_of(follower.nodes[-1].outputs[0])
+
+
+def _reduces_channels(candidate: LayerCandidate) -> bool:
+    """Whether the layer is a Reduce over the axis of channels, so that none has values for each."""
+    node = candidate.nodes[0]
+    return node.op.startswith("Reduce") and _CHANNELS in (reduced_axes(node, candidate.graph) or ())
+
+
+def _is_single(graph: Graph, follower: Follower) -> bool:
+    """Whether all constants of a scale or shift are single numbers."""
+    constants = [t for node in follower.nodes for t in node.inputs if t in graph.initializers]
+    return all(_count(graph, tensor) == 1 for tensor in constants)
 
 
 def last_mover(candidate: LayerCandidate) -> Node | None:

@@ -55,7 +55,7 @@ def _view_behind(node: Node, graph: Graph) -> Node | None:
     if edge is None or edge.input_index:
         return None
     view, given = graph.by_name[edge.node], graph.type_of(node.inputs[0]).shape
-    axes = _axes(node, graph)
+    axes = reduced_axes(node, graph)
     if view.op not in _VIEWS or given is None or axes is None:
         return None
     dropped = {axis % len(given) for axis in axes or range(len(given))}
@@ -63,7 +63,7 @@ def _view_behind(node: Node, graph: Graph) -> Node | None:
     return view if graph.type_of(view.outputs[0]).shape == kept else None
 
 
-def _axes(node: Node, graph: Graph) -> list[int] | None:
+def reduced_axes(node: Node, graph: Graph) -> list[int] | None:
     """The axes of a Reduce, none for all of them; None if they are computed or it reduces none."""
     if "axes" in node.attributes:
         return list(node.attributes["axes"])
