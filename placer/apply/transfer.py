@@ -199,15 +199,15 @@ class _Finder:
         if partner is None:
             alike = self._unpaired(vertex.kind)
             return Lost(edge, operator, "no node corresponds to its own", _closest(edge, alike))
-        name = self._target.vertices[partner].name
+        found = self._target.vertices[partner]
+        if vertex.op == GRAPH_OUTPUT:
+            match = Edge(found.name, "", self._target.outputs.index(partner))
+            return self._checked(edge, match, operator, found.op)
         index = self.correspondence.input_index(source, edge.input_index)
         if index is None:
-            return Lost(edge, operator, f"node '{name}' has no such input", (name,))
-        if vertex.op == GRAPH_OUTPUT:
-            match = Edge(name, "", self._target.outputs.index(partner))
-        else:
-            match = Edge(self._target.vertices[partner].inputs[index], name, index)
-        return self._checked(edge, match, operator, self._target.vertices[partner].op)
+            return Lost(edge, operator, f"node '{found.name}' has no such input", (found.name,))
+        match = Edge(found.inputs[index], found.name, index)
+        return self._checked(edge, match, operator, found.op)
 
     def _position(self, edge: Edge, source: Structure) -> int:
         if edge.is_graph_output and edge.input_index < len(source.outputs):

@@ -237,3 +237,23 @@ def test_a_damaged_structure_is_named(save: Save, tmp_path: Path):
     path.write_text(path.read_text().replace('["conv1"', '["convX"'))
     with pytest.raises(InputError, match="'structure' does not have the edge w1 -> conv1"):
         transfer_placement(read_placement(path), model)
+
+
+TWO_OUTPUTS = """
+<ir_version: 8, opset_import: ["" : 17]>
+heads (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] boxes, float[1, 4, 8, 8] scores)
+<float[4, 4, 3, 3] w1 = {0.1}, float[4, 4, 3, 3] w2 = {0.1}>
+{
+  [conv1] boxes = Conv <pads = [1, 1, 1, 1]> (x, w1)
+  [conv2] scores = Conv <pads = [1, 1, 1, 1]> (boxes, w2)
+}
+"""
+
+
+def test_every_output_keeps_its_pair(save: Save, tmp_path: Path):
+    outputs = [Edge("boxes", "", 0), Edge("scores", "", 1)]
+    first = load_model(save(TWO_OUTPUTS))
+    file = file_of(Placement.of(outputs), first.graph, tmp_path)
+    renamed = TWO_OUTPUTS.replace("boxes", "b").replace("scores", "s")
+    found = transfer_placement(file, load_model(save(renamed, "other.onnx")))
+    assert found.placement == Placement.of([Edge("b", "", 0), Edge("s", "", 1)])

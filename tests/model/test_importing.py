@@ -299,16 +299,22 @@ def test_an_output_keeps_its_name_and_float_readers_theirs(save: Save):
 
 
 @pytest.mark.parametrize(
-    ("scale", "op", "limits"), [(0.5, "Relu", ()), (6 / 255, "Clip", (0.0, 6.0))]
+    ("scale", "lowest", "op", "limits"),
+    [
+        (0.5, "uint8 z = {0}", "Relu", ()),
+        (0.5, "int8 z = {-128}", "Relu", ()),
+        (6 / 255, "uint8 z = {0}", "Clip", (0.0, 6.0)),
+        (0.5, "int16 z = {-32768}", "Relu", ()),
+    ],
 )
 def test_a_relu_that_a_zero_point_made_needless_comes_back(
-    save: Save, scale: float, op: str, limits: tuple[float, ...]
+    save: Save, scale: float, lowest: str, op: str, limits: tuple[float, ...]
 ):
     body = """
-        [conv] c = Conv(x, w) q = QuantizeLinear(c, s, z)
-        d = DequantizeLinear(q, s, z) [conv2] y = Conv(d, w)
+        [conv] c = Conv(x, w) q = com.microsoft.QuantizeLinear(c, s, z)
+        d = com.microsoft.DequantizeLinear(q, s, z) [conv2] y = Conv(d, w)
     """
-    model = model_of(save, body, f"float s = {{{scale}}}, uint8 z = {{0}}")
+    model = model_of(save, body, f"float s = {{{scale}}}, {lowest}")
     relu = model.graph.nodes[1]
     assert (relu.op, relu.inputs[0], relu.outputs) == (op, "c/linear", ("c",))
     assert tuple(float(model.array(name)) for name in relu.inputs[1:]) == limits

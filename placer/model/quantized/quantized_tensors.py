@@ -37,7 +37,6 @@ _MIDDLE: dict[int, int] = {
     TensorProto.INT4: 0,
     TensorProto.UINT4: 8,
 }
-_LEAST_OF_FLOAT8 = -240.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +72,7 @@ class Quantized:
         """Whether no integer stands for a negative value."""
         if self.scale is None or self.scale.size != 1 or self.zero_point.size != 1:
             return False
-        return self.lowest > _LEAST_OF_FLOAT8 and float(self.zero_point.item()) == self.lowest
+        return float(self.zero_point.item()) == self.lowest
 
     def is_undone_by(self, scale: np.ndarray, zero_point: np.ndarray) -> bool:
         """Whether dequantizing with these gives the float values back, rounded."""
