@@ -54,14 +54,14 @@ def with_project(
 
     ``file``: by default ``placer.yaml`` beside ``model``, without a model in the current folder.
     One that was found so and names another model is left alone. ``profiles``: those asked for.
-    Raises InputError for a project that is wrong, for profiles without one, and if no model is
-    named.
+    Raises InputError for a project that is wrong, for profiles without one, if no model is named,
+    and for one that was found in another folder, perhaps come with the model, and runs code.
     """
     path = file or (Path() if model is None else model.parent) / FILE
     if file is None and not path.is_file():
         return _without_project(path, model, typed, profiles)
     # Imported only now, for the same reason.
-    from placer.optimizer.options.project import keywords_of, read_project  # noqa: PLC0415
+    from placer.optimizer.options.project import keywords_of, read_project, trusted_field  # noqa: PLC0415
 
     project = read_project(path)
     if file is None and not _is_for(project, path, model):
@@ -74,6 +74,12 @@ def with_project(
         raise InputError(f"{path}: field 'model' is missing; set it, or name a model")
     chosen = model or path.parent / str(project.model)
     kept = keywords_of(project, path, profiles)
+    found_elsewhere = file is None and path.parent.resolve() != Path.cwd()
+    if found_elsewhere and (field := trusted_field(kept, path.parent)):
+        raise InputError(
+            f"{path}: field '{field}' can run code or reach out of the folder, and nobody named "
+            f"this file, which lies beside the model; look at it, then give `project` {path}"
+        )
     if profiles and "output" not in kept:
         kept["output"] = Path(f"{'.'.join((chosen.stem, *profiles))}{SUFFIX}")
     unset = {keyword: value for keyword, value in kept.items() if not _was_typed(context, keyword)}

@@ -146,6 +146,26 @@ def test_a_project_of_another_model_is_left_alone(placer: Placer, project: Path)
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "custom_ops: libops.so",
+        "engine_options: {onnxruntime.provider: CPUExecutionProvider}",
+        "storage: postgresql://elsewhere/studies",
+        "output: ../out",
+        "data: thieves:samples",
+        "gates: [sqnr>=3, 'thieves:metric>=0']",
+    ],
+)
+def test_a_project_that_came_with_a_model_runs_no_code(placer: Placer, project: Path, line: str):
+    (project.parent / "net" / "placer.yaml").write_text(f"{line}\n")
+    finished = placer("optimize", "mine/net/digits.onnx")
+    assert finished.code == 2
+    field = line.partition(":")[0]
+    assert f"mine/net/placer.yaml: field '{field}' can run code or reach out" in finished.err
+    assert "give --project mine/net/placer.yaml" in finished.err
+
+
+@pytest.mark.parametrize(
     ("words", "expected"),
     [
         ((), "no model is given, and there is no placer.yaml here; name a model"),

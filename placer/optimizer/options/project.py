@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +25,8 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,49}$"
 # Options whose values are files and folders, from the project's folder; `data` may be a function.
 _PATHS = frozenset({"data", "eval_data", "output"})
+# Native code, code through an engine's plug-ins, and a database that takes part in the run.
+_TRUSTED = frozenset({"custom_ops", "engine_options", "storage"})
 
 
 def _engine(name: str) -> str:
@@ -104,6 +106,21 @@ def keywords_of(project: Project, path: Path, profiles: Sequence[str]) -> dict[s
         given.update({name: getattr(options, name) for name in set_here})
     folder = path.parent
     return {name: _value(name, value, folder) for name, value in given.items() if value is not None}
+
+
+def trusted_field(given: Mapping[str, Any], folder: Path) -> str | None:
+    """Which of the options that a project in ``folder`` has wants it to be trusted, if any does.
+
+    Those are options that run code, connect to a database or write outside ``folder``.
+    """
+    for name, value in given.items():
+        texts = value if isinstance(value, list) else [value]
+        runs = any(isinstance(text, str) and _FUNCTION.match(text) for text in texts)
+        if name in _TRUSTED or (name in ("data", "eval_data", "gates") and runs):
+            return name
+        if name == "output" and not value.resolve().is_relative_to(folder.resolve()):
+            return name
+    return None
 
 
 def _profile(project: Project, path: Path, name: str) -> ProjectOptions:
