@@ -113,6 +113,17 @@ def test_an_int32_bias_becomes_float_and_no_edge(save: Save):
     assert edges_of(model) == set()
 
 
+def test_a_bias_has_one_axis_whatever_its_pair_says(save: Save):
+    """Intel's Neural Compressor gives it the axis of the weight, and ONNX Runtime fuses it."""
+    body = "c = DequantizeLinear<axis = 1>(b, s, z) [conv] y = Conv(x, w, c)"
+    constants = """
+        int32[4] b = {1, 2, 3, 4}, float[4] s = {0.5, 1, 1, 2}, int32[4] z = {0, 0, 0, 0}
+    """
+    model = model_of(save, body, constants)
+    (conv,) = model.graph.nodes
+    assert model.array(conv.inputs[2]).tolist() == [0.5, 2, 3, 8]
+
+
 def test_a_bias_that_int32_could_not_hold_is_told(save: Save):
     """ONNX Runtime issue 11415: a filter of next to nothing gives its bias a scale like that."""
     body = "b = DequantizeLinear<axis = 0>(b_quantized, bs) [conv] y = Conv(x, w, b)"
