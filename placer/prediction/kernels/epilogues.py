@@ -95,7 +95,7 @@ class Epilogues:
         self._units, self._groups, self._before = units, groups, before
         self._graph, self._form, self._branches = made.graph, made.form, made.branches
         self._scales_integers = made.scales_integers
-        self._turned = TurnedRows(made)
+        self._turned, self._columns = TurnedRows(made), made.columns
         self._outputs, self._flat = frozenset(made.graph.outputs), FlatRows(made)
         self._flattened = Flattened(made.graph, made.form, groups)
         self._gates = gates
@@ -104,7 +104,7 @@ class Epilogues:
         """The pointwise nodes that a float product computes itself; none of joined products."""
         if len(product.outputs) > 1:
             return []
-        count = batches(self._graph, product.node)
+        count = 0 if product.turned else batches(self._graph, product.node)
         if count > 1 or (product.integers and product.node.op not in CONVS):
             return self._rectified(product)
         region, best = self._region(product, count)
@@ -148,7 +148,7 @@ class Epilogues:
         """
         region, best = [product], 1
         within, live, padded = {product}, [product], is_padded(self._graph, product)
-        shape = self._graph.type_of(product.node.outputs[0]).shape
+        shapes = self._shapes_of(product)
         following = Following(self._units, product)
         following.add_readers(product)
         for unit in following:
@@ -159,7 +159,7 @@ class Epilogues:
                 return [], 0
             if not self._may_follow(unit, region, others):
                 continue
-            if unit.outputs and self._graph.type_of(unit.outputs[0]).shape != shape:
+            if unit.outputs and self._graph.type_of(unit.outputs[0]).shape not in shapes:
                 continue
             if padded and any(adds_padded(self._graph, done, region) for done in region):
                 break
@@ -170,6 +170,12 @@ class Epilogues:
             if live == [unit]:
                 best = len(region)
         return region, best
+
+    def _shapes_of(self, product: Unit) -> set[tuple[int, ...] | None]:
+        """Those of what it sums, and of what its kernel computes of that."""
+        shape = self._graph.type_of(product.node.outputs[0]).shape
+        turned = product.turned and shape is not None
+        return {shape, (shape[0], *shape[:0:-1])} if turned and shape else {shape}
 
     def _is_free(self, product: Unit, unit: Unit, within: Container[Unit | None]) -> bool:
         """Whether a product's kernel may do it: in no other one, and in float inside of it."""
@@ -189,7 +195,11 @@ class Epilogues:
         if self._flat.are_of(product):
             if not self._flat.may_follow(unit, product, others):
                 return False
-        elif batches(self._graph, product.node) and not self._is_of_matrices(unit, region, others):
+        elif (
+            batches(self._graph, product.node)
+            and not product.turned
+            and not self._is_of_matrices(unit, region, others)
+        ):
             return False
         if any(self._comes_later(other, product, unit) for other in others):
             return False
@@ -294,6 +304,7 @@ class Epilogues:
             return unit.role == "pointwise"
         batch = (self._graph.type_of(product.node.outputs[0]).shape or (0, 0))[:-2]
         one = math.prod(batch) == 1 or weight_input(self._graph, product.node) is None
+        one = one or product.turned
         return product.node.op not in CONVS and one and not self._flat.are_of(product)
 
     def _is_half(self, unit: Unit) -> bool:
@@ -359,7 +370,8 @@ class Epilogues:
             return True
         if _squares(reader) or reader.node.op in _BEHIND or self._quantizes(unit, edge):
             return True
-        shape = self._graph.type_of(unit.node.outputs[0]).shape
+        read = edge.tensor if edge.tensor in self._columns else unit.node.outputs[0]
+        shape = self._graph.type_of(read).shape
         views = len(shape or ()) == LINE_RANK  # What resizes a line reads a view of it.
         if resizes(reader) and not views:
             return True
@@ -436,15 +448,10 @@ class Epilogues:
         return leaves or any(reader not in region for _, reader in unit.readers)
 
     def _is_of_matrices(self, unit: Unit, region: Sequence[Unit], others: Sequence[Unit]) -> bool:
-        """Whether ``unit`` computes row by row of what a product of several batches makes.
-
-        An Erf that does not belong to a GELU is computed of batches, as a Sigmoid is.
-        """
+        """Whether ``unit`` computes row by row of what a product of several batches makes."""
         if len([w for _, w in unit.reads if w in region]) + len(others) < len(unit.reads):
             return False
-        if unit.node.op in OF_BATCHES or not all(map(self._flattened.is_matrix, others)):
-            return False
-        return unit.node.op != "Erf" or unit.reads[0][1] not in region[:2]
+        return unit.node.op not in OF_BATCHES and all(map(self._flattened.is_matrix, others))
 
 
 def _rectifies_product(unit: Unit) -> bool:

@@ -70,7 +70,8 @@ class Flattened:
         return len(self._graph.type_of(unit.node.outputs[0]).shape or ()) <= MATRIX_RANK
 
     def _is_of_matrix(self, unit: Unit) -> bool:
-        return unit.role == "product" and not unit.integers and batches(self._graph, unit.node) == 1
+        product = unit.role == "product" and not (unit.integers or unit.turned)
+        return product and batches(self._graph, unit.node) == 1
 
 
 def _is_row_by_row(unit: Unit) -> bool:

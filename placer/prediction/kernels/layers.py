@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,9 +17,7 @@ from placer.prediction.kernels.names import KernelNames, squeezes
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, Unit, is_padded
 from placer.prediction.kernels.ports import KernelPorts
 from placer.prediction.kernels.units import Units
-from placer.prediction.kernels.views import (
-    is_matrix_conv,
-)
+from placer.prediction.kernels.views import FEW, is_matrix_conv, keeps_all
 from placer.prediction.layers.claims import FLOAT
 from placer.prediction.layers.conversions import PredictedLayer
 from placer.prediction.layers.motion import Scale
@@ -89,7 +88,8 @@ class KernelLayers:
 
         Not if a product of matrices wrote it, with a Relu at most or a bias for each column of one
         matrix, and not if dimensions of one are all that come or go of a map, or all that its
-        channels or places are (60 small graphs).
+        channels or places are (60 small graphs), or if the places of a prepared kernel's map are
+        flattened (100).
         """
         given, made = (
             self._graph.type_of(tensor).shape or ()
@@ -104,10 +104,13 @@ class KernelLayers:
         simple = all(unit.node.op == "Relu" for unit in behind) or (len(behind) == 1 and split)
         if matrix and simple:
             return False
-        if any(view.op == "Transpose" for view in views):
+        if any(view.op == "Transpose" and not keeps_all(self._graph, view) for view in views):
             return True
         if writer.role != "pool" and not any(unit.node.op in CONVS for unit in kernel):
             return True
+        prepared = writer.role == "pool" or self._kernels.is_prepared(kernel)
+        if prepared and _flattens_places(given, made):
+            return False
         alike = [size for size in given if size != 1] == [size for size in made if size != 1]
         return not (alike or {1} in (set(given[1:2]), set(given[2:])))
 
@@ -277,6 +280,13 @@ class KernelLayers:
             if not units[-1].works and units[-1].role == "move":
                 kind = "pad "
         return f"{kind}{'+'.join(names)}"
+
+
+def _flattens_places(given: Sequence[int], made: Sequence[int]) -> bool:
+    """Whether all places of each of many channels become one row, of one sample or as a map's."""
+    channels = tuple(given[:2]) == tuple(made[:2]) and given[1] > FEW
+    row = math.prod(given[2:]) == math.prod(made[2:]) == made[-1]
+    return channels and row and (given[0] == 1 or len(made) == len(given))
 
 
 def _integers_first(ports: Iterable[Port]) -> Port:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from placer.graph.weights import weight_input
 from placer.prediction.kernels.attention import NARROW, share_heads
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, VIEWS, Unit
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import SWAPPED, keeps_all, leaves_turned, shapes_map
+
+_MAP_RANK = 4
 
 
 class Moves:
@@ -36,7 +39,9 @@ class Moves:
         multiple of eight wide, of what is read twice and of what a Conv reads, or a product that
         writes a map, the kernel has the Transpose's name.
         """
-        if all(self.is_view(unit) for unit in units) or not _only_move(units):
+        if all(self.is_view(unit) for unit in units):
+            return self._makes_rows(units) and self._keeps_channels(units)
+        if not _only_move(units):
             return False
         writers = [w for u in units for _, w in u.reads if w not in units]
         edges = (e for u in units for e, _ in (*u.reads, *u.readers))
@@ -76,7 +81,7 @@ class Moves:
         if any(r.alone and r.node.name not in self._units.of_groups for r in readers):
             return False
         if all(self.is_view(unit) for unit in units):
-            return not self._makes_map(units)
+            return not (self._makes_map(units) or self._makes_rows(units))
         return self._are_of_attention(units) or self._kernels.is_in_place(units[0])
 
     def _are_of_attention(self, units: Sequence[Unit]) -> bool:
@@ -120,6 +125,36 @@ class Moves:
         product = unit.role == "product" and self._names.multiplies_activations(unit)
         product = product and not unit.leaves_sums and not share_heads(self._graph, unit.node)
         return product and not self._units.is_mha(unit)
+
+    def _makes_rows(self, views: Sequence[Unit]) -> bool:
+        """Whether a kernel moves a map of several channels and places for products with weights.
+
+        Convs and pools store channels last. Products of one row that are generated read the map as
+        it is (90 small graphs).
+        """
+        edge, writer = views[0].reads[0]
+        shape = self._graph.type_of(edge.tensor).shape or ()
+        if writer is None or not self._kernels.writes_map(edge.tensor, writer):
+            return False
+        if len(shape) != _MAP_RANK or shape[1] == 1 or set(shape[2:]) == {1}:
+            return False
+        read = [(e, r) for unit in views for e, r in unit.readers if r not in views]
+        if any(e in self._form.scales for e in (edge, *(e for e, _ in read))):
+            return False
+        return bool(read) and all(
+            r.role == "product"
+            and r.node.op in PRODUCTS
+            and weight_input(self._graph, r.node) is not None
+            for _, r in read
+        )
+
+    def _keeps_channels(self, views: Sequence[Unit]) -> bool:
+        """Whether its places alone are flattened, which is a kernel of no node."""
+        given, made = (
+            self._graph.type_of(tensor).shape or ()
+            for tensor in (views[0].reads[0][0].tensor, views[-1].node.outputs[0])
+        )
+        return given[:2] == made[:2]
 
     def _makes_map(self, views: Sequence[Unit]) -> bool:
         """Whether a kernel moves what a product wrote to a map of channels, see ``shapes_map``."""

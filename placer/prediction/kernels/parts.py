@@ -57,7 +57,8 @@ class Unit:
     INT8 weight another kernel dequantizes and sorts by the parts that are taken of it; ``casts``: a
     norm's cast to FP32; ``scales``: a product of integers whose own kernel scales what it sums;
     ``dequantizes``: a product of floats whose own kernel dequantizes its weight, and does no more
-    than a Relu.
+    than a Relu; ``turned``: a product of columns, or one that writes its rows as such, see
+    ``turned_operands`` and ``turned_back``.
     """
 
     index: int
@@ -79,6 +80,7 @@ class Unit:
     casts: bool = False
     scales: bool = False
     dequantizes: bool = False
+    turned: bool = False
 
     @property
     def leaves_sums(self) -> bool:

@@ -25,6 +25,10 @@ from placer.prediction.kernels.views import (
 )
 
 _SUMS = (*CONVS, *PRODUCTS)
+_MOVES_ROWS = (
+    *("Slice", "Split", "Gather", "Pad", "Concat", "Expand", "Tile", "Resize"),
+    *("DepthToSpace", "SpaceToDepth"),
+)
 _SCALES = ("Clip", "Max", "Add", "Sqrt", "Expand", "Div", "Mul", "Reciprocal")
 
 
@@ -160,8 +164,7 @@ class Rows:
             return True
         if node.op == "ReduceMean":
             return not self._is_of_rows(node)
-        moved = node.op in ("Slice", "Split", "Gather", "Pad", "Concat", "Expand")
-        return moved or _is_row_product(self._graph, node)
+        return node.op in _MOVES_ROWS or _is_row_product(self._graph, node)
 
     def _makes_heads(self, product: Node) -> bool:
         """Whether it makes heads of several samples, whose rows are stored turned for that.

@@ -47,6 +47,7 @@ class Sums:
         self._lengths = _Behind(self._sums_of)
         self._products = _Behind(self._reads_for_products)
         self._moved: dict[Unit, bool] = {}
+        self._combined: dict[Unit, bool] = {}  # Of what sums are, with what they sum.
 
     def end(self, sums: Sequence[Unit], unit: Unit, depends: Depends) -> bool:
         """Whether ``unit`` is in another kernel than ``sums``, of which it reads, since that sums.
@@ -194,13 +195,36 @@ class Sums:
         """
         if self.is_row_product(summed) or not reduction(self._graph, summed.node).innermost:
             return False
-        if summed.node.op == "Softmax":
-            moves = unit.node.op in ("Transpose", "Concat")
-            return moves and self._rows.are_moved(unit.node)
-        if not self._spreads(unit, self._shape(summed.node.inputs[0])):
+        shape = self._shape(summed.node.inputs[0])
+        if unit.role == "move":
+            read = [math.prod(self._shape(edge.tensor)) for edge, _ in unit.reads]
+            return math.prod(shape) in read and self._rows.are_moved(unit.node)
+        if self._combines(summed, unit):
+            return False
+        if not self._spreads(unit, shape):
             return False
         length = reduction(self._graph, summed.node).length
         return not self._leads_to_sum(unit, length) and self._moves(unit)
+
+    def _combines(self, summed: Unit, unit: Unit) -> bool:
+        """Whether it computes of rows that the kernel computes and of their own sums alone.
+
+        As deviations and their Exp: their kernel does so whatever is moved behind it. What scales
+        rows by what is computed of a sum, as by the root of a mean of squares, is not of these (50
+        small graphs).
+        """
+        read = {edge.tensor for edge, _ in unit.reads}
+        self._combined[unit] = all(
+            writer is not None
+            and writer.group == summed.group
+            and (
+                writer.reads[0][0].tensor in read
+                if writer.role == "reduce"
+                else self._combined.get(writer, True)
+            )
+            for _, writer in unit.reads
+        )
+        return self._combined[unit]
 
     def _ends_squares(self, mean: Unit, unit: Unit) -> bool:
         """Whether a kernel that does nothing but take means of squares adds a number to them.

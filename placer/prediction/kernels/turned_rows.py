@@ -35,7 +35,9 @@ class TurnedRows:
         """Whether it is only transposed, or reshaped and added to other rows of a map before."""
         readers = [reader for _, reader in unit.readers]
         if {reader.node.op for reader in readers} == {"Transpose"}:
-            return unit.role == "pointwise" or all(turns_to_map(r.node) for r in readers)
+            if unit.role != "pointwise":
+                return all(turns_to_map(r.node) for r in readers)
+            return unit.node.op == "Add" or not any(map(_computes_on, readers))
         if len(readers) != 1:
             return False
         if readers[0].node.op == "Reshape":
@@ -58,3 +60,8 @@ class TurnedRows:
     def _is_of_map(self, tensor: str) -> bool:
         """Whether it is a view of a map whose channels are stored last."""
         return any(node.op == "Transpose" for node in self._views.get(tensor, ()))
+
+
+def _computes_on(turn: Unit) -> bool:
+    """Whether turned rows are computed or summed as they are, and no map is made of them."""
+    return any(reader.role in ("pointwise", "reduce", "cast") for _, reader in turn.readers)

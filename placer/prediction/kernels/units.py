@@ -37,6 +37,7 @@ from placer.prediction.kernels.product_units import ProductUnits
 from placer.prediction.kernels.reductions import is_written_out, reduction_axes
 from placer.prediction.kernels.rows import Rows
 from placer.prediction.kernels.shared_operands import Joined
+from placer.prediction.kernels.turned_back import turned_back
 from placer.prediction.kernels.turned_operands import turned_operands
 from placer.prediction.kernels.views import free_nodes, keeps_all
 from placer.prediction.kernels.wiring import UnitGraph
@@ -89,6 +90,9 @@ class Units(UnitGraph):
         joint = {name for name, fan in fans.items() if all(n.op != "Add" for n in fan.chain)}
         self._attentions = AttentionUnits(self, attentions, joint)
         self._in_place = InPlace(self, self._attentions, joint)
+        turned = turned_back(graph, form.scales, self._attentions.has)
+        self._turns = {turn.name for turn in turned.values()}
+        self.columns = frozenset(turn.outputs[0] for turn in turned.values())
         self.rows = Rows(graph, self._free, self._attentions.has, self._in_place.are_made_of)
         self._norms = NormUnits(self, self.rows, base != FLOAT)
         self._factors = factors(graph, form, self._attentions.has, apart)
@@ -98,6 +102,9 @@ class Units(UnitGraph):
         self._add_units()
         for unit in self.units:
             unit.group = unit.index
+            unit.turned = unit.role == "product" and (
+                unit.node.name in turned or self._reads_turned(unit)
+            )
             if unit.works or unit.names is not None:
                 unit.views += self._factors_of(unit.node)
             if unit.role == "product":
@@ -136,7 +143,20 @@ class Units(UnitGraph):
         if node.name in turned_operands(self.graph):
             edges = self.graph.edges_of(node.outputs[0])
             return len({self.form.scales.get(edge) for edge in edges}) == 1
-        return node.name in self._factors or self._in_place.has(node)
+        return node.name in (*self._factors, *self._turns) or self._in_place.has(node)
+
+    def _reads_turned(self, product: Unit) -> bool:
+        """Whether a float product reads rows that a Transpose would have turned, as they are.
+
+        Those that another product writes are one matrix all the same.
+        """
+        turn = self.graph.producer.get(product.node.inputs[0])
+        if turn is None or product.integers or turn.name not in turned_operands(self.graph):
+            return False
+        before = self.graph.producer.get(turn.inputs[0])
+        while before is not None and role_of(before) == "pointwise" and before.op not in PRODUCTS:
+            before = self.graph.producer.get(before.inputs[0])
+        return before is None or before.op not in PRODUCTS
 
     def _is_constant(self, node: Node) -> bool:
         """Whether it reads constants alone: the builder computes it."""

@@ -1,0 +1,79 @@
+"""Rows that a product with a weight writes turned, as columns.
+
+The builder multiplies the other way round where a Transpose of two dimensions reads what a float
+product writes, or its sum with a bias. The Transpose is gone then, and what follows it is computed
+as behind any product, of several samples too. So MLP-Mixers turn back what they mix across tokens.
+
+It is not so where an activation comes before the Transpose, where something else reads the rows,
+or where the columns are reshaped, as to a map. Products of integers leave their sums to a kernel
+that turns them.
+
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 210 small graphs of one
+and two samples, in FP16 and INT8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+
+from placer.graph import Edge, Graph, Node
+from placer.graph.weights import weight_input
+from placer.prediction.kernels.parts import PRODUCTS, role_of
+from placer.prediction.kernels.turned_operands import has_odd_rows
+from placer.prediction.kernels.views import SWAPPED, only_reader, readers_of
+
+_RANK = 3
+_PARTS = ("Split", "Slice", "Concat")
+
+
+def turned_back(
+    graph: Graph, quantized: Container[Edge], is_attention: Callable[[Node], bool]
+) -> Mapping[str, Node]:
+    """By name of each such product the Transpose that is gone; ``quantized``: edges with pairs."""
+    found = ((node, _turn_behind(graph, node, quantized)) for node in graph.nodes)
+    return {
+        product.name: turn
+        for product, turn in found
+        if turn is not None and _are_plain(graph, turn, is_attention)
+    }
+
+
+def _turn_behind(graph: Graph, product: Node, quantized: Container[Edge]) -> Node | None:
+    """The Transpose behind a float product of one weight, or behind its bias."""
+    weight = weight_input(graph, product) if product.op == "MatMul" else None
+    if weight is None or weight.index != 1 or has_odd_rows(graph, product):
+        return None
+    given, made = (graph.type_of(t).shape or () for t in (product.inputs[0], product.outputs[0]))
+    if len(given) != _RANK or len(made) != _RANK or 1 in made[1:]:
+        return None
+    if any(r.op in PRODUCTS and r is not product for r in readers_of(graph, product.inputs[0])):
+        return None
+    behind = only_reader(graph, product)
+    chain = [product]
+    if behind is not None and behind.op == "Add" and _adds_bias(graph, product, behind):
+        chain.append(behind)
+        behind = only_reader(graph, behind)
+    if behind is None or behind.op != "Transpose":
+        return None
+    if list(behind.attributes.get("perm", ())) != SWAPPED:
+        return None
+    read = [Edge(t, n.name, i) for n in (*chain, behind) for i, t in enumerate(n.inputs)]
+    return None if any(edge in quantized for edge in read) else behind
+
+
+def _adds_bias(graph: Graph, product: Node, added: Node) -> bool:
+    others = [tensor for tensor in added.inputs if tensor not in product.outputs]
+    return all(
+        tensor in graph.initializers and len(graph.type_of(tensor).shape or ()) == 1
+        for tensor in others
+    )
+
+
+def _are_plain(graph: Graph, turn: Node, is_attention: Callable[[Node], bool]) -> bool:
+    """Whether the columns are computed with, summed, cut or joined, or leave the graph."""
+    return all(
+        (role_of(reader) in ("pointwise", "reduce") or reader.op in _PARTS)
+        and not (reader.op in PRODUCTS and is_attention(reader))
+        and reader.op not in ("Conv", "ConvTranspose")
+        for reader in readers_of(graph, turn.outputs[0])
+    )
