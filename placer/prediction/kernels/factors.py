@@ -17,7 +17,7 @@ from placer.prediction.kernels.gelus import gelus
 from placer.prediction.kernels.parts import PRODUCTS
 from placer.prediction.layers.motion import NormalForm
 
-_KEEPS_ALL = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
+KEEPS_ALL = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def factors(
@@ -46,7 +46,7 @@ def factors(
 def _is_of_product(graph: Graph, factor: Node) -> bool:
     """Whether it scales what a product writes as it is, be it repeated for several queries."""
     node = graph.producer.get(factor.inputs[0])
-    while node is not None and node.op in (*_KEEPS_ALL, "Expand"):
+    while node is not None and node.op in (*KEEPS_ALL, "Expand"):
         node = graph.producer.get(node.inputs[0])
     return node is not None and node.op in PRODUCTS
 
@@ -67,9 +67,7 @@ def _is_scaled(graph: Graph, form: NormalForm, factor: Node) -> bool:
     node: Node | None = factor
     while node is not None and node.op not in PRODUCTS:
         given = [tensor for tensor in node.inputs if tensor not in graph.initializers]
-        if node is not factor and not (
-            node.op in _KEEPS_ALL or (node.op, len(given)) == ("Add", 1)
-        ):
+        if node is not factor and not (node.op in KEEPS_ALL or (node.op, len(given)) == ("Add", 1)):
             return False
         node = graph.producer.get(given[0]) if given else None
     return node is not None and all(
@@ -91,6 +89,6 @@ def _product(
             return known[node.name]
         if node.op in PRODUCTS:
             return node if edge.input_index < 2 else None
-        if node.op not in _KEEPS_ALL:
+        if node.op not in KEEPS_ALL:
             return None
         tensor = node.outputs[0]

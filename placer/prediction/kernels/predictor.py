@@ -27,6 +27,7 @@ from placer.prediction.kernels.layers import KernelLayers
 from placer.prediction.kernels.order import branches_last_first, depth_first_from_inputs
 from placer.prediction.kernels.parts import POOLS, PRODUCTS
 from placer.prediction.kernels.same_values import sources
+from placer.prediction.kernels.scaled_pairs import scaled_pairs
 from placer.prediction.kernels.shared_operands import joined_products
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.wiring import is_volume
@@ -158,7 +159,7 @@ class KernelPredictor:
     def _predict(self, placement: Placement) -> Prediction:
         given = scales_of(placement)
         left = moved_placement(self._left.placed(placement), self._graph)
-        form = move_pairs(self._scales(left), self._passages)
+        form = move_pairs(scaled_pairs(self._graph, self._scales(left)), self._passages)
         units = Units(
             self._graph,
             form,

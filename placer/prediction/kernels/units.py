@@ -36,6 +36,7 @@ from placer.prediction.kernels.parts import (
 from placer.prediction.kernels.product_units import ProductUnits
 from placer.prediction.kernels.reductions import is_written_out, reduction_axes
 from placer.prediction.kernels.rows import Rows
+from placer.prediction.kernels.scaled_pairs import is_absorbed
 from placer.prediction.kernels.shared_operands import Joined
 from placer.prediction.kernels.turned_back import turned_back
 from placer.prediction.kernels.turned_operands import turned_operands
@@ -143,6 +144,8 @@ class Units(UnitGraph):
         if node.name in turned_operands(self.graph):
             edges = self.graph.edges_of(node.outputs[0])
             return len({self.form.scales.get(edge) for edge in edges}) == 1
+        if is_absorbed(self.graph, node, self.form.scales):
+            return True
         return node.name in (*self._factors, *self._turns) or self._in_place.has(node)
 
     def _reads_turned(self, product: Unit) -> bool:
