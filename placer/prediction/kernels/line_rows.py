@@ -4,7 +4,8 @@ A generated kernel writes both if all that is computed of the rows is computed e
 up to the next norm or sum: the norm or activation is computed twice rather than its rows turned.
 Rows that a product of a weight reads in the end, or a norm or sum as they are, are written once,
 and the Conv's kernel reads them. So are those that a product's kernel writes, unless its last step
-computes of one tensor that an earlier step makes, as an activation behind a bias does.
+computes of one tensor that an earlier step makes, as an activation behind a bias does, or adds
+other rows to what an earlier step makes, as a residual behind a bias.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 62 small graphs of Convs
 of lines behind norms, activations and sums, as in FastPitch.
@@ -32,7 +33,9 @@ def is_turned_as_written(graph: Graph, turn: Node) -> bool:
         return False
     if _is_multiplied(graph, turn.inputs[0]):
         return False
-    return not _is_of_product(graph, writer) or _ends_with_function(graph, writer)
+    if _product_of(graph, writer) is None or _ends_with_function(graph, writer):
+        return True
+    return _adds_to_computed(graph, writer)
 
 
 def _readers(graph: Graph, tensor: str) -> Iterator[Node]:
@@ -60,19 +63,38 @@ def _is_multiplied(graph: Graph, rows: str) -> bool:
     return False
 
 
-def _is_of_product(graph: Graph, node: Node) -> bool:
-    """Whether a product of a weight makes any of what it computes of, element by element."""
+def _product_of(graph: Graph, node: Node) -> Node | None:
+    """The product, of a weight or not, that makes any of what it computes of; or ``node`` itself.
+
+    What lies between computes element by element.
+    """
     waiting, seen = [node], {node.name}
     for known in waiting if node.op != _NORM else ():
-        for tensor in _given(graph, known):
+        if known.op in PRODUCTS:
+            return known
+        for tensor in _given(graph, known) if _computes(known) else ():
             before = graph.producer.get(tensor)
-            if before is None or before.name in seen:
-                continue
-            if before.op in PRODUCTS:
-                return True
-            if _computes(before):
+            if before is not None and before.name not in seen:
                 seen.add(before.name)
                 waiting.append(before)
+    return None
+
+
+def _adds_to_computed(graph: Graph, node: Node) -> bool:
+    """Whether it adds other rows than a product's to what is computed of that, as with its bias.
+
+    Of several samples the product's as it is will do. What the product reads is added by the
+    product's kernel (60 small graphs of residuals).
+    """
+    given = _given(graph, node)
+    if len(given) != 2 or node.op != "Add":
+        return False
+    several = (graph.type_of(node.outputs[0]).shape or (1,))[0] != 1
+    for tensor, other in (given, given[::-1]):
+        before = graph.producer.get(tensor)
+        product = _product_of(graph, before) if before is not None else None
+        if product is not None and other not in product.inputs:
+            return several or before is not product
     return False
 
 

@@ -27,6 +27,12 @@ GRAPHS = {
     ),
     "a product's kernel does not": GRAPH.format(f"{PRODUCT} [act] n = Tanh(m)", LAST),
     "nor one that adds a residual": GRAPH.format(f"{PRODUCT} [sum] n = Add(m, x)", LAST),
+    "also behind a bias, of what it multiplies": GRAPH.format(
+        f"{PRODUCT} {BIAS} [sum] n = Add(l, x)", LAST
+    ),
+    "but a kernel of its own does that adds another one there": GRAPH.format(
+        f"[given] e = Sigmoid(x) {PRODUCT.replace('x', 'e')} {BIAS} [sum] n = Add(l, x)", LAST
+    ),
 }
 
 test_rows_of_lines = builder_test(GRAPHS, 17)
