@@ -239,7 +239,7 @@ def _with_pairs(
         prepared = ModelProto()
         prepared.CopyFrom(proto)
         inline_functions(prepared, path)
-        raise_for_half(prepared)
+        raise_for_half(prepared, path)
     restored = restore_pairs(prepared, base_dir)
     return (prepared, restored) if restored else (proto, ())
 

@@ -14,9 +14,16 @@ from placer.errors import InputError
 from placer.graph.edit import (
     adopt,
     all_tensors,
+    every_node,
     standard_opset,
     without_initializers,
     without_large_tensors,
+)
+from placer.model.passes.changed_operators import (
+    CHANGES,
+    check_lengths,
+    check_masks,
+    name_bilinear,
 )
 
 MIN_OPSET = 17
@@ -37,37 +44,57 @@ def lacks_half(proto: ModelProto) -> bool:
     )
 
 
-def raise_for_half(proto: ModelProto) -> bool:
+def raise_for_half(proto: ModelProto, path: Path) -> bool:
     """Raise the opset of a model with half-precision constants in place; whether that was done.
 
     QuantizeLinear takes no half precision before ``HALF_OPSET``. A model that ONNX's converter
-    cannot raise stays as it is.
+    cannot raise computes what it did. Raises InputError for what no later opset computes.
     """
     if not lacks_half(proto):
         return False
     try:
-        raised = onnx.version_converter.convert_version(without_large_tensors(proto), HALF_OPSET)
+        _raise(proto, HALF_OPSET, path)
     except _CONVERTER_ERRORS:
         return False
-    adopt(proto, raised)
     proto.ir_version = max(proto.ir_version, helper.OP_SET_ID_VERSION_MAP["ai.onnx", HALF_OPSET])
     return True
 
 
 def raise_opset(proto: ModelProto, path: Path) -> None:
-    """Raise the opset to ``MIN_OPSET`` in place; InputError, with the node, if that cannot be."""
-    if standard_opset(proto) == 0:  # Operators of other domains alone: there is nothing to raise.
+    """Raise the opset to ``MIN_OPSET`` in place; InputError, with the node, if that cannot be.
+
+    What later opsets compute differently is rewritten (``placer.model.passes.changed_operators``).
+    """
+    opset = standard_opset(proto)
+    if opset == 0:  # Operators of other domains alone: there is nothing to raise.
         proto.opset_import.append(helper.make_opsetid("", MIN_OPSET))
         return
-    stub = without_large_tensors(proto)
     try:
-        adopt(proto, onnx.version_converter.convert_version(stub, MIN_OPSET))
+        _raise(proto, MIN_OPSET, path)
     except _CONVERTER_ERRORS as error:
         raise InputError(
-            f"{path}: opset {standard_opset(proto)} cannot be raised to {MIN_OPSET}"
-            f"{_culprit(stub)}: {one_line(error)}; "
+            f"{path}: opset {opset} cannot be raised to {MIN_OPSET}"
+            f"{_culprit(without_large_tensors(proto))}: {one_line(error)}; "
             f"export the model with opset {MIN_OPSET} or later"
         ) from error
+
+
+def _raise(proto: ModelProto, target: int, path: Path) -> None:
+    check_masks(proto, path)
+    check_lengths(proto, path)
+    name_bilinear(proto)
+    opset = standard_opset(proto)
+    for change in CHANGES:
+        if change.concerns(every_node(proto.graph.node), opset, target):
+            _convert(proto, change.at)
+            change.rewrite(proto, path)
+    _convert(proto, target)
+
+
+def _convert(proto: ModelProto, opset: int) -> None:
+    if standard_opset(proto) < opset:
+        stub = without_large_tensors(proto)
+        adopt(proto, onnx.version_converter.convert_version(stub, opset))
 
 
 def lower_opset(proto: ModelProto) -> bool:

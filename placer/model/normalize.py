@@ -63,6 +63,7 @@ from placer.model.passes.plain_sums import add_sums
 from placer.model.passes.pooled_means import pool_means
 from placer.model.passes.redundant_views import bypass_redundant_views, may_have_redundant_views
 from placer.model.passes.repeated_casts import bypass_repeated_casts, may_have_repeated_casts
+from placer.model.passes.scalar_ranges import make_scalars
 from placer.model.passes.sparse_initializers import write_out_sparse
 from placer.model.passes.undone_transposes import take_out_undone
 
@@ -150,7 +151,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
     drop_unused_initializers(graph)
     drop_absent_inputs(graph)
     opset = standard_opset(proto)
-    if raise_for_half(proto):
+    if raise_for_half(proto, path):
         notes.append(f"opset {opset} raised to {HALF_OPSET}, which has pairs of half precision")
         constants_to_initializers(graph)
     _name_nodes(graph)
@@ -256,6 +257,8 @@ def _resolve_control_flow(proto: ModelProto, base_dir: Path, path: Path) -> tupl
             return removed, unrolled, casts
         unrolled, room = unrolled + loops, room - added
         removed += flattened + constants_to_initializers(graph)
+        if any(node.op_type == "Range" for node in graph.node):
+            make_scalars(graph, infer_values(proto, {}, path))
         casts += _write_casts(proto, path)
         removed += _fold_constants(proto, base_dir, path)
 

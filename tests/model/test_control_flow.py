@@ -230,3 +230,23 @@ def test_a_branch_that_lacks_an_output_stays_for_the_engine_to_judge(save: Save)
     proto.graph.node[0].output.append("more")
     onnx.save(proto, path)
     assert [node.op for node in load_model(path).graph.nodes] == ["If"]
+
+
+def test_bounds_of_a_range_that_an_if_hid_become_scalars(save: Save):
+    """ONNX's AffineGrid as its test writes it out: shapes of one dimension are cut by Split."""
+    path = save("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (int64[2] size) => (int64[N] y)
+        <bool yes = {1}, int64 zero = {0}, int64 one = {1}> {
+          end = If (yes) <
+            then_branch = a () => (int64[1] p) { p, q = Split(size) },
+            else_branch = b () => (int64 r) { r = Identity(zero) }
+          >
+          y = Range(zero, end, one)
+        }""")
+    model = load_model(path)
+    assert [node.op for node in model.graph.nodes] == ["Split", "Reshape", "Range"]
+    onnx.checker.check_model(model.proto, full_check=True)
+    size = np.array([3, 5])
+    np.testing.assert_array_equal(outputs(model.proto, size=size)[0], np.arange(3))
+    np.testing.assert_array_equal(outputs(onnx.load(path), size=size)[0], np.arange(3))
