@@ -38,15 +38,6 @@ g (float[1,16] x) => (float[1,16] y, float[1,16] z, float[1,16] u)
   [exp1] y = Exp(e) [exp2] z = Exp(f) [sin1] u = Sin(d)
 }
 """
-# Once the activations are one, the Conv takes it along.
-BEHIND_CONV = """
-g (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,3,3] w = {1}, float[16,16,3,3] v = {1}> {
-  [conv1] t = Conv<pads = [1, 1, 1, 1]>(x, w)
-  [act1] a = ACT(t) [act2] b = ACT(t)
-  [conv2] c = Conv<pads = [1, 1, 1, 1]>(a, v) [last] d = Exp(b)
-  [sum] y = Add(c, d)
-}
-"""
 BRANCHES = [
     (Edge("r", "conv1", 0),),
     (Edge("w1", "conv1", 1),),
@@ -72,9 +63,6 @@ POOLS = [
         (ACTIVATED, [], {"relu1", "relu2"}),
         (ACTIVATED, BRANCHES, {"relu1", "relu2"}),
         (ACTIVATED, [(Edge("a", "relu1", 0), Edge("a", "relu2", 0)), *BRANCHES], {"conv1"}),
-        (BEHIND_CONV.replace("ACT", "Relu"), [], {"conv1", "act1", "act2"}),
-        (BEHIND_CONV.replace("ACT", "Tanh"), [], {"conv1", "act1", "act2"}),
-        (BEHIND_CONV.replace("ACT", "Elu"), [], {"act1", "act2"}),
         (IN_A_ROW, [], {"mul1", "mul2"}),
         (IN_A_ROW, [], {"sub2"}),
     ],

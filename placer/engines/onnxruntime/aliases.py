@@ -97,22 +97,17 @@ def _join_moved_pairs(fused: onnx.GraphProto, model: onnx.GraphProto, alias: Ali
 
 
 def _join_equal(fused: onnx.GraphProto, model: onnx.GraphProto, alias: Aliases) -> None:
-    """What nodes write that compute the same, where the optimizer left one of them.
-
-    It leaves those whose operands are dequantized (EnsureUniqueDQForNodeUnit).
-    """
+    """What nodes write that compute the same, where the optimizer left one of them."""
     nodes = [node for node in model.node if node.op_type not in PAIR_OPS]
-    dequantized = {t for n in model.node if n.op_type == "DequantizeLinear" for t in n.output}
-
-    def called(node: onnx.NodeProto) -> Call:
-        apart = "" if dequantized.isdisjoint(node.input) else node.name
-        return Call(f"{node.op_type} {apart}", node.input, node.output, node.attribute)
-
+    calls = [
+        Call(node.op_type, [*map(alias, node.input)], [*map(alias, node.output)], node.attribute)
+        for node in nodes
+    ]
     left = {node.name for node in fused.node}
     computed = (node for node in fused.node if node.op_type not in PAIR_OPS)
     written = {alias(tensor) for node in computed for tensor in node.output}
     constants = {tensor.name: tensor for tensor in model.initializer}
-    for place, other in equal_calls([called(node) for node in nodes], constants).items():
+    for place, other in equal_calls(calls, constants).items():
         one, same = nodes[place], nodes[other]
         both_left = one.name in left and same.name in left
         for tensor, again in zip(one.output, same.output, strict=True):

@@ -13,7 +13,6 @@ from placer.prediction.layers.motion import NormalForm
 
 # Constants of more elements are the same only where they are one (constant_sharing.h).
 MOST_SHARED = 8
-_OF_CONVS = frozenset({"Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh"})  # conv_activation_fusion.cc
 
 
 def with_equal_merged(
@@ -28,7 +27,6 @@ def with_equal_merged(
     first: dict[object, int] = {}
     kept: list[PredictedLayer] = []
     renamed: dict[str, str] = {}
-    merged: dict[int, PredictedLayer] = {}
     for given in layers:
         predicted = replace(given, layer=_reading(given.layer, renamed))
         key = _key(predicted, equal, graph, form)
@@ -39,34 +37,9 @@ def with_equal_merged(
         other = kept[place].layer
         names = (*other.nodes, *predicted.layer.nodes)
         kept[place] = replace(kept[place], layer=replace(other, nodes=names))
-        merged[place] = kept[place]
         pairs = zip(predicted.layer.outputs, other.outputs, strict=True)
         renamed.update((port.tensor, same.tensor) for port, same in pairs)
-    taken = set[int]()
-    for place, activation in merged.items():
-        conv = _conv_before(activation, kept[:place], graph)
-        if conv is not None:
-            own = kept[conv].layer
-            nodes, outputs = (*own.nodes, *activation.layer.nodes), activation.layer.outputs
-            kept[conv] = replace(kept[conv], layer=replace(own, nodes=nodes, outputs=outputs))
-            taken.add(place)
-    yield from (predicted for place, predicted in enumerate(kept) if place not in taken)
-
-
-def _conv_before(
-    activation: PredictedLayer, before: Sequence[PredictedLayer], graph: Graph
-) -> int | None:
-    """The place of the float Conv that takes an activation along, which alone reads it now."""
-    (node, *others), read = activation.nodes, activation.layer.inputs[0].tensor
-    if others or node.op not in _OF_CONVS:
-        return None
-    if not {edge.node for edge in graph.edges_of(read)} <= {*activation.layer.nodes}:
-        return None
-    for place, predicted in enumerate(before):
-        is_conv = [one.op for one in predicted.nodes] == ["Conv"]
-        if is_conv and [port.tensor for port in predicted.layer.outputs] == [read]:
-            return place
-    return None
+    yield from kept
 
 
 def _reading(layer: Layer, renamed: Mapping[str, str]) -> Layer:
