@@ -59,12 +59,11 @@ class Behaviour(Strict):
         description="Whether the rules know the layers of a file that computes scales at run time "
         "(DynamicQuantizeLinear): it is `predicted` as it is, else its float model is shown.",
     )
-    equal: Literal["kept", "states", "unpaired", "unquantized", "merged"] = Field(
+    equal: Literal["kept", "states", "unquantized", "merged"] = Field(
         default="kept",
         description="What becomes of nodes that compute the same from the same: each is `kept`, or "
         "they are `merged` into one. `states`: only Slices of floats that shapes and constants "
-        "alone decide, as the initial states of recurrent layers. `unpaired`: these, and layers "
-        "of floats with no pair before them. `unquantized`: only nodes that "
+        "alone decide, as the initial states of recurrent layers. `unquantized`: only nodes that "
         "no rule quantizes or that pairs move past, as one of others may have pairs that the other "
         "lacks.",
     )

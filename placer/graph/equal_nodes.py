@@ -13,7 +13,7 @@ from onnx import TensorProto, numpy_helper
 from placer.graph.external_data import is_external
 from placer.graph.randomness import RANDOM_OPS
 
-MOST_COMPARED = 1 << 12  # Elements of constants whose values are compared.
+_MAX_ELEMENTS = 1 << 12  # Larger constants are the same only where they are one initializer.
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,14 @@ class Call:
     scope: object = ()
 
 
-def equal_calls(
-    calls: Sequence[Call], constants: Mapping[str, TensorProto], most: int = MOST_COMPARED
-) -> Mapping[int, int]:
+def equal_calls(calls: Sequence[Call], constants: Mapping[str, TensorProto]) -> Mapping[int, int]:
     """By place of each node that computes what one before it does the place of the first such.
 
     ``calls``: in topological order. Nodes read the same if they read equal constants, what nodes
     that hand on read, and what equal nodes write, in the same order. Nodes with bodies and random
-    ones are equal to none. ``most``: larger constants are the same only where they are one
-    initializer.
+    ones are equal to none.
     """
-    names = {name: _digest(name, tensor, most) for name, tensor in constants.items()}
+    names = {name: _digest(name, tensor) for name, tensor in constants.items()}
     first: dict[object, int] = {}
     equal_of: dict[int, int] = {}
     for place, call in enumerate(calls):
@@ -65,9 +62,9 @@ def _is_body(attribute: onnx.AttributeProto) -> bool:
     return attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
-def _digest(name: str, tensor: TensorProto, most: int) -> str:
+def _digest(name: str, tensor: TensorProto) -> str:
     """A name for what a constant holds, its own where it is large or in another file."""
-    if is_external(tensor) or math.prod(tensor.dims) > most:
+    if is_external(tensor) or math.prod(tensor.dims) > _MAX_ELEMENTS:
         return name
     try:
         content = numpy_helper.to_array(tensor).tobytes()

@@ -101,7 +101,7 @@ def _equal(graph: Graph, pack: Pack, target: Target) -> Mapping[str, str]:
     if merged == "kept":
         return {}
     equal = equal_nodes(graph)
-    if merged in ("states", "unpaired"):
+    if merged == "states":
         decided = cut_states(graph)
         return {name: kept for name, kept in equal.items() if name in decided}
     if merged == "unquantized" and equal:

@@ -10,7 +10,6 @@ from collections.abc import Container, Iterable, Mapping
 
 import onnx
 
-from placer.graph.equal_nodes import Call, equal_calls
 from placer.graph.neutral import NEUTRAL, handed_on, is_endless, is_single
 from placer.graph.operators import PAIR_OPS
 
@@ -64,7 +63,6 @@ def aliases_of(
             alias.join(node.input[0], node.output[0])
     _join_pairs_of(fused, model, alias)
     _join_moved_pairs(fused, model, alias)
-    _join_equal(fused, model, alias)
     return alias
 
 
@@ -94,25 +92,6 @@ def _join_moved_pairs(fused: onnx.GraphProto, model: onnx.GraphProto, alias: Ali
         base = CONVERTED.sub("", _MOVED_PAIR.sub("", tensor))
         if base != tensor and base in tensors:
             alias.join(base, tensor)
-
-
-def _join_equal(fused: onnx.GraphProto, model: onnx.GraphProto, alias: Aliases) -> None:
-    """What nodes write that compute the same, where the optimizer left one of them."""
-    nodes = [node for node in model.node if node.op_type not in PAIR_OPS]
-    calls = [
-        Call(node.op_type, [*map(alias, node.input)], [*map(alias, node.output)], node.attribute)
-        for node in nodes
-    ]
-    left = {node.name for node in fused.node}
-    computed = (node for node in fused.node if node.op_type not in PAIR_OPS)
-    written = {alias(tensor) for node in computed for tensor in node.output}
-    constants = {tensor.name: tensor for tensor in model.initializer}
-    for place, other in equal_calls(calls, constants).items():
-        one, same = nodes[place], nodes[other]
-        both_left = one.name in left and same.name in left
-        for tensor, again in zip(one.output, same.output, strict=True):
-            if not both_left and (alias(tensor) in written) != (alias(again) in written):
-                alias.join(tensor, again)
 
 
 def is_invented(node: onnx.NodeProto, known: Container[str]) -> bool:

@@ -99,8 +99,7 @@ class BuildTarget:
     scheme with int32 biases have them.
     ``twins``: by node the names of equal ones that are computed with it.
     ``added``: names of nodes that the engine inserts, which are none of the model's.
-    ``symmetric``: edges on which int8 is read only where it has no zero point. ``repeated``: names
-    of nodes that compute what others do, of which one may be run for several Q.
+    ``symmetric``: edges on which int8 is read only where it has no zero point.
     """
 
     graph: Graph
@@ -115,7 +114,6 @@ class BuildTarget:
     twins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     added: frozenset[str] = frozenset()
     symmetric: frozenset[Edge] = frozenset()
-    repeated: frozenset[str] = frozenset()
 
     @property
     def rounds_alone(self) -> bool:

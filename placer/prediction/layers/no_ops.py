@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from onnx import TensorProto
 
 from placer.graph import Edge, Graph, Node
-from placer.graph.equal_nodes import MOST_COMPARED, Call, equal_calls
+from placer.graph.equal_nodes import Call, equal_calls
 from placer.graph.index import with_nodes
 from placer.graph.neutral import NEUTRAL, handed_on, is_endless, is_single
 from placer.graph.operators import STANDARD_DOMAINS
@@ -164,13 +164,10 @@ def _undoes(node: Node, before: Node) -> bool:
     return len(order) == len(first) and all(first[axis] == i for i, axis in enumerate(order))
 
 
-def equal_nodes(
-    graph: Graph, apart: Container[str] = (), most: int = MOST_COMPARED
-) -> Mapping[str, str]:
+def equal_nodes(graph: Graph, apart: Container[str] = ()) -> Mapping[str, str]:
     """By node that computes what one before it does, that one; past no-ops.
 
-    ``apart``: nodes that the engine does not make one of, by name or operator. ``most``: see
-    ``equal_calls``.
+    ``apart``: nodes that the engine does not make one of, by name or operator.
     """
 
     def is_known(node: Node) -> bool:
@@ -190,7 +187,7 @@ def equal_nodes(
         for node in graph.nodes
     ]
     names = [node.name for node in graph.nodes]
-    equal_of = equal_calls(calls, graph.initializers, most)
+    equal_of = equal_calls(calls, graph.initializers)
     return {names[place]: names[other] for place, other in equal_of.items()}
 
 

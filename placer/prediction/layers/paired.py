@@ -13,7 +13,6 @@ from functools import lru_cache, partial
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import BIAS_INDEX, is_row
 from placer.prediction.layers.claims import FLOAT, Claim
-from placer.prediction.layers.clamps import CLAMPS
 from placer.prediction.layers.conversions import BuildTarget
 from placer.prediction.layers.integer_operators import is_integer_operator
 from placer.prediction.layers.integer_readers import NO_ROUNDED, ReadEdges, rounded
@@ -123,16 +122,8 @@ def _refuses(
         return False
     if claim.with_pairs not in (None, has_pairs) or target.refuses(claim, form):
         return True
-    if claim.fusion.is_no_op and _is_read_by_several(target, candidate, form):
-        return True
     moves_alone = target.behaviour.other_formats == "moved" and bool(claim.demanded)
     return moves_alone and candidate.reads_another_format(form)
-
-
-def _is_read_by_several(target: BuildTarget, candidate: LayerCandidate, form: NormalForm) -> bool:
-    """Whether a clamp computes what others do, so that it is run once and a Q for each stays."""
-    is_repeated = any(n.op in CLAMPS and n.name in target.repeated for n in candidate.nodes)
-    return is_repeated and not any(edge in form.scales for edge in candidate.reads)
 
 
 def _chained(target: BuildTarget, candidate: LayerCandidate, form: NormalForm) -> Scale | None:

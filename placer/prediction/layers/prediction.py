@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 
 from placer.graph import Edge, Graph
 from placer.plan import Plan
 from placer.prediction.layers.conversions import Conversion, PredictedLayer, TensorFormats
-from placer.prediction.layers.equal_layers import with_equal_merged
 from placer.prediction.layers.layout_options import LayoutOptions
 from placer.prediction.layers.memory_layouts import DEFAULT
 from placer.prediction.layers.motion import NormalForm, Scale
@@ -31,8 +30,7 @@ class Prediction:
     ``given``: scales before motion. ``steps``: by position; the same object in two predictions adds
     the same layers. ``histories``: by float tensor, in order of positions. ``changed``: positions
     whose step is another one than in the prediction that it was made from. ``moving``: the graph,
-    where the engine moves its tensors between memory layouts as ``options`` say. ``equal``: by node
-    one that computes the same and is run for both where no pair keeps them apart.
+    where the engine moves its tensors between memory layouts as ``options`` say.
     """
 
     placement: Placement
@@ -43,7 +41,6 @@ class Prediction:
     changed: tuple[int, ...] = ()
     moving: Graph | None = None
     options: LayoutOptions = DEFAULT
-    equal: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def layers(self) -> tuple[PredictedLayer, ...]:
@@ -63,10 +60,7 @@ class Prediction:
         """``layers``, with what the engine adds and takes away where it moves tensors."""
         if self.moving is None:
             return self.layers
-        layers = tuple(with_transposes_moved(self.layers, self.moving, self.options))
-        if not self.equal:
-            return layers
-        return tuple(with_equal_merged(layers, self.equal, self.moving, self.form))
+        return tuple(with_transposes_moved(self.layers, self.moving, self.options))
 
     @property
     def plan(self) -> Plan:

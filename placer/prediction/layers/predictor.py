@@ -17,14 +17,12 @@ from placer.graph import Edge, Graph
 from placer.prediction.layers.built_graph import built_graph
 from placer.prediction.layers.clamp_motion import clamp_passages
 from placer.prediction.layers.conversions import BuildTarget
-from placer.prediction.layers.equal_layers import MOST_SHARED
 from placer.prediction.layers.fixed_properties import FixedProperties
 from placer.prediction.layers.known_scales import NOTHING_KNOWN, KnownScales
 from placer.prediction.layers.layout_options import layout_options
 from placer.prediction.layers.linked_motion import LinkedMotion
 from placer.prediction.layers.memory_layouts import DEFAULT
 from placer.prediction.layers.motion import NormalForm, Scale
-from placer.prediction.layers.no_ops import equal_nodes
 from placer.prediction.layers.paired import Decided, Decisions
 from placer.prediction.layers.passages import (
     find_links,
@@ -85,9 +83,6 @@ class Predictor:
         if matches is None or matches.graph is not graph or matches.processor != processor:
             matches = Matches(graph, processor)
         rules = [rule for rule in rules if target.meets(rule.when)]
-        is_merged = behaviour.equal == "unpaired"
-        self._equal = equal_nodes(graph, most=MOST_SHARED) if is_merged else {}
-        repeated = frozenset({*self._equal, *self._equal.values()})
         passages = find_passages(matches, rules)
         if scales.outlasts is not None:
             passages = (*passages, *clamp_passages(graph))
@@ -105,7 +100,6 @@ class Predictor:
             twins=self._left.twins,
             added=self._left.added,
             symmetric=find_symmetric(matches, rules),
-            repeated=repeated,
         )
         self._layouts = layout_options(behaviour, target)
         by_edge = {edge: link for link in links for edge in link.edges}
@@ -176,7 +170,6 @@ class Predictor:
             tuple(sorted(draft.built.changed)),
             None if self._layouts is None else self._target.graph,
             self._layouts or DEFAULT,
-            self._equal,
         )
 
     def vary(self, near: Prediction, change: Change) -> Mapping[int, Step | None]:
