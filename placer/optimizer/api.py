@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from os import PathLike
@@ -16,14 +17,14 @@ from onnx import ModelProto
 from placer.accuracy.gates import Gate
 from placer.calibration.collect import default_cache_dir
 from placer.common.custom_ops import custom_ops as with_custom_ops
-from placer.common.files import make_output_folder, paths_of, write_bytes
+from placer.common.files import paths_of
 from placer.common.names import texts_of
 from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
-from placer.model import save_model
 from placer.model.validate import read_model
 from placer.optimizer.observer import Observer, observer_of
 from placer.optimizer.options.given_data import Data, StrPath, is_in_memory, packed
+from placer.optimizer.options.kept_inputs import kept_inputs
 from placer.optimizer.options.option_values import check_values
 from placer.optimizer.options.request import (
     BaseOption,
@@ -156,8 +157,11 @@ def optimize(
     )
     observer = observer_of(observer)
     request = apart_from_others(request, observer)
-    with with_custom_ops(*request.custom_ops):
-        return run(_with_data_kept(request, model, data, eval_data), observer)
+    with (
+        with_custom_ops(*request.custom_ops),
+        _with_data_kept(request, model, data, eval_data) as request,
+    ):
+        return run(request, observer)
 
 
 def work(
@@ -218,19 +222,20 @@ def function_gate(
     raise InputError(f"gate function '{name}' needs one limit; give at_least or at_most")
 
 
+@contextmanager
 def _with_data_kept(
     request: Request,
     model: StrPath | ModelProto,
     data: Data | None,
     eval_data: Data | None,
-) -> Request:
+) -> Iterator[Request]:
     """Check ``request``, write what is in memory to its output folder, and say where the data is.
 
-    Raises InputError, before anything is written, for a wrong value or arrays of objects.
+    Raises InputError, before anything is written, for a wrong value, arrays of objects, or where
+    another model or other data is there.
     """
     check_values(request)
-    folder = request.output_folder
-    files = OutputFolder(folder)
+    files = OutputFolder(request.output_folder)
     inputs = cache(partial(_input_names, model))
     arrays = {
         path: packed(given, inputs, keyword)
@@ -240,17 +245,13 @@ def _with_data_kept(
         )
         if given is not None and is_in_memory(given)
     }
-    if isinstance(model, ModelProto):
-        make_output_folder(folder)
-        save_model(model, folder, request.model)
-    for path, content in arrays.items():
-        make_output_folder(folder)
-        write_bytes(path, content)
-    return replace(
-        request,
-        data=_source(data, files.data),
-        evaluation_data=_source(eval_data, files.evaluation_data),
-    )
+    given = model if isinstance(model, ModelProto) else None
+    with kept_inputs(files, given, arrays, shared=request.storage is not None):
+        yield replace(
+            request,
+            data=_source(data, files.data),
+            evaluation_data=_source(eval_data, files.evaluation_data),
+        )
 
 
 def _model_path(model: StrPath | ModelProto, output: StrPath | None) -> Path:

@@ -118,8 +118,7 @@ class OutputFolder:
         for predicted in (False, True):
             documents += [self.plan(predicted=predicted), self.float_plan(predicted=predicted)]
         foreign = [path for path in documents if path.is_file() and not is_own(path)]
-        records = (self.log, self.result, self.study, self.applied)
-        if not foreign and not any(path.exists() for path in records):
+        if not foreign and not self.holds_records():
             models = (self.model, self.placement, self.exported, self.closest)
             foreign = [path for path in models if path.exists()]
         if foreign:
@@ -127,6 +126,11 @@ class OutputFolder:
                 f"{foreign[0]} is there and no run of placer wrote it; move the file or choose "
                 "another output"
             )
+
+    def holds_records(self) -> bool:
+        """Whether a log or a record is here, which every run of placer's leaves."""
+        records = (self.log, self.result, self.study, self.applied)
+        return any(path.exists() for path in records)
 
     def check_is_no_part(self, page: Path) -> None:
         """Raise InputError if ``page`` is a file of the run that is no page."""

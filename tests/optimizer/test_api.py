@@ -139,6 +139,51 @@ def test_what_is_given_in_memory_is_what_files_say(here: Path, save: Callable[..
     assert {"model.onnx", "data.npz", "optimized.onnx", "placement.yaml"} <= files
 
 
+def contents(folder: str) -> dict[str, bytes]:
+    """What is in ``folder``, without the log."""
+    files = (path for path in Path(folder).iterdir() if path.is_file() and path.suffix != ".log")
+    return {path.name: path.read_bytes() for path in files}
+
+
+@pytest.mark.usefixtures("here")
+def test_what_a_run_was_given_in_memory_stays(save: Callable[..., Path]):
+    """The same call goes on; another model or other data are refused and leave all as it is."""
+    proto, other = onnx.load(save(NET)), onnx.load(save(NET.replace("0.1", "0.2"), "other.onnx"))
+    images = np.random.default_rng(0).normal(size=(16, 16, 16, 16)).astype(np.float32)
+    first = {"data": {"image": images}, "output": "memory", **QUICK}
+    found = optimize(proto, **first)
+    assert len(optimize(proto, **first).trials) == len(found.trials)
+    before = contents("memory")
+    for model, given, name in [(other, images, "model.onnx"), (proto, 2 * images, "data.npz")]:
+        words = f"another model or other data, since memory/{name} is not what was given"
+        with pytest.raises(InputError, match=f"memory holds a run of {words}; choose another"):
+            optimize(model, **{**first, "data": {"image": given}})
+    with pytest.raises(InputError, match="a study with other settings"):
+        optimize(proto, **first, eval_data={"image": 2 * images})
+    assert contents("memory") == before
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("name", ["model.onnx", "data.npz"])
+def test_a_file_of_the_user_is_not_written_over(save: Callable[..., Path], name: str):
+    Path("mine").mkdir()
+    Path("mine", name).write_text("the only copy")
+    images = np.zeros((4, 16, 16, 16), np.float32)
+    with pytest.raises(InputError, match=f"mine/{name} is there and no run of placer wrote it"):
+        optimize(onnx.load(save(NET)), data={"image": images}, output="mine", **QUICK)
+    assert contents("mine") == {name: b"the only copy"}
+
+
+@pytest.mark.usefixtures("here")
+def test_a_run_that_does_not_begin_leaves_nothing_in_the_way(save: Callable[..., Path]):
+    proto = onnx.load(save(NET))
+    images = np.random.default_rng(0).normal(size=(16, 16, 16, 16)).astype(np.float32)
+    with pytest.raises(InputError, match="image"):
+        optimize(proto, data={"image": images[:, :3]}, output="memory", **QUICK)
+    assert not Path("memory").exists()
+    assert optimize(proto, data={"image": images}, output="memory", **QUICK).trials
+
+
 @pytest.mark.usefixtures("here")
 def test_an_input_may_have_any_name(save: Callable[..., Path]):
     path = save(NET.replace("image", "file"), "net.onnx")
