@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -50,7 +51,7 @@ from placer.quantization import WeightRangeOption
 from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
 from placer.quantization.scheme import in_weight_range
 from placer.recovery.recover import steps_of
-from placer.results.folder import OutputFolder
+from placer.results.folder import OutputFolder, own_folder
 from placer.results.parts import RecoveryPart
 from placer.rules.packaging.load import enters_bodies, load_pack
 from placer.rules.sites import find_sites
@@ -64,6 +65,8 @@ _LEAST_FOUND = 0.5
 # A model of which more nodes are new, and none of the edges has its name, is another network. An
 # exporter that writes LayerNormalization and Gelu as their parts makes half of the nodes new.
 _MOST_NEW = 2 / 3
+# What the default output folder ends with.
+_SUFFIX = ".applied"
 _TYPES = ("keep", "convert")
 _WEIGHT_RANGES = ("auto", "full", "reduced")
 
@@ -149,8 +152,9 @@ def apply_placement(
 ) -> AppliedModel:
     """Find the edges of a placement.yaml in ``model`` and write the quantized model to ``output``.
 
-    ``output``: by default ``MODEL.applied`` in the current folder; optimized.onnx, placement.yaml
-    and apply.json are written there. ``ranges``: ``kept`` takes the file's, ``calibrated`` those of
+    ``output``: by default ``MODEL.applied`` in the current folder, or ``MODEL-XXXXXXXX.applied`` if
+    that is about another file of this name; optimized.onnx, placement.yaml and apply.json are
+    written there. ``ranges``: ``kept`` takes the file's, ``calibrated`` those of
     ``data``; by default calibrated with data, else kept. ``recover``: steps that change values of
     weights and biases where that helps on samples of ``data`` held back, as in ``optimize``.
     ``base``: by default the type that the placement names, else what the engine of the pack takes:
@@ -164,13 +168,16 @@ def apply_placement(
     would be another function than the model (its outputs keep less than 3 dB), RunError if
     ONNX Runtime refuses the model.
     """
-    path, source, folder = Path(model), Path(placement), _folder(model, output)
+    path, source = Path(model), Path(placement)
+    notes: list[str] = []
+    folder = _folder(path, notes) if output is None else Path(output)
     steps = steps_of([recover] if isinstance(recover, str) else recover)
     _check(ranges, data, io_type, weight_range, steps, strict=strict, partial=partial)
     check_method(calibration)
     check_output_folder(folder)
     OutputFolder(folder).check_spares(path, source)
     OutputFolder(folder).check_is_own()
+    OutputFolder(folder).check_holds_no_result()
     file = read_placement(source)
     scheme = in_weight_range(file.scheme, weight_range)
     chosen, named = _bases(file, base, pack)
@@ -182,7 +189,7 @@ def apply_placement(
     transferred = transfer_placement(file, loaded)
     if not partial:
         _refuse_other_network(transferred, source, loaded)
-    notes = _notes_on_losses(transferred, source, path, strict=strict, partial=partial)
+    notes += _notes_on_losses(transferred, source, path, strict=strict, partial=partial)
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
     dataset = None if given is None else _dataset(given, loaded, notes)
@@ -306,8 +313,27 @@ def _notes_on_losses(
     return [f"{summary}; what reads there stays float"]
 
 
-def _folder(model: str | PathLike[str], output: str | PathLike[str] | None) -> Path:
-    return Path(f"{Path(model).stem}.applied" if output is None else output)
+def _folder(model: Path, notes: list[str]) -> Path:
+    """The default folder of ``model``, or one of its own if that is about a file of the same name.
+
+    As ``optimize`` does; a file that is no more, as one that was moved, counts for nothing.
+    """
+    folder = Path(f"{model.stem}{_SUFFIX}")
+    other = _applied_to(OutputFolder(folder).applied)
+    if other is None or not other.is_file() or other.resolve() == model.resolve():
+        return folder
+    own = own_folder(model, _SUFFIX)
+    notes.append(f"{folder} is about {other}; this result is in {own}")
+    return own
+
+
+def _applied_to(record: Path) -> Path | None:
+    """The model that the apply.json at ``record`` is about; None if it does not tell."""
+    with suppress(OSError, ValueError):
+        content = json.loads(record.read_text(encoding="utf-8"))
+        name = content.get("model") if isinstance(content, dict) else None
+        return Path(name) if isinstance(name, str) else None
+    return None
 
 
 def _check(

@@ -20,6 +20,7 @@ from placer.graph.scopes import Scopes
 from placer.plan import Plan
 from placer.plan.readers.read import read_plan
 from placer.qdq.extract import ExtractedModel, extract_placement
+from placer.qdq.origin import named_placement
 from placer.quantization import Range
 from placer.quantization.placement_file import read_placement
 from placer.results.folder import OutputFolder
@@ -97,17 +98,17 @@ class Run:
 def load_run(folder: Path) -> Run:
     """Read the output folder of ``placer optimize``.
 
-    Raises InputError if it has no result.json, or if a file in it is damaged.
+    Raises InputError if it has no result.json, or if a file in it is damaged or another run's.
     """
     result = Result.read(folder)
-    has_result, predicts = result.best is not None, result.engine.predicts
+    best, predicts = result.best, result.engine.predicts
     files = OutputFolder(folder)
     return Run(
         folder=folder,
         result=result,
-        topology=_topology(files, result) if has_result else None,
-        predicted=_plan(files.plan(predicted=True)) if has_result else None,
-        actual=_plan(files.plan(predicted=False)) if has_result and not predicts else None,
+        topology=None if best is None else _topology(files, result, best.placement),
+        predicted=_plan(files.plan(predicted=True)) if best else None,
+        actual=_plan(files.plan(predicted=False)) if best and not predicts else None,
         float_plan=_plan(files.float_plan(predicted=predicts)),
         study=files.study.is_file(),
     )
@@ -123,7 +124,7 @@ def _with_returned(node: Node) -> Node:
     return replace(node, inputs=(*node.inputs, *returned)) if returned else node
 
 
-def _topology(files: OutputFolder, result: Result) -> Topology | None:
+def _topology(files: OutputFolder, result: Result, placement: str) -> Topology | None:
     path = files.model
     if not path.is_file():
         return None
@@ -131,6 +132,12 @@ def _topology(files: OutputFolder, result: Result) -> Topology | None:
         proto = onnx.load(path, load_external_data=False)
     except (OSError, DecodeError) as error:
         raise InputError(f"cannot read {path}: {error}; run placer optimize again") from error
+    named = named_placement(proto)
+    if named is not None and named != placement:
+        raise InputError(
+            f"{path} has placement {named}, but {files.result} is about {placement}; put that "
+            "run's model back, or run placer optimize again"
+        )
     scopes = flatten(proto.graph)
     extracted = extract_placement(proto)
     nodes = tuple(map(_with_returned, extracted.nodes)) if scopes else extracted.nodes

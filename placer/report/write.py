@@ -28,7 +28,7 @@ def write_report(folder: Path, output: Path | None = None, *, replace: bool = Fa
 
     ``output``: by default ``report.html`` in the folder. ``replace``: whether a file that no run of
     placer wrote may be written over. Raises InputError if ``folder`` is none of
-    these, if a file in it is damaged, or if ``output`` is one of the run's files.
+    these, if a file in it is damaged or another run's, or if ``output`` is one of the run's files.
     """
     check_writable(output, replace=replace)  # Else that is noticed when all is read.
     path = output or OutputFolder(folder).report

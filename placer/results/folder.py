@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,12 @@ from placer.errors import InputError
 # What output folders end with unless the user chooses their names.
 SUFFIX = ".placer"
 _FRONT = "front"
+
+
+def own_folder(model: Path, suffix: str) -> Path:
+    """The folder for ``model`` where the one of its name is about another file of that name."""
+    mark = hashlib.sha256(str(model.resolve()).encode()).hexdigest()[:8]
+    return Path(f"{model.stem}-{mark}{suffix}")
 
 
 @dataclass(frozen=True)
@@ -131,6 +138,14 @@ class OutputFolder:
         """Whether a log or a record is here, which every run of placer's leaves."""
         records = (self.log, self.result, self.study, self.applied)
         return any(path.exists() for path in records)
+
+    def check_holds_no_result(self) -> None:
+        """Raise InputError if a result is here, which another model would not be the one of."""
+        if self.result.exists():
+            raise InputError(
+                f"{self.path} holds a run of placer optimize, whose {self.model.name} would be "
+                "replaced; choose another output"
+            )
 
     def check_is_no_part(self, page: Path) -> None:
         """Raise InputError if ``page`` is a file of the run that is no page."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -349,6 +350,32 @@ def test_the_same_command_runs_again(placer: Run, placement_file: Path):
     for _ in range(2):
         finished = placer("apply", placement_file, SEED1, "-o", "out")
         assert finished.code == 0, finished.err
+
+
+def test_a_model_of_the_same_name_has_a_folder_of_its_own(placer: Run, placement_file: Path):
+    for folder in ("a", "b", "b"):
+        Path(folder).mkdir(exist_ok=True)
+        shutil.copy(SEED1, Path(folder, "net.onnx"))
+        finished = placer("apply", placement_file, f"{folder}/net.onnx", "--json")
+        assert finished.code == 0, finished.err
+    (own,) = Path().glob("net-*.applied")
+    assert json.loads(Path("net.applied/apply.json").read_text())["model"] == "a/net.onnx"
+    told = f"net.applied is about a/net.onnx; this result is in {own}"
+    assert told in json.loads(finished.out)["warnings"]
+    Path("a/net.onnx").unlink()  # As one that was moved.
+    moved = placer("apply", placement_file, "b/net.onnx")
+    assert moved.out.endswith("wrote net.applied\n")
+
+
+def test_the_folder_of_a_run_of_optimize_is_refused(placer: Run, placement_file: Path):
+    """Its report would be about another file."""
+    Path("out").mkdir()
+    Path("out/result.json").write_text('{\n  "format": "placer-result/1"\n}\n')
+    finished = placer("apply", placement_file, SEED1, "-o", "out")
+    assert finished.code == 2
+    words = "out holds a run of placer optimize, whose optimized.onnx would be replaced; choose"
+    assert words in finished.err
+    assert [path.name for path in Path("out").iterdir()] == ["result.json"]
 
 
 def test_a_placement_is_not_written_over(placer: Run, placement_file: Path):

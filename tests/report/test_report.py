@@ -27,6 +27,7 @@ from placer.optimizer.options.command import command_of
 from placer.optimizer.run import Request, optimize
 from placer.plan import Layer, Plan, Port
 from placer.plan.json_format import plan_json
+from placer.qdq.origin import name_origin, named_placement
 from placer.report import write_report
 from placer.report.accuracy_figures import accuracies, accuracy_figure
 from placer.report.graph_figure import graph_figure
@@ -188,6 +189,18 @@ def test_a_damaged_file_is_named(placer: Placer, copy: Path, name: str, content:
     assert finished.code == 2
     assert words in finished.err
     assert len(finished.err.splitlines()) == 1
+
+
+def test_a_model_of_another_placement_is_not_reported_as_the_result(placer: Placer, copy: Path):
+    proto = onnx.load(copy / "optimized.onnx")
+    placement = Result.read(copy).best.placement
+    assert named_placement(proto) == placement
+    name_origin(proto, "0123456789ab", "tensorrt 1.0.0", calibrated=True)
+    onnx.save(proto, copy / "optimized.onnx")
+    finished = placer("report", copy)
+    assert finished.code == 2
+    words = f"has placement 0123456789ab, but {copy / 'result.json'} is about {placement}; put"
+    assert words in finished.err
 
 
 def test_a_report_is_not_written_over_a_file_of_the_run(placer: Placer, copy: Path):

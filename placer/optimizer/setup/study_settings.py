@@ -21,7 +21,7 @@ from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Base, Request
 from placer.optimizer.setup.task import Schemes, Task
 from placer.qdq.bases import parse_base
-from placer.results.folder import SUFFIX, OutputFolder
+from placer.results.folder import SUFFIX, OutputFolder, own_folder
 from placer.search.study.storage import holds_studies, kept_attributes, masked, open_storage
 from placer.search.study.study import STUDY_NAME, Study
 from placer.version import __version__
@@ -160,8 +160,7 @@ def apart_from_others(request: Request, observer: Observer) -> Request:
     model_path = request.model.resolve()
     if not isinstance(other, str) or Path(other) == model_path or not Path(other).is_file():
         return request
-    mark = hashlib.sha256(str(model_path).encode()).hexdigest()[:8]
-    output = Path(f"{request.model.stem}-{mark}{SUFFIX}")
+    output = own_folder(request.model, SUFFIX)
     observer.stage(f"{request.output_folder} is about {other}; these results go to {output}")
     return replace(request, output=output)
 
