@@ -25,6 +25,7 @@ from placer.rules.matcher import find_matches, match_rules
 from placer.rules.pack import Pack
 from placer.rules.schema import Layout, Rule
 from placer.rules.sites import Site, find_sites
+from placer.rules.sizes_of_tests import check_tests
 
 # Whose layers the pack's `layers` tests predict; the other packs' claims are held against the
 # engine itself.
@@ -32,7 +33,10 @@ _PREDICTED_ENGINES = ("tensorrt",)
 
 
 def lint(pack: Pack) -> Iterator[str]:
-    """Yield one sentence per finding in the rules that ``pack`` does not take over from another."""
+    """Yield one sentence per finding in the rules that ``pack`` does not take over from another.
+
+    Raises InputError if the tests of one hold more values than the limits allow.
+    """
     for rule in pack.own_rules:
         alone = (*_unknown_operators(rule), *_unconnected(rule), *_lint_rule(rule))
         for finding in (*alone, *_lint_layers(rule, pack), *_lint_examples(rule, pack)):
@@ -146,6 +150,7 @@ class _Example:
 
 
 def _lint_examples(rule: Rule, pack: Pack) -> Iterator[str]:
+    check_tests(rule, pack)
     examples = list(_examples(rule))
     if examples:
         yield from _shadowed(rule, examples, pack)

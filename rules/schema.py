@@ -11,9 +11,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from placer.common.listed import in_quotes
 from placer.common.yaml_file import Strict
 from placer.quantization.scheme import Format
 from placer.rules.condition import Condition
+from placer.rules.connected import connected
 from placer.rules.field_types import (
     InputName,
     Names,
@@ -177,7 +179,8 @@ class Rule(Strict):
     pattern: dict[TensorName, NodePattern] = Field(
         min_length=1,
         description="The nodes by name; the first cannot be optional, and an optional one's first "
-        "input or output is a tensor that a node before it reads or writes.",
+        "input or output is a tensor that a node before it reads or writes. "
+        "Tensors join all nodes.",
     )
     read_behind: list[TensorName] = Field(
         default=[],
@@ -230,6 +233,7 @@ class Rule(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Rule:
         self._check_optional_nodes()
+        self._check_is_connected()
         if sum(layout.default for layout in self.layouts.values()) != 1:
             raise ValueError("exactly one layout has 'default: true'")
         if self.layouts[self.default_layout].when != Condition():
@@ -294,6 +298,21 @@ class Rule(Strict):
             ends = (source, made)
             names = ends if node.optional or node.repeat else (*node.inputs, *node.output)
             bound.update(plain(n) for n in names if plain(n) != "_")
+
+    def _check_is_connected(self) -> None:
+        """Nodes apart from the others would match in every combination of a model's nodes."""
+        patterns = self.pattern.values()
+        tensors = [{plain(t) for t in (*n.inputs, *n.output)} - {"_"} for n in patterns]
+        parts = connected(tensors)
+        if len(parts) > 1:
+            names = list(self.pattern)
+            apart = [names[index] for index in parts[1]]
+            others = [name for name in names if name not in apart]
+            raise ValueError(
+                f"rule '{self.id}': no tensor joins {in_quotes(apart)} with {in_quotes(others)}, "
+                "so that every combination of a model's nodes would match; name the tensor that "
+                "joins them, or write a rule for each"
+            )
 
     def _check_layout(self, name: str, layout: Layout, tensors: frozenset[str]) -> None:
         grouped = [r for group in layout.all_or_none for r in group]

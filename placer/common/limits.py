@@ -33,7 +33,8 @@ class Limits:
     ``data_bytes``: what an .npz unpacks to, if that is much more than the file.
     ``json_bytes``, ``yaml_bytes``: a document such as a plan or a placement. ``rule_bytes``: a
     YAML file of a rule pack. ``yaml_depth``: levels of a YAML document.
-    ``text_bytes``, ``text_depth``: an ONNX text model in a rule's test.
+    ``text_bytes``, ``text_depth``: an ONNX text model in a rule's test. ``test_values``: values of
+    the initializers in all tests of a rule.
     """
 
     model_bytes: int = 2 * _GIB
@@ -52,6 +53,7 @@ class Limits:
     yaml_depth: int = 40
     text_bytes: int = 64 * _KIB
     text_depth: int = 64
+    test_values: int = 1 << 24
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> Limits:

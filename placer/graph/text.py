@@ -11,12 +11,15 @@ import onnx.parser
 import onnx.shape_inference
 from google.protobuf.message import DecodeError
 
-from placer.common.limits import Limits
+from placer.common.limits import Limits, how_to_lift
 from placer.errors import InputError
 from placer.graph.index import Graph, dimensions, index_graph, names_of_dimensions, tensor_type
 
-# A rule's test needs the shape of a weight, not its size.
-MAX_FILLED = 1 << 22
+# The last ones are what C++ throws of its own, at numbers e.g.
+_INVALID = (
+    *(onnx.parser.ParseError, onnx.checker.ValidationError, DecodeError),
+    *(IndexError, ValueError, RuntimeError),
+)
 # Strings, comments and the arrow, whose brackets nest nothing.
 _NO_BRACKETS = re.compile(r'"(?:\\.|[^"\\])*"|#[^\n]*|=>', re.DOTALL)
 
@@ -26,20 +29,51 @@ def parse_model(text: str) -> onnx.ModelProto:
 
     Raises InputError if the text is not a valid model or larger or nested deeper than the limits.
     """
-    _check_text(text)
+    proto = _parsed(text)
+    check_values(_values(proto), "an ONNX text model has initializers")
     try:
-        proto = onnx.parser.parse_model(text)
         for tensor in proto.graph.initializer:
             _fill(tensor)
         onnx.checker.check_model(proto, full_check=True)
     except onnx.shape_inference.InferenceError as error:
         raise InputError(f"shapes of the ONNX text model do not fit: {error}") from error
-    except (
-        *(onnx.parser.ParseError, onnx.checker.ValidationError, DecodeError),
-        *(IndexError, ValueError, RuntimeError),  # What C++ throws of its own, at numbers e.g.
-    ) as error:
+    except _INVALID as error:
         raise InputError(f"not a valid ONNX text model: {error}") from error
     return proto
+
+
+def values_of_text(text: str) -> int:
+    """How many values the initializers of an ONNX text model have; none of them is made.
+
+    Raises InputError if the text is no ONNX text or larger or nested deeper than the limits.
+    """
+    return _values(_parsed(text))
+
+
+def check_values(values: int, which: str) -> None:
+    """Raise InputError, beginning with ``which``, for more ``values`` than the limits allow.
+
+    A rule's test needs the shape of a weight, not its size.
+    """
+    limit = Limits.from_environment().test_values
+    if values > limit:
+        raise InputError(
+            f"{which} of {values:,} values in all, more than {limit:,}; use smaller ones, or "
+            + how_to_lift("test_values", values)
+        )
+
+
+def _parsed(text: str) -> onnx.ModelProto:
+    """The model as written, before its initializers are filled."""
+    _check_text(text)
+    try:
+        return onnx.parser.parse_model(text)
+    except _INVALID as error:
+        raise InputError(f"not a valid ONNX text model: {error}") from error
+
+
+def _values(proto: onnx.ModelProto) -> int:
+    return sum(max(math.prod(tensor.dims), 0) for tensor in proto.graph.initializer)
 
 
 def _check_text(text: str) -> None:
@@ -73,11 +107,6 @@ def _fill(tensor: onnx.TensorProto) -> None:
     """Repeat the only value of a float tensor, so that rule files need not spell out weights."""
     size = math.prod(tensor.dims)
     if len(tensor.float_data) == 1 and size > 1:
-        if size > MAX_FILLED:
-            raise InputError(
-                f"initializer '{tensor.name}' has {size:,} values, more than {MAX_FILLED:,}; "
-                "use a smaller one"
-            )
         tensor.float_data.extend([tensor.float_data[0]] * (size - 1))
 
 

@@ -15,6 +15,7 @@ from placer.rules.matcher import match_rules
 from placer.rules.pack import Pack
 from placer.rules.schema import Rule, RuleTest
 from placer.rules.sites import find_sites, place
+from placer.rules.sizes_of_tests import check_tests
 from placer.rules.target import Target
 
 
@@ -27,8 +28,10 @@ def failures_of(pack: Pack) -> Iterator[str]:
 def failures(rule: Rule, pack: Pack) -> Iterator[str]:
     """Yield one sentence per expectation of ``rule.tests`` that does not hold.
 
-    Layers are predicted with all rules of ``pack``, in which ``rule`` is.
+    Layers are predicted with all rules of ``pack``, in which ``rule`` is. Raises InputError if
+    the tests hold more values than the limits allow.
     """
+    check_tests(rule, pack)
     for number, test in enumerate(rule.tests, start=1):
         for problem in _test_failures(rule, test, pack):
             yield f"{rule.id}: test {number}: {problem}"

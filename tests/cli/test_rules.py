@@ -73,6 +73,17 @@ def test_a_broken_pack_fails(placer: Placer, tmp_path: Path, command: str, code:
     assert "relu: " in finished.out
 
 
+@pytest.mark.parametrize("command", ["test", "lint"])
+def test_tests_that_would_fill_the_memory_are_refused(placer: Placer, tmp_path: Path, command: str):
+    """Each of them is small enough, all together are not."""
+    large = TESTED.replace("out) {", "out) <float[4194304] w = {1}> {")
+    one = large.removeprefix("tests:\n")
+    folder = pack(tmp_path / "mine", relu=GOOD + "tests:\n" + one * 5)
+    told = refused(placer("rules", command, folder))
+    assert f"{folder / 'relu.yaml'}: the tests have initializers of 20,971,520 values" in told
+    assert "set PLACER_MAX_TEST_VALUES=20971520 if that is meant" in told
+
+
 @pytest.mark.parametrize("name", ["relu.yml", "rules/relu.yaml"])
 def test_rules_that_are_not_read_are_no_success(placer: Placer, tmp_path: Path, name: str):
     """A pack whose only rule lies where none is read has nothing to find fault with."""

@@ -24,10 +24,20 @@ def test_size_and_odd_characters():
         parse_model(HEAD + " " * 70_000)
     with pytest.raises(InputError, match="NUL"):
         parse_model(HEAD + "\0")
-    with pytest.raises(InputError, match="has 68,719,476,736 values"):
-        parse_model(
-            f"{HEAD} g (float x) => (float y) <float[262144,262144] w = {{1}}> {{ y = Relu(x) }}"
-        )
+
+
+@pytest.mark.parametrize(
+    ("initializers", "values"),
+    [
+        ("float[262144,262144] w = {1}", "68,719,476,736"),
+        (", ".join(f"float[4194304] w{i} = {{1}}" for i in range(5)), "20,971,520"),
+    ],
+    ids=["one", "together"],
+)
+def test_initializers_that_would_fill_the_memory_are_refused(initializers: str, values: str):
+    text = f"{HEAD} g (float x) => (float y) <{initializers}> {{ y = Relu(x) }}"
+    with pytest.raises(InputError, match=f"initializers of {values} values in all, more than 16"):
+        parse_model(text)
 
 
 def test_strings_and_comments_nest_nothing():

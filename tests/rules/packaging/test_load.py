@@ -57,6 +57,11 @@ def message(text: str) -> str:
         ("layouts:", "where: [{is_initializer: q}]\nlayouts:", "unknown tensor 'q'"),
         ("layouts:", "where: [{depthwise: q}]\nlayouts:", "unknown node 'q'"),
         ("layouts:", "where: [{}]\nlayouts:", "exactly one predicate"),
+        (
+            "layouts:",
+            "  other: {op: Relu, inputs: [a], output: b}\nlayouts:",
+            "relu.yaml:1: field 'document': rule 'relu': no tensor joins 'other' with 'act', so",
+        ),
     ],
 )
 def test_one_sentence_names_file_line_and_field(old: str, new: str, expected: str):
