@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -16,10 +16,13 @@ from placer.common.processor import Processor
 from placer.graph import Edge, Graph
 from placer.graph.text import graph_of_text
 from placer.model import load_model
+from placer.prediction.explanation import remedies
 from placer.prediction.layers.conversions import TensorFormats
 from placer.prediction.layers.layer_candidate import LayerCandidate
+from placer.prediction.layers.prediction import Prediction
 from placer.prediction.layers.prediction_draft import StepsDraft
 from placer.prediction.layers.predictor import Predictor
+from placer.prediction.layers.steps import Step
 from placer.quantization.placement import Change
 from placer.rules.bind import Binder
 from placer.rules.matcher import Matches
@@ -118,3 +121,38 @@ def test_a_change_is_judged_by_the_same_steps_however_long_the_chain(
         found.append((list(taken), sorted(changed)))
     assert found[0] == found[1]
     assert found[0][1]
+
+
+def fan(readers: int) -> str:
+    """Convs that read one tensor, and the sum of what they write."""
+    lines, tensor = ["[c0] a0 = Conv(x, w)"], "a0"
+    for i in range(1, readers):
+        lines.append(f"[c{i}] a{i} = Conv(x, w) [s{i}] t{i} = Add({tensor}, a{i})")
+        tensor = f"t{i}"
+    shape = "float[1,4,4,4]"
+    return f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g ({shape} x) => ({shape} {tensor}) <float[4,4,1,1] w = {{0.1}}> {{ {" ".join(lines)} }}
+    """
+
+
+def test_more_readers_of_a_tensor_take_no_more_predictions(
+    save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each prediction looks at all readers, so that all of them together took the square."""
+    changes: list[Change] = []
+    vary = Predictor.vary
+
+    def counted(self: Predictor, near: Prediction, change: Change) -> Mapping[int, Step | None]:
+        changes.append(change)
+        return vary(self, near, change)
+
+    monkeypatch.setattr(Predictor, "vary", counted)
+    monkeypatch.setattr(remedies, "MOST_SITES", 4)
+    found = []
+    for readers in (8, 12):
+        model = save(fan(readers))
+        changes.clear()
+        placer.explain(model)
+        found.append(len(changes))
+    assert found[0] == found[1] > 4

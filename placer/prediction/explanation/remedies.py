@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
@@ -26,6 +26,9 @@ from placer.rules.sites import ResolvedLayout, Site
 
 # Each remedy costs some predictions; conversions beyond these are listed without one.
 MAX_REMEDIES = 24
+# Each of these costs predictions of all that reads the tensor, so that the time for a tensor with
+# many readers would grow with the square of their number.
+MOST_SITES = 32
 MIN_GAIN_US = 0.1  # Less is nothing to act on.
 
 
@@ -178,11 +181,28 @@ class Remedies:
         near = {edge.node for edge in edges}
         if tensor in self._graph.producer:
             near.add(self._graph.producer[tensor].name)
-        sites = {site.name: site for node in near for site in self._sites_of.get(node, ())}
-        for site in sorted(sites.values(), key=lambda site: site.match.anchor.index):
+        named = {site.name: site for node in near for site in self._sites_of.get(node, ())}
+        sites = self._tried(list(named.values()), edges)
+        for site in sorted(sites, key=lambda site: site.match.anchor.index):
             around = self.around({t for lay in site.layouts.values() for t in lay.tensors})
             for layout in site.layouts.values():
                 yield around.change_to(with_layout(around, site, layout))
+
+    def _tried(self, sites: Sequence[Site], edges: Iterable[Edge]) -> Sequence[Site]:
+        """``MOST_SITES`` of ``sites``, which deal with the tensor of ``edges``.
+
+        First come those that few others are like: switching one of many that read the tensor alike
+        leaves the conversion for the others.
+        """
+        if len(sites) <= MOST_SITES:
+            return sites
+        scale_of = {edge.node: self._prediction.form.scales.get(edge) for edge in edges}
+        alike: dict[Hashable, list[Site]] = {}
+        for site in sites:
+            scales = [scale_of.get(node.name) for node in site.match.nodes.values()]
+            alike.setdefault((site.match.rule.id, *scales), []).append(site)
+        rare_first = sorted(alike.values(), key=len)
+        return [site for group in rare_first for site in group][:MOST_SITES]
 
     def _requantized(self, edges: Iterable[Edge]) -> list[tuple[str, ...]]:
         """The tensors of the scales between which a requantize layer before ``edges`` converts.
