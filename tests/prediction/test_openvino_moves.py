@@ -329,6 +329,39 @@ def test_another_transpose_before_cells_is_one_with_openvinos_own(op, perm, tmp_
     assert frozenset({"turn1", "cell1"}) in {nodes for nodes, _ in layers(actual)}
 
 
+CONVS = {
+    "of rows": ("float[2,16,8]", "[conv1] a = Conv(x, w1, b)"),
+    "activation": ("float[2,16,8]", "[conv1] c = Conv(x, w1, b) [act1] a = Exp(c)"),
+    "view": ("float[2,16,3,8]", "[conv1] c = Conv(x, w2, b) [view1] a = Squeeze(c, two)"),
+    "pool": (
+        "float[2,16,4,8]",
+        "[conv1] c = Conv(x, w2, b) [act1] d = Relu(c)"
+        " [pool1] e = MaxPool<kernel_shape = [2, 1]>(d) [view1] a = Reshape(e, shape)",
+    ),
+}
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("convs", CONVS)
+def test_a_transpose_of_what_a_conv_wrote_before_cells_is_a_layer(convs, paired, tmp_path):
+    shape, made = CONVS[convs]
+    text = f"""
+    g ({shape} x) => (float[6,1,2,8] y)
+    <float[16,16,3] w1 = {{1}}, float[16,16,3,3] w2 = {{1}}, float[16] b = {{1}},
+     float[1,32,16] w = {{1}}, float[1,32,8] r = {{1}}, int64[1] two = {{2}},
+     int64[3] shape = {{2, 16, 6}}> {{
+      {made}
+      [turn1] t = Transpose<perm = [2, 0, 1]>(a)
+      [cell1] y = LSTM<hidden_size = 8>(t, w, r)
+    }}
+    """
+    weight = "w2" if "w2" in made else "w1"
+    pairs = [(Edge("x", "conv1", 0),), (Edge(weight, "conv1", 1),)] if paired else []
+    predicted, actual = plans(text, pairs, tmp_path)
+    assert layers(predicted) == layers(actual)
+    assert frozenset({"turn1"}) in {nodes for nodes, _ in layers(actual)}
+
+
 def test_a_transpose_behind_a_float_conv_and_its_q_moves_floats(tmp_path):
     """The scale goes into the weights, and the change of type is merged with the Transpose."""
     text = """
