@@ -304,6 +304,26 @@ def box_error(outputs: dict[str, np.ndarray], batch: dict[str, np.ndarray]) -> f
     return float(np.abs(outputs["y"] - batch["labels"]).max())
 
 
+def test_a_detector_that_finds_nothing_is_judged_by_its_scores(tmp_path: Path):
+    """None of the four samples has a score above the threshold, so the outputs are all empty."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,8] x) => (float[found] found)
+    <float[8,8] w = {0.1}, float[8,8] v = {WEIGHT}, int64[1] row = {-1}, float least = {9}> {
+        [hidden] a = MatMul(x, w) [head] b = MatMul(a, v) [sigmoid] c = Sigmoid(b)
+        [flat] d = Reshape(c, row) [over] e = Greater(d, least) [take] found = Compress(d, e)
+    }
+    """
+    for name, weight in (("float", "0.1"), ("other", "0.11")):
+        onnx.save(parse_model(text.replace("WEIGHT", weight)), tmp_path / f"{name}.onnx")
+    x = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=x)
+    files = (tmp_path / "float.onnx", tmp_path / "other.onnx")
+    found = placer.evaluate(*files, data=tmp_path / "data.npz")
+    assert value(found, "sqnr", "c") < 60
+    assert "accuracy is judged by what it chooses from: c" in str(found.note)
+
+
 def test_labels_that_are_no_classes_are_for_functions(tmp_path: Path):
     relu = (
         '<ir_version: 8, opset_import: ["" : 17]> g (float[1,4] x) => (float[1,4] y) { y=Relu(x) }'
