@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from placer.graph.dependence import data_tensors
 from placer.graph.edit import every_node
 from placer.graph.index import Graph, Node
-from placer.graph.operators import OF_SHAPES, STANDARD_DOMAINS
+from placer.graph.operators import OF_SHAPES, RECURRENT, STANDARD_DOMAINS
 from placer.graph.weights import WEIGHTED_OPS
 
 # Their outputs have the rows, the order or the number of rows that values decide (ONNX opset 24).
@@ -37,6 +37,7 @@ _SIZES: Mapping[str, Collection[int]] = {
     "SplitToSequence": (1,),
     "Tile": (1,),
 }
+_LAYERS = WEIGHTED_OPS.union(RECURRENT)
 _ROUNDING = frozenset({"Ceil", "Floor", "Round"})
 # Of chosen indices they make values, at the positions that they are for.
 _TO_VALUES = frozenset({"OneHot", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
@@ -145,10 +146,12 @@ def _choosing(graph: Graph, data: frozenset[str]) -> dict[str, str]:
 def _deciding_lengths(graph: Graph, data: frozenset[str]) -> Iterator[Node]:
     """The first nodes, outside of bodies, that round floats to what decides a length.
 
-    What is rounded before the last layer with weights, as quantization is, decides none.
+    What is rounded before the last layer with weights, as quantization is, decides none. Nor does
+    what no layer leads to, as a length or a zoom that is an input: it is the same in all models.
     """
     sizes = (size for node in graph.nodes for size in _sizes(graph, node, data))
     leading = _leading(graph, sizes, lambda node: _has_layer(node, data))
+    learned = _behind(graph, [node for node in graph.nodes if _learns(graph, node, data)])
     rounded = set[str]()
     for node in graph.nodes:
         if node.name not in leading or node.name in graph.scopes:
@@ -156,7 +159,7 @@ def _deciding_lengths(graph: Graph, data: frozenset[str]) -> Iterator[Node]:
         reads = {edge.tensor for edge in graph.reads[node.name]}
         if not rounded.isdisjoint(reads):
             rounded.update(node.outputs)
-        elif _rounds(graph, node) and not data.isdisjoint(reads):
+        elif _rounds(graph, node) and not learned.isdisjoint(reads):
             rounded.update(node.outputs)
             yield node
 
@@ -200,6 +203,13 @@ def _chosen_outputs(
 
 def _has_layer(node: Node, data: frozenset[str]) -> bool:
     return node.op in WEIGHTED_OPS and not data.isdisjoint(node.inputs)
+
+
+def _learns(graph: Graph, node: Node, data: frozenset[str]) -> bool:
+    """Whether ``node`` is a layer, or has one in a body, that works on data."""
+    inner = {one.op_type for one in every_node([node.proto])}
+    reads = {edge.tensor for edge in graph.reads[node.name]}
+    return not inner.isdisjoint(_LAYERS) and not data.isdisjoint(reads)
 
 
 def _behind(graph: Graph, choosing: Sequence[Node]) -> frozenset[str]:

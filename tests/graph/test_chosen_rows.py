@@ -222,3 +222,36 @@ def test_numbers_that_are_rounded_and_decide_no_length_choose_nothing(tmp_path: 
     text = text.replace("Range(first, total, one)", "Range(first, last, one)")
     onnx.save(with_random_weights(text), tmp_path / "net.onnx")
     assert chosen_rows(load_model(tmp_path / "net.onnx").graph) is None
+
+
+@pytest.mark.parametrize(
+    ("inputs", "length"),
+    [
+        (
+            "float[1] scale",
+            "[shape] m = Shape(a) [float] h = Cast<to = 1>(m) [grown] i = Mul(h, zooms)"
+            "[down] j = Floor(i) [integer] n = Cast<to = 7>(j) [enlarge] y = Resize(a, , , n)",
+        ),
+        (
+            "int64[1] length",
+            "[float] h = Cast<to = 1>(length) [strided] i = Div(h, two) [down] j = Floor(i)"
+            "[integer] n = Cast<to = 7>(j) [cut] y = Slice(a, zero, n, axis)",
+        ),
+    ],
+    ids=["an enlarged map", "the valid part of a recording"],
+)
+def test_lengths_that_follow_from_inputs_are_the_same_in_all_models(
+    inputs: str, length: str, tmp_path: Path
+):
+    text = f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,8,8] x, {inputs}) => (float[1,4,H,W] y)
+    <float[4,4,1,1] w = {{0.1}}, float[1] two = {{2}}, int64[1] zero = {{0}},
+     int64[1] axis = {{2}}, float[2] ones = {{1, 1}}> {{
+      [conv] c = Conv(x, w) [relu] a = Relu(c)
+      {"[zoom] zooms = Concat<axis = 0>(ones, scale, scale)" if "scale" in inputs else ""}
+      {length}
+    }}
+    """
+    onnx.save(with_random_weights(text), tmp_path / "net.onnx")
+    assert chosen_rows(load_model(tmp_path / "net.onnx").graph) is None
