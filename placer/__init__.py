@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from placer.fitting.run import fit
     from placer.graph.shapes import ShapeRange
     from placer.importing.api import ImportedModel, import_model
-    from placer.model.fixed_inputs import FixedModel, fix_inputs
+    from placer.importing.fixed_file import FixedModel, fix_inputs
     from placer.onboarding.api import onboard, plan_onboarding
     from placer.optimizer.api import function_gate, optimize, work
     from placer.optimizer.observer import Observer, QuietObserver
@@ -91,7 +91,7 @@ _MODULES = {
     "Checkup": "placer.checkup.run",
     "ConsoleObserver": "placer.cli.console",
     "EvalResult": "placer.evaluation.results",
-    "FixedModel": "placer.model.fixed_inputs",
+    "FixedModel": "placer.importing.fixed_file",
     "GateError": "placer.errors",
     "ImportedModel": "placer.importing.api",
     "InputError": "placer.errors",
@@ -117,7 +117,7 @@ _MODULES = {
     "export_qat": "placer.apply.training",
     "extract_region": "placer.calibration.region",
     "fit": "placer.fitting.run",
-    "fix_inputs": "placer.model.fixed_inputs",
+    "fix_inputs": "placer.importing.fixed_file",
     "function_gate": "placer.optimizer.api",
     "import_model": "placer.importing.api",
     "init_project": "placer.optimizer.options.project_draft",

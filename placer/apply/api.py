@@ -40,6 +40,7 @@ from placer.common.names import unknown
 from placer.common.processor import this_processor
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
+from placer.importing.same_function import check_same_function
 from placer.importing.source_model import recovered, samples_of
 from placer.model import Model, load_model, save_model
 from placer.optimizer.options.presets import load_preset
@@ -235,6 +236,8 @@ def _float_model(
     samples = samples_of(data, model)
     if model.imported is not None:
         model, _ = recovered(model, samples)
+    else:
+        check_same_function(model, samples)  # Where it cannot be told, a note says so at the end.
     return model, samples
 
 

@@ -100,6 +100,8 @@ def _fix(model: Path, output: Path, texts: list[str], shapes: list[str], replace
     typer.echo(f"wrote {fixed.model} of {_nodes(fixed.nodes)}{without}")
     if fixed.bodies.nodes:
         typer.echo(fixed.bodies.sentence())
+    if fixed.uncompared:
+        typer.echo(fixed.uncompared)
 
 
 def _nodes(number: int) -> str:

@@ -27,6 +27,7 @@ from placer.graph.node_names import unique_names
 from placer.graph.port_arithmetic import IntegerPort, as_numbers, integer_ports
 from placer.importing.source_pairs import SourcePair, source_pairs, without_pairs
 from placer.model import Model, load_as_is, load_model
+from placer.model.fixed_inputs import fix_in_place, fixed_values
 from placer.model.judged import Judged, add_outputs, has_tensors, judged_by
 
 log = logging.getLogger(__name__)
@@ -92,11 +93,13 @@ class Source:
 
     @staticmethod
     def of(model: Model) -> Source:
-        """The file that ``model`` was recovered from.
+        """The file that ``model`` was made from; inputs that it was fixed for are constants.
 
         Raises UncomparedError with ONNX Runtime's reason if it refuses the file.
         """
         proto, judged = load_as_is(model.path, model.input_shapes).proto, _judged(model)
+        if fixed := fixed_values(model.proto):
+            fix_in_place(proto, fixed, {}, model.path)
         for node, name in zip(proto.graph.node, unique_names(proto.graph.node), strict=True):
             node.name = name  # ONNX Runtime takes no two nodes of one name.
         if judged.rows is not None and has_tensors(proto, judged.rows.sources):
@@ -222,7 +225,7 @@ def output_sums(wanted: Tensors, computed: Tensors) -> dict[str, GroupSums]:
     """By output of floats, ``computed`` held against ``wanted`` on one sample."""
     sums = {}
     for name, values in wanted.items():
-        if not _is_float(values):
+        if not is_float(values):
             continue
         sums[name] = GroupSums()
         other = computed.get(name)
@@ -233,7 +236,8 @@ def output_sums(wanted: Tensors, computed: Tensors) -> dict[str, GroupSums]:
     return sums
 
 
-def _is_float(values: object) -> bool:
+def is_float(values: object) -> bool:
+    """Whether an output is a tensor of floats."""
     if not isinstance(values, np.ndarray):  # A sequence or a map.
         return False
     return values.dtype.kind == "f" or "float" in values.dtype.name

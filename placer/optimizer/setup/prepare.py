@@ -25,6 +25,7 @@ from placer.graph.bodies import bodies_of
 from placer.graph.port_arithmetic import numeric_outputs
 from placer.graph.shapes import ShapeRange, check_ranges, optima
 from placer.graph.training import note_on_training
+from placer.importing.same_function import check_same_function
 from placer.importing.source_model import Distance, recovered
 from placer.model import Model, load_model
 from placer.model.judged import judged_by
@@ -187,6 +188,8 @@ def _source(
         observer.stage("comparing the recovered float model with the quantized one")
         model, found = recovered(model, calibration_data, preset.noise_samples)
         model, distance = _taken_apart(request, model, found, pack, warn), found.sqnr
+    elif note := check_same_function(model, calibration_data):
+        warn(note)
     if pack.manifest.scheme.has_float8:
         model = with_opset(model, FLOAT8_OPSET)
     return _Source(model, calibration_data, evaluation_data, gates, from_quantized, distance)
