@@ -77,7 +77,8 @@ class AppliedModel:
     """What became of a placement, and the folder that holds the model with it.
 
     ``new_sites``: where rules could quantize nodes that are new. ``sqnr``: in dB, of the result's
-    outputs against those of the model as it was given; None if ONNX Runtime does not run both.
+    outputs against those of the model as it was given; None if ONNX Runtime does not run both,
+    or without data for inputs that cannot be made up.
     """
 
     file: PlacementFile = field(repr=False)
@@ -156,7 +157,8 @@ def apply_placement(
     ``output``: by default ``MODEL.applied`` in the current folder, or ``MODEL-XXXXXXXX.applied`` if
     that is about another file of this name; optimized.onnx, placement.yaml and apply.json are
     written there. ``ranges``: ``kept`` takes the file's, ``calibrated`` those of
-    ``data``; by default calibrated with data, else kept. ``recover``: steps that change values of
+    ``data``; by default calibrated with data, else kept. With kept ones data is for comparing the
+    result with the model alone. ``recover``: steps that change values of
     weights and biases where that helps on samples of ``data`` held back, as in ``optimize``.
     ``base``: by default the type that the placement names, else what the engine of the pack takes:
     float16 for TensorRT, float for others. ``pack`` names sites that the file says nothing
@@ -185,7 +187,7 @@ def apply_placement(
     file = replace(file, base=named, scheme=scheme)
     given = None if data is None else str(data)
     fixed = with_shapes_of_data(path, optima(given_ranges(shapes)), given)
-    original, samples = _float_model(path, fixed, given, _pack_name(file, pack), steps)
+    original, samples = _float_model(path, fixed, given, _pack_name(file, pack), steps, notes)
     loaded = with_opset(original, FLOAT8_OPSET) if scheme.has_float8 else original
     transferred = transfer_placement(file, loaded)
     if not partial:
@@ -193,7 +195,8 @@ def apply_placement(
     notes += _notes_on_losses(transferred, source, path, strict=strict, partial=partial)
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
-    dataset = None if given is None else _dataset(given, loaded, notes)
+    is_kept = given is None or ranges == "kept"
+    dataset = None if given is None or is_kept else _dataset(given, loaded, notes)
     scales = _scales(transferred, file, loaded, dataset, calibration, cache)
     if dataset is None and transferred.found:
         notes += _notes_on_ranges(file, loaded, asked=ranges is not None)
@@ -206,7 +209,9 @@ def apply_placement(
     proto = quantized_model(done.model, transferred.placement, done.scales, scheme, chosen, io_type)
     name_origin(proto, transferred.placement.id, file.pack, done.scales.calibrated)
     name_base(proto, file.base)
-    sqnr = distance(original, proto, samples, done.scales.ranges, notes)
+    sqnr = None
+    if samples is not None:
+        sqnr = distance(original, proto, samples, done.scales.ranges, notes)
     result = AppliedModel(
         file, loaded, transferred, scales, new_sites, tuple(notes), folder, sqnr, done.part
     )
@@ -225,15 +230,25 @@ def _float_model(
     data: str | None,
     pack: str,
     steps: Sequence[str],
-) -> tuple[Model, Dataset]:
-    """The float model at ``path``, recovered if it is quantized, and what it was compared on."""
+    notes: list[str],
+) -> tuple[Model, Dataset | None]:
+    """The float model at ``path``, recovered if it is quantized, and what it is compared on.
+
+    That is None, with a note, where inputs cannot be made up and no data is given.
+    """
     # Ranges that are kept need no run of the model.
     model = load_model(path, shapes, bodies=enters_bodies(pack), plugins=data is None)
     if steps and model.graph.scopes:
         raise InputError(
             f"{path}: `recover` does not enter the bodies of If, Loop and Scan; leave it out"
         )
-    samples = samples_of(data, model)
+    try:
+        samples = samples_of(data, model)
+    except InputError as error:
+        if data is not None or model.imported is not None:
+            raise
+        notes.append(f"the result is not compared with {path}: {error}")
+        return model, None
     if model.imported is not None:
         model, _ = recovered(model, samples)
     else:
@@ -357,10 +372,10 @@ def _check(
         raise InputError(unknown("weight range", weight_range, _WEIGHT_RANGES))
     if ranges == "calibrated" and data is None:
         raise InputError("calibrated ranges need data; give `data`")
-    if ranges == "kept" and data is not None:
-        raise InputError("kept ranges use no data; leave out `ranges` or `data`")
     if steps and data is None:
         raise InputError("`recover` needs data; give `data`")
+    if steps and ranges == "kept":
+        raise InputError("`recover` needs calibrated ranges; leave out `ranges` or `recover`")
     if strict and partial:
         raise InputError("`strict` refuses what `partial` takes; give one of them")
 
@@ -376,7 +391,8 @@ def _notes_on_ranges(file: PlacementFile, model: Model, *, asked: bool) -> Itera
             "give `data` to calibrate this model"
         )
     if not file.calibrated:
-        yield "ranges of the placement rest on random inputs; give `data`"
+        fix = "give `data`, and leave out `ranges`" if asked else "give `data`"
+        yield f"ranges of the placement rest on random inputs; {fix}"
 
 
 def _notes_on_products(file: PlacementFile, pack: str | None) -> Iterator[str]:

@@ -128,7 +128,8 @@ def test_ranges_are_kept_without_data(placer: Run, placement_file: Path):
     )
     finished = placer("apply", placement_file, SEED1, "-o", "random", *reduced, "--json")
     (warning,) = json.loads(finished.out)["warnings"]
-    assert warning == "ranges of the placement rest on random inputs; give `data`"
+    advice = "give `data`, and leave out `ranges`"
+    assert warning == f"ranges of the placement rest on random inputs; {advice}"
     groups = yaml.safe_load(Path("out/placement.yaml").read_text())["groups"]
     assert {tuple(group["range"]) for group in groups if "range" in group} == {(-6.375, 6.375)}
 
@@ -144,6 +145,51 @@ def test_the_result_is_compared_with_the_model(placer: Run, placement_file: Path
     assert f"the outputs of {SEED1} would differ too much (" in finished.err
     assert "dB on random inputs); give --data to calibrate it" in finished.err
     assert not Path("bad").exists()
+
+
+def test_kept_ranges_are_compared_on_data(placer: Run, placement_file: Path):
+    data = ("--data", CALIBRATION, "--ranges", "kept")
+    finished = placer("apply", placement_file, SEED1, *data, "-o", "out", "--json")
+    assert finished.code == 0, finished.err
+    report = json.loads(finished.out)
+    assert report["ranges"] == {"method": "kept", "calibrated": True, "sqnr": None}
+    groups = read_placement(Path("out/placement.yaml")).groups
+    assert {group.range for group in groups if group.range} == {Range(-6.375, 6.375)}
+    placement_file.write_text(placement_file.read_text().replace("6.375", "0.0001"))
+    refused = placer("apply", placement_file, SEED1, *data, "-o", "bad")
+    assert refused.code == 2
+    assert "dB); check the placement's ranges, or calibrate on other data" in refused.err
+
+
+TEXT = """
+<ir_version: 9, opset_import: ["": 19]>
+net (float[2,4] x, string[2,4] s) => (float[2,4] y) <float[4,4] w = {0.5}> {
+  [matmul] m = MatMul(x, w)
+  [cast] n = Cast<to = 1>(s)
+  [add] y = Add(m, n)
+}
+"""
+
+
+def test_what_cannot_be_made_up_is_compared_on_data_alone(placer: Run, save: Save, tmp_path: Path):
+    path = save(TEXT)
+    edges = [Edge("x", "matmul", 0), Edge("w", "matmul", 1)]
+    file_of(Placement.of(edges), loaded(path).graph, tmp_path, ranges={"x": Range(-4, 4)})
+    command = ("apply", tmp_path / "placement.yaml", path, "--ranges", "kept", "--json", "-o")
+    alone = placer(*command, "alone")
+    assert alone.code == 0, alone.err
+    report = json.loads(alone.out)
+    assert report["sqnr"] is None
+    (warning,) = report["warnings"]
+    unknown = "input 's' holds text, which cannot be made up; give data"
+    assert warning == f"the result is not compared with {path}: {unknown}"
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    np.savez("data.npz", x=x, s=np.full((8, 4), "1"))
+    compared = placer(*command, "compared", "--data", "data.npz")
+    assert compared.code == 0, compared.err
+    assert json.loads(compared.out)["sqnr"] > 20
+    written = [Path(folder, "optimized.onnx").read_bytes() for folder in ("alone", "compared")]
+    assert written[0] == written[1]
 
 
 def test_half_precision_remainder(placer: Run, placement_file: Path):
@@ -332,8 +378,8 @@ def test_warnings_name_the_flags_of_options(placer: Run, placement_file: Path):
     [
         (("--ranges", "calibrated"), "calibrated ranges need data; give --data"),
         (
-            ("--ranges", "kept", "--data", "x.npz"),
-            "kept ranges use no data; leave out",
+            ("--ranges", "kept", "--data", "x.npz", "--recover", "auto"),
+            "--recover needs calibrated ranges; leave out --ranges or --recover",
         ),
         (("--ranges", "other"), "unknown ranges 'other'; use one of: kept, calibrated"),
         (("--base", "int8"), "unknown base 'int8'"),
