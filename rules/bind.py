@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from placer.common.limits import Limits, variable
 from placer.common.processor import UNKNOWN_PROCESSOR, Processor
+from placer.errors import InputError
 from placer.graph import Graph, Node
 from placer.rules.match import Match, inside_subgraph, row_name
 from placer.rules.pattern_step import Step, steps_of
@@ -26,7 +28,10 @@ class _Bound(NamedTuple):
 
 
 class Binder:
-    """Finds the matches of one rule in a graph, by the node that its first pattern node is."""
+    """Finds the matches of one rule in a graph, by the node that its first pattern node is.
+
+    All methods raise InputError once the rule has been tried in more ways than the limits allow.
+    """
 
     def __init__(self, graph: Graph, rule: Rule, processor: Processor = UNKNOWN_PROCESSOR) -> None:
         self._graph = graph
@@ -34,6 +39,7 @@ class Binder:
         self._steps = steps_of(rule, processor)
         references = {r for layout in rule.layouts.values() for r in layout.quantize}
         self._ports: dict[tuple[object, ...], Ports] = {}
+        self._tried, self._most = 0, Limits.from_environment().bindings
         self._quantized = [reference.partition(".")[::2] for reference in sorted(references)]
 
     def matches(self, node: Node) -> list[Match]:
@@ -42,12 +48,26 @@ class Binder:
         self._bind(0, node, _Bound({}, {}, {}), complete)
         return complete
 
+    def count(self, tried: int) -> None:
+        """Count ``tried`` bindings more; InputError where that is more than the limits allow.
+
+        Of a tensor that very many nodes read, each that a pattern names takes a factor.
+        """
+        self._tried += tried
+        if self._tried > self._most:
+            raise InputError(
+                f"rule '{self._rule.id}' fits this model in too many ways: more than "
+                f"{self._most:,} bindings of nodes were tried; narrow the rule's pattern, or set "
+                f"{variable('bindings')} to a larger number"
+            )
+
     def nodes(self) -> Sequence[Node]:
         """The nodes that a match may begin at, in node order."""
         return _nodes_of(self._graph, self._steps[0].ops)
 
     def _bind(self, depth: int, node: Node, bound: _Bound, matches: list[Match]) -> None:
         """Bind the step at ``depth`` to ``node``, once per input order, and go on from there."""
+        self.count(1)
         step = self._steps[depth]
         if node in bound.nodes.values():
             return

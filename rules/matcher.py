@@ -80,7 +80,7 @@ class Matches:
             return (), ()
         binder = Binder(self.graph, rule, self.processor)
         complete = [binder.matches(node) for node in binder.nodes()]
-        largest = tuple([match for group in complete for match in _largest(group)])
+        largest = tuple([match for group in complete for match in _largest(group, binder)])
         every = tuple([match for group in complete for match in group])
         return every if len(every) > len(largest) else largest, largest
 
@@ -94,9 +94,11 @@ def find_matches(graph: Graph, rule: Rule, smaller: bool = False) -> tuple[Match
     return Matches(graph).of(rule, smaller)
 
 
-def _largest(matches: list[Match]) -> list[Match]:
+def _largest(matches: list[Match], binder: Binder) -> list[Match]:
     """Drop matches that leave out an optional node which another one of the same nodes has."""
-    if len(matches) < 2:
+    if len({len(match.nodes) for match in matches}) < 2:
         return matches
+    # A hundred comparisons take about as long as a binding.
+    binder.count(len(matches) ** 2 // 100)
     bound = [frozenset(node.name for node in match.nodes.values()) for match in matches]
     return [m for m, nodes in zip(matches, bound, strict=True) if not any(nodes < o for o in bound)]

@@ -34,7 +34,8 @@ class Limits:
     ``json_bytes``, ``yaml_bytes``: a document such as a plan or a placement. ``rule_bytes``: a
     YAML file of a rule pack. ``yaml_depth``: levels of a YAML document.
     ``text_bytes``, ``text_depth``: an ONNX text model in a rule's test. ``test_values``: values of
-    the initializers in all tests of a rule.
+    the initializers in all tests of a rule. ``bindings``: how often a node of a model is tried for
+    one of a rule's pattern.
     """
 
     model_bytes: int = 2 * _GIB
@@ -54,6 +55,7 @@ class Limits:
     text_bytes: int = 64 * _KIB
     text_depth: int = 64
     test_values: int = 1 << 24
+    bindings: int = 5_000_000
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> Limits:

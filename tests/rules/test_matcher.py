@@ -341,3 +341,28 @@ g (float[1,4,8,8] x) => (float[1,4,8,8] y, float[1,4,8,8] z)
 }
 """)
     assert [match.nodes["act"].name for match in match_rules(graph, [swish])] == matched
+
+
+THREE_READERS = """
+id: three
+pattern:
+  a: {op: Relu, inputs: [x], output: p}
+  b: {op: Relu, inputs: [x], output: q}
+  c: {op: Relu, inputs: [x], output: r}
+layouts: {int8: {default: true}}
+"""
+
+
+def test_a_rule_that_fits_in_too_many_ways_is_refused(monkeypatch: pytest.MonkeyPatch):
+    """Each node of the pattern may be each of twelve: 12 + 12 * 12 + 12 * 11 * 12 are tried."""
+    lines = " ".join(f"[n{i}] y{i} = Relu(x)" for i in range(12))
+    graph = graph_of_text(f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[4] x) => (float[4] y0) {{ {lines} }}
+    """)
+    monkeypatch.setenv("PLACER_MAX_BINDINGS", "1740")
+    assert len(find_matches(graph, rule(THREE_READERS))) == 12 * 11 * 10
+    monkeypatch.setenv("PLACER_MAX_BINDINGS", "1739")
+    expected = "rule 'three' fits this model in too many ways: more than 1,739 bindings of nodes"
+    with pytest.raises(InputError, match=expected):
+        find_matches(graph, rule(THREE_READERS))
