@@ -71,6 +71,11 @@ class Fusion(Strict):
         description="Pattern nodes whose other operand may be computed inside the layer: by nodes "
         "of the same operators that are read once and have one computed operand, the rest scalars.",
     )
+    scalar_operands: list[str] = Field(
+        default=[],
+        description="Pattern nodes with one computed operand, the first of Sub, Div and Pow, and "
+        "constants of one element besides, else the layer does not exist.",
+    )
     one_scale: bool = Field(
         default=False,
         description="The layer exists only if all pairs that it reads and absorbs have one scale.",

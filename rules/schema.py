@@ -330,7 +330,10 @@ class Rule(Strict):
             self._check_fusion(name, fusion, tensors)
 
     def _check_fusion(self, name: str, fusion: Fusion, tensors: frozenset[str]) -> None:
-        for node in (*fusion.nodes, *fusion.passes, *fusion.pairs_before, *fusion.branches):
+        for node in (
+            *(*fusion.nodes, *fusion.passes, *fusion.pairs_before),
+            *(*fusion.branches, *fusion.scalar_operands),
+        ):
             if node not in self.pattern:
                 raise ValueError(f"layout '{name}': fuses names unknown node '{node}'")
         like = [r for r in (fusion.float_like, fusion.later_input) if r]

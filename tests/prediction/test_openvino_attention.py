@@ -114,6 +114,44 @@ def test_attention_takes_an_operator_between_softmax_and_values(given, keys, val
     assert layers(predicted) == layers(actual)
 
 
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize(
+    ("after", "whole"),
+    [
+        ("Mul(p, half)", True),
+        ("Add(half, p)", True),
+        ("Exp(p)", True),
+        ("Sub(half, p)", False),
+        ("Add(p, each)", False),
+        ("Div(p, each)", False),
+        ("Min(each, p)", False),
+        ("Mul(p, mask)", False),
+    ],
+)
+def test_products_of_integers_with_weights_take_no_array_behind_softmax(
+    after, whole, paired, tmp_path
+):
+    text = f"""
+    g (float[4,16,32] x, float[4,16,16] mask) => (float[4,16,32] y)
+    <float[32,16] k = {{1}}, float[16,32] v = {{1}}, float[16] each = {{1}}, float half = {{0.5}}>
+    {{
+      [query] q = Tanh(x) [scores] s = MatMul(q, k) [soft] p = Softmax(s)
+      [after] p1 = {after} [mix] y = MatMul(p1, v)
+    }}
+    """
+    edges = (
+        Edge("q", "scores", 0),
+        Edge("k", "scores", 1),
+        Edge("p1", "mix", 0),
+        Edge("v", "mix", 1),
+    )
+    predicted, actual = plans(text, [(edge,) for edge in edges] if paired else [], tmp_path)
+    assert layers(predicted) == layers(actual)
+    if this_processor().exact_products or not paired:
+        together = frozenset({"scores", "soft", "after", "mix"})
+        assert (together in {nodes for nodes, _ in layers(actual)}) is (whole or not paired)
+
+
 def moved(rest: str, shape: str = "float[1,4,64,8]") -> str:
     return f"""
     g (float[1,64,32] x) => ({shape} z)

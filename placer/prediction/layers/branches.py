@@ -13,7 +13,8 @@ from placer.graph import Graph, Node
 from placer.rules.fusion_schema import Fusion
 from placer.rules.match import Match
 
-_EITHER = frozenset({"Add", "Mul", "Sub", "Max", "Min"})  # A constant may be the first operand.
+_COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min"})
+_EITHER = _COMMUTATIVE | {"Sub"}  # A constant may be the first operand.
 
 
 def find_branches(match: Match, fusion: Fusion, graph: Graph) -> list[Node]:
@@ -26,6 +27,18 @@ def find_branches(match: Match, fusion: Fusion, graph: Graph) -> list[Node]:
             for tensor in node.inputs:
                 found += _branch(tensor, operators, matched, graph)
     return found
+
+
+def has_scalar_operands(match: Match, fusion: Fusion, graph: Graph) -> bool:
+    """Whether nodes of ``fusion.scalar_operands`` have one computed operand and scalars besides."""
+    nodes = (node for name in fusion.scalar_operands for node in match.row(name))
+    return all(_is_with_scalars(node, graph) for node in nodes)
+
+
+def _is_with_scalars(node: Node, graph: Graph) -> bool:
+    computed = [i for i, t in enumerate(node.inputs) if t and t not in graph.initializers]
+    first = computed == [0] or (computed == [1] and node.op in _COMMUTATIVE)
+    return first and all(_is_scalar(t, graph) for t in node.inputs if t in graph.initializers)
 
 
 def _branch(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from placer.graph import Edge, Graph, Node
-from placer.prediction.layers.branches import find_branches
+from placer.prediction.layers.branches import find_branches, has_scalar_operands
 from placer.rules.block_operators import block_of
 from placer.rules.blocked import blocked_edges, equal_edges
 from placer.rules.factors import is_moved_factor
@@ -161,6 +161,8 @@ def find_claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]
     # A pair before an optional node leaves that node out of the layer.
     for match in matches.of(rule, smaller=True):
         for offer in offers:
+            if not has_scalar_operands(match, offer.fusion, matches.graph):
+                continue
             nodes = [node for name in offer.fusion.nodes for node in match.row(name)]
             if len(nodes) > 1:
                 nodes.sort(key=_POSITION)
