@@ -53,7 +53,12 @@ def edges_in_blocks(node: Node, graph: Graph, block: int) -> tuple[Edge, ...] | 
 
 
 def _is_behind_conv(node: Node, graph: Graph) -> bool:
-    """Whether ``node`` alone reads what a Conv writes; Relus before a Clip become part of it."""
+    """Whether ``node`` alone reads what a Conv writes; Relus before a Clip become part of it.
+
+    A Conv takes no Clip whose bounds are computed (conv_activation_fusion.cc).
+    """
+    if node.op == "Clip" and any(t and t not in graph.initializers for t in node.inputs[1:]):
+        return False
     tensor = node.inputs[0]
     while len(graph.edges_of(tensor)) == 1 and (before := graph.producer.get(tensor)) is not None:
         if before.op == "Conv":

@@ -40,6 +40,10 @@ CLIPPED = (
     "[conv3] c3 = Conv(x, v) [relu6] f = Relu(c3) [clip] g = Clip(f, low, high) "
     "[conv2] c2 = Conv(a0, w, b) [add2] r = Add(g, c2)"
 )
+BOUNDED = CLIPPED.replace("[clip]", "[top] t = ReduceMax<keepdims = 0>(x) [clip]").replace(
+    "Clip(f, low, high)", "Clip(f, low, t)"
+)
+BOUNDED_ALONE = BOUNDED.replace("[relu6] f = Relu(c3)", "").replace("Clip(f,", "Clip(c3,")
 
 
 def computed(plan: Plan) -> Counter[frozenset[str]]:
@@ -66,8 +70,11 @@ def built(model: Model) -> Counter[frozenset[str]]:
 @pytest.mark.parametrize("channels", [32, 24, 22, 12])
 @pytest.mark.parametrize(
     "body",
-    [SUMS, CLIPPED, GELU, JOINED, GATED],
-    ids=["sums", "a Clip", "a Gelu", "a Concat", "a gate"],
+    [SUMS, CLIPPED, BOUNDED, BOUNDED_ALONE, GELU, JOINED, GATED],
+    ids=[
+        *("sums", "a Clip", "a computed Clip behind a Relu", "a computed Clip"),
+        *("a Gelu", "a Concat", "a gate"),
+    ],
 )
 def test_residual_adds_are_predicted_as_they_are_built(tmp_path: Path, body: str, channels: int):
     text = TEXT.replace("BODY", body).replace("C,", f"{channels},").replace("[C]", f"[{channels}]")
