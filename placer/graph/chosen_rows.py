@@ -67,9 +67,20 @@ class ChosenRows:
 
 
 def chosen_rows(graph: Graph) -> ChosenRows | None:
-    """What ``graph`` chooses by value on the way to its outputs, None if nothing."""
+    """What ``graph`` chooses by value on the way to its outputs, None if nothing.
+
+    Lengths, if it chooses no rows there: indices that put values back where they were choose none.
+    """
     data = data_tensors(graph)
-    choosing = _choosing(graph, data)
+    lengths = {node.name: node.op for node in _deciding_lengths(graph, data)}
+    found = (_chosen_by(graph, data, nodes) for nodes in (_choosing(graph, data), lengths))
+    return next(filter(None, found), None)
+
+
+def _chosen_by(
+    graph: Graph, data: frozenset[str], choosing: Mapping[str, str]
+) -> ChosenRows | None:
+    """``choosing``: operators by the nodes that may choose."""
     nodes = [graph.by_name[name] for name in choosing]
     outputs = _chosen_outputs(graph, nodes, data)
     if not outputs:
@@ -134,13 +145,11 @@ def _choosing(graph: Graph, data: frozenset[str]) -> dict[str, str]:
         inner = [one for one in every_node([node.proto]) if _is_choosing(one.domain, one.op_type)]
         if inner and not data.isdisjoint(edge.tensor for edge in graph.reads[node.name]):
             operator_of.setdefault(scope[0].owner if scope else node.name, inner[0].op_type)
-    choosing = {
+    return {
         node.name: operator_of[node.name]
         for node in graph.nodes
         if node.name in operator_of and (node.op in _CHOOSING or _returns_indices(graph, node))
     }
-    lengths = {node.name: node.op for node in _deciding_lengths(graph, data)}
-    return choosing or lengths
 
 
 def _deciding_lengths(graph: Graph, data: frozenset[str]) -> Iterator[Node]:

@@ -217,6 +217,20 @@ def test_lengths_that_are_rounded_are_judged_by_what_is_rounded(
     assert rows.decide_lengths
 
 
+def test_a_mask_that_chooses_no_rows_hides_no_lengths(tmp_path: Path):
+    """As the splines of VITS: what a mask picks goes back to where it was."""
+    lengths = """
+      [low] m = Less(s, limit) [where] h = NonZero(m) [turn] j = Transpose(h)
+      [pick] p = GatherND(s, j) [grow] q = Mul(p, limit) [back] b = ScatterND(s, j, q)
+      [up] r = Ceil(b) [integer] n = Cast<to = 7>(r)
+    """
+    text = SPEECH.replace("LENGTHS", lengths).replace("int64 one", "float limit = {2}, int64 one")
+    onnx.save(with_random_weights(text), tmp_path / "net.onnx")
+    rows = chosen_rows(load_model(tmp_path / "net.onnx").graph)
+    assert rows == ChosenRows(("y",), ("Ceil",), ("b",), ("up",), ("y",))
+    assert rows.decide_lengths
+
+
 def test_numbers_that_are_rounded_and_decide_no_length_choose_nothing(tmp_path: Path):
     text = SPEECH.replace("LENGTHS", "[up] r = Ceil(s) [integer] n = Cast<to = 7>(r)")
     text = text.replace("Range(first, total, one)", "Range(first, last, one)")
