@@ -1,4 +1,4 @@
-"""Files of Brevitas, which clip between Q and DQ: explained as TensorRT builds them."""
+"""Files of Brevitas, which clip between Q and DQ: explained as engines build them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,9 @@ from typing import Any
 
 import onnx
 import onnxruntime as ort
+import pytest
 
+from placer.engines.openvino.engine import OpenVinoEngine
 from placer.engines.tensorrt.offline_builder import check_model
 from placer.explaining.api import explain
 from placer.graph.text import parse_model
@@ -78,6 +80,36 @@ def test_onnx_runtime_computes_in_integers_behind_clips_of_stored_weights_and_ac
         "conv: uint8 -> uint8",
         "dequantize y: uint8 -> float",
     ]
+
+
+@pytest.mark.parametrize(
+    ("clips", "activation", "weight", "dtype"),
+    [
+        ("a = Clip(q, zero, most)", "a", "w", "uint8"),
+        ("n = Clip(w, low, high)", "q", "n", "float"),
+        ("m = QuantizeLinear(f, s, z) n = Clip(m, low, high)", "q", "n", "float"),
+    ],
+    ids=["an activation", "a stored weight", "a float weight"],
+)
+def test_openvino_computes_in_integers_behind_clips_of_activations_alone(
+    save: Save, clips: str, activation: str, weight: str, dtype: str
+):
+    path = save(f"""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,4,8,8] x) => (float[1,4,8,8] y)
+    <int8[4,4,1,1] w = {{{", ".join("5" * 16)}}}, float[4,4,1,1] f = {{0.3}}, float s = {{0.05}},
+     uint8 u = {{128}}, int8 z = {{0}}, uint8 zero = {{1}}, uint8 most = {{255}},
+     int8 low = {{-127}}, int8 high = {{127}}> {{
+      q = QuantizeLinear(x, s, u) {clips}
+      d = DequantizeLinear({activation}, s, u) v = DequantizeLinear({weight}, s, z)
+      [conv] c = Conv(d, v)
+      r = QuantizeLinear(c, s, u) y = DequantizeLinear(r, s, u)
+    }}""")
+    built = OpenVinoEngine(base="float").compile(onnx.load(path), path.parent).plan()
+    predicted = explain(path, pack="openvino").explanation.plan
+    for plan in (built, predicted):
+        (conv,) = (layer for layer in plan.layers if "conv" in layer.nodes)
+        assert conv.input_types[0] == dtype
 
 
 def test_a_clip_stays_that_a_body_reads():
