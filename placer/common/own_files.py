@@ -11,17 +11,20 @@ from placer.errors import InputError
 # models, the comment at the end of archives.
 PRODUCER = "placer"
 ARCHIVE_COMMENT = b"placer"
-_HEAD, _TAIL = 1 << 14, 1 << 12
-# A document's format, the title of a page, the first line of a lock or of a table in Markdown.
+_HEAD, _TAIL = 1 << 14, 1 << 7
+# How they begin: a document with its format, a page with its title, a lock and a table in Markdown
+# with their first line. Text of others may quote any of it further on.
 _TEXT = re.compile(
-    rb"""\bformat"?:[ ]"?placer-[a-z]+/\d | -[ ]placer</title> | \A\#[ ]Written[ ]by[ ]`placer[ ]
-    | \A\*\*placer[ ]onboard\*\*""",
-    re.VERBOSE,
+    rb"""\A(?:
+    \s*\{\s*"format":\s*"placer-[a-z]+/\d | format:[ ]placer-[a-z]+/\d
+    | <!doctype[ ]html>.*?<title>[^<]*[ ]-[ ]placer</title>
+    | \#[ ]Written[ ]by[ ]`placer[ ] | \*\*placer[ ]onboard\*\*:)""",
+    re.VERBOSE | re.DOTALL,
 )
 # The fields `ir_version` and `producer_name` of ModelProto (onnx.proto, protobuf.dev "Encoding").
 _MODEL = re.compile(rb"\A\x08.\x12\x06placer", re.DOTALL)
-# A rule pack states the hash of its files; a zip ends with the names of what is in it.
-_ARCHIVE = re.compile(rb"PK\x05\x06.{16}\x06\x00placer\Z|PK\x01\x02.*hash\.yaml", re.DOTALL)
+# The end of an archive that has this comment.
+_ARCHIVE = re.compile(rb"PK\x05\x06.{16}\x06\x00placer\Z", re.DOTALL)
 
 
 def is_own(path: Path) -> bool:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from placer.common.files import real_path
+from placer.common.own_files import ARCHIVE_COMMENT
 from placer.errors import InputError
 
 MAX_ARCHIVE_BYTES = 5 * 2**20
@@ -113,6 +114,7 @@ class PackFiles:
         """
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+            archive.comment = ARCHIVE_COMMENT
             for name, data in sorted(self.files.items()):
                 info = zipfile.ZipInfo(name, _FIRST_DATE)
                 info.create_system = 3

@@ -13,6 +13,7 @@ from placer.checkup.run import FORMAT as CHECKUP
 from placer.common.own_files import is_own
 from placer.prediction.times.fitted import FORMAT as FIT
 from placer.report.page import render
+from placer.rules.packaging.files import PackFiles
 from tests.conftest import Finished, with_random_weights
 
 Placer = Callable[..., Finished]
@@ -102,6 +103,21 @@ def test_the_same_command_runs_again_over_what_it_wrote(placer: Placer, command:
     assert again.code == 0, again.err
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# My networks\n\nformat: placer-placement/1 begins a placement.\n",
+        '{"about": {"format": "placer-result/1"}}',
+        "The page's title is <title>net.onnx - placer</title>.\n",
+        "**placer onboard** writes tables.\n",
+    ],
+)
+def test_text_that_quotes_what_placer_writes_is_not_of_placer(tmp_path: Path, text: str):
+    path = tmp_path / "README.md"
+    path.write_text(text)
+    assert not is_own(path)
+
+
 @pytest.mark.parametrize("form", [FIT, CHECKUP])
 def test_documents_say_that_they_are_of_placer(tmp_path: Path, form: str):
     path = tmp_path / "document.json"
@@ -122,6 +138,13 @@ def test_pages_say_that_they_are_of_placer(tmp_path: Path):
 def test_an_empty_file_holds_nothing_to_lose(tmp_path: Path):
     path = tmp_path / "table.md"
     path.touch()
+    assert is_own(path)
+
+
+def test_a_pack_of_many_rules_is_of_placer(tmp_path: Path):
+    files = {f"rule{number}.yaml": b"" for number in range(200)}
+    path = tmp_path / "mine-0.1.0.zip"
+    path.write_bytes(PackFiles(tmp_path, files).with_hash().archive())
     assert is_own(path)
 
 
