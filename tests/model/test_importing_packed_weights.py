@@ -93,6 +93,7 @@ def test_nodes_that_share_a_packed_weight_share_the_float_one(save: Save):
     ("inputs", "fields", "why"),
     [
         ("x, given, s", FIELDS, r"computes 'given', its packed weight or a scale of it"),
+        ("x, w", FIELDS, r"has no packed weight, or no scale of it"),
         ('x, w, s, "", order', FIELDS, r"reorders its rows by g_idx"),
         (
             "x, w, s",
@@ -148,6 +149,8 @@ g (float[1,4] x, uint8[4] given) => (float[1,2] y)
     ("inputs", "fields", "why"),
     [
         ("x, given, m", "quant_type = 1", "computes 'given', its packed weight or a scale of it"),
+        ("x, w", "quant_type = 1", "has no packed weight, or no scale of it"),
+        ('x, "", m', "quant_type = 1", "has no packed weight, or no scale of it"),
         ("x, w, two", "quant_type = 1", "with 2 scales, where 8 values in blocks of 16 belong"),
         ("x, w, m", "quant_type = 2", "has quant_type = 2, where placer unpacks FP4"),
         ("x, w, m", "quant_type = 1, transB = 0", "has transB = 0, as in training"),
@@ -162,10 +165,11 @@ def test_floats_of_4_bits_that_cannot_be_unpacked_are_refused(
 
 TABLE = """
 <ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
-g (int64[2] x) => (float[2,40] y) <uint8[3,40] t = {{ZEROS}}, float[3,{blocks}] s = {{0}},
-uint8[3,3] z = {{0, 0, 0, 0, 0, 0, 0, 0, 0}}> {{
+g (int64[2] x) => (float[2,40] y) <uint8[3,40] t = {{ZEROS}},
+float[3,{blocks}] s = {{0}}, uint8[3,3] z = {{0, 0, 0, 0, 0, 0, 0, 0, 0}},
+float one = {{1}}, uint8[2] two = {{0, 0}}> {{
   [take] y = com.microsoft.GatherBlockQuantized<gather_axis = 0, quantize_axis = 1,
-      block_size = 16{fields}>(t, x, s{last})
+      block_size = 16{fields}>({read})
 }}""".replace("ZEROS", ", ".join("0" * 120))
 
 
@@ -179,12 +183,13 @@ def test_a_table_in_blocks_becomes_the_floats_that_it_stands_for(
 ):
     """The last of three blocks of 16 is not full, and the zero points of a row end in a byte."""
     rng, each = np.random.default_rng(0), 2 if bits == 4 else 1
-    fields, last = f", bits = {bits}" if bits else "", ", z" if has_zero_points else ""
-    path = save(TABLE.format(blocks=3, fields=fields, last=last))
+    fields = f", bits = {bits}" if bits else ""
+    read = "t, x, s, z" if has_zero_points else "t, x, s"
+    path = save(TABLE.format(blocks=3, fields=fields, read=read))
     proto = onnx.load(path)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(getattr(TensorProto, kind.upper()))
     lowest, highest = LIMITS[kind]
-    for tensor in proto.graph.initializer:
+    for tensor in proto.graph.initializer[:3]:
         shape = (*tensor.dims[:-1], -(-tensor.dims[-1] // each))
         values = rng.integers(lowest, highest + 1, shape).astype(dtype)
         if tensor.name == "s":
@@ -207,12 +212,16 @@ def test_a_table_in_blocks_becomes_the_floats_that_it_stands_for(
     ("changed", "why"),
     [
         ({"fields": ", bits = 3"}, "has values of 3 bits, where placer unpacks 2, 4 and 8"),
+        ({"read": "t, x"}, "has no table, or no scale of it"),
+        ({"read": "t, x, x"}, "computes 'x', its table or a scale of it"),
+        ({"read": "t, x, one"}, r"has scales of shape \(\) and .* for a table of shape \(3, 40\)"),
+        ({"read": "t, x, s, two"}, r"has .* zero points of shape \(2,\) for a table of shape"),
         ({"blocks": 2}, r"has scales .* of shape \(3, 2\) along axis 1 .* in blocks of 16"),
     ],
 )
 def test_a_table_that_cannot_be_unpacked_is_refused(
     save: Save, changed: dict[str, object], why: str
 ):
-    fields = {"blocks": 3, "fields": ", bits = 8", "last": "", **changed}
+    fields = {"blocks": 3, "fields": ", bits = 8", "read": "t, x, s", **changed}
     with pytest.raises(InputError, match=rf"node 'take' \(GatherBlockQuantized\) {why}"):
         load_model(save(TABLE.format(**fields)))

@@ -16,7 +16,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from placer.model.quantized.operators import integer
-from placer.model.quantized.packing import positive, refuse_computed
+from placer.model.quantized.packing import constants_at, positive
 from placer.model.quantized.state import ImportState
 
 OPERATOR = "MatMulBnb4"
@@ -73,15 +73,14 @@ def visit_packed_floats(state: ImportState, node: NodeProto) -> None:
 
 
 def _packed(state: ImportState, node: NodeProto) -> _Packed:
-    names = node.input[_WEIGHT], node.input[_LARGEST]
-    refuse_computed(state, node, names)
+    weight, largest = constants_at(state, node, (_WEIGHT, _LARGEST))
     rows, columns, block = (positive(state, node, name) for name in ("K", "N", "block_size"))
     kind = integer(node, "quant_type", -1)
     if kind not in _NUMBERS:
         raise state.refuse(node, f"has quant_type = {kind}, where placer unpacks FP4 (0), NF4 (1)")
     if not integer(node, "transB", 1):
         raise state.refuse(node, "has transB = 0, as in training; export it for inference")
-    return _Packed(*names, rows, columns, block, kind)
+    return _Packed(weight, largest, rows, columns, block, kind)
 
 
 def _unpacked(state: ImportState, node: NodeProto, packed: _Packed) -> np.ndarray:

@@ -15,8 +15,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from placer.model.quantized import arithmetic
-from placer.model.quantized.operators import input_at, integer
-from placer.model.quantized.packing import VALUES_AT_ONCE, refuse_computed, values_in_bytes
+from placer.model.quantized.operators import integer
+from placer.model.quantized.packing import VALUES_AT_ONCE, constants_at, values_in_bytes
 from placer.model.quantized.state import ImportState
 
 OPERATOR = "GatherBlockQuantized"
@@ -57,23 +57,30 @@ def visit_packed_table(state: ImportState, node: NodeProto) -> None:
 
 
 def _table(state: ImportState, node: NodeProto) -> _Table:
-    names = node.input[_TABLE], node.input[_SCALES], input_at(node, _ZERO_POINTS)
-    refuse_computed(state, node, names)
-    is_packed = state.draft.constants[names[0]].data_type == TensorProto.UINT8
+    values, scales, zero_points = constants_at(
+        state, node, (_TABLE, _SCALES), (_ZERO_POINTS,), "table"
+    )
+    is_packed = state.draft.constants[values].data_type == TensorProto.UINT8
     bits = integer(node, "bits", _DEFAULT_BITS) if is_packed else 0
     if is_packed and bits not in _BITS:
         raise state.refuse(node, f"has values of {bits} bits, where placer unpacks 2, 4 and 8")
     axis, block = integer(node, "quantize_axis", 1), integer(node, "block_size", _DEFAULT_BLOCK)
-    rank = len(state.draft.constants[names[0]].dims)
+    rank = len(state.draft.constants[values].dims)
     if not -rank <= axis < rank or (is_packed and axis % rank != rank - 1):
         raise state.refuse(node, f"has quantize_axis {axis} for a table of rank {rank}")
-    return _Table(*names, axis % rank, block, bits)
+    return _Table(values, scales, zero_points, axis % rank, block, bits)
 
 
 def _unpacked(state: ImportState, node: NodeProto, table: _Table) -> np.ndarray:
     """The float table, made of some rows at a time where blocks do not cross them."""
     stored, scales = state.draft.array(table.values), state.draft.array(table.scales)
     points = _zero_points(state, table, scales)
+    if scales.ndim != stored.ndim or points.shape != scales.shape:
+        raise state.refuse(
+            node,
+            f"has scales of shape {scales.shape} and zero points of shape {points.shape} for a "
+            f"table of shape {stored.shape}",
+        )
     rows = len(stored) if table.axis else 1
     step = max(1, VALUES_AT_ONCE * rows // max(stored.size, 1)) if table.axis else rows
     parts = []

@@ -16,8 +16,8 @@ from onnx import NodeProto, helper
 from placer.model.quantized.operators import input_at, integer
 from placer.model.quantized.packing import (
     VALUES_AT_ONCE,
+    constants_at,
     positive,
-    refuse_computed,
     values_in_bytes,
 )
 from placer.model.quantized.state import ImportState
@@ -80,14 +80,13 @@ def _packed(state: ImportState, node: NodeProto) -> _Packed:
         )
     if bits not in _BITS:
         raise state.refuse(node, f"has weights of {bits} bits, where placer unpacks 2, 4 and 8")
-    names = (node.input[_WEIGHT], node.input[_SCALES], input_at(node, _ZERO_POINTS))
-    groups = input_at(node, _GROUPS)
-    refuse_computed(state, node, (*names, groups))
+    given = constants_at(state, node, (_WEIGHT, _SCALES), (_ZERO_POINTS, _GROUPS))
+    weight, scales, zero_points, groups = given
     if groups:
         of_rows = state.draft.array(groups)[:rows]
         if not np.array_equal(of_rows, np.arange(rows) // block):
             raise state.refuse(node, "reorders its rows by g_idx, which placer does not undo")
-    return _Packed(*names, rows, columns, bits, block)
+    return _Packed(weight, scales, zero_points, rows, columns, bits, block)
 
 
 def _unpacked(state: ImportState, node: NodeProto, packed: _Packed) -> np.ndarray:

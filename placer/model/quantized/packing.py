@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from onnx import NodeProto
 
-from placer.model.quantized.operators import integer
+from placer.model.quantized.operators import input_at, integer
 from placer.model.quantized.state import ImportState
 
 VALUES_AT_ONCE = 1 << 20  # What is unpacked takes some 20 bytes a value on the way.
@@ -23,11 +23,26 @@ def positive(state: ImportState, node: NodeProto, name: str, default: int = 0) -
     return value
 
 
-def refuse_computed(state: ImportState, node: NodeProto, names: Iterable[str]) -> None:
-    """Raise InputError where one of ``names`` is no constant; empty ones are left out."""
+def constants_at(
+    state: ImportState,
+    node: NodeProto,
+    needed: Iterable[int],
+    optional: Iterable[int] = (),
+    what: str = "packed weight",
+) -> tuple[str, ...]:
+    """Names of the inputs ``needed`` and ``optional`` of ``node``, empty where one of these lacks.
+
+    They are its ``what`` and what that is scaled by. Raises InputError where a needed one is not
+    there or one is no constant.
+    """
+    required = tuple(input_at(node, index) for index in needed)
+    if not all(required):
+        raise state.refuse(node, f"has no {what}, or no scale of it")
+    names = *required, *(input_at(node, index) for index in optional)
     for name in filter(None, names):
         if name not in state.draft.constants:
-            raise state.refuse(node, f"computes '{name}', its packed weight or a scale of it")
+            raise state.refuse(node, f"computes '{name}', its {what} or a scale of it")
+    return names
 
 
 def values_in_bytes(packed: np.ndarray, bits: int) -> np.ndarray:
