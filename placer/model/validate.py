@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -19,6 +20,7 @@ import onnx.defs
 from google.protobuf.message import DecodeError
 from onnx import (
     AttributeProto,
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -44,6 +46,10 @@ _TENSOR_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
 _MAX_OPSET = 1000
 _MOST_BYTES = 16  # Of one value: complex128.
 _ZIP = b"PK\3\4"
+_HEAD = 64  # Bytes that tell a format, after blanks and empty lines.
+# AIMET writes what it found for a model as JSON, beside a model that has nothing of it.
+_JSON, _AIMET = b"{", b"activation_encodings"
+_JSON_OF_AIMET = "JSON of AIMET; export the model in binary form with its encodings (to_onnx_qdq)"
 # How files of other formats begin, from which byte on, and what to say of them.
 _OTHER_FORMATS = (
     (4, b"ORTM", "in ONNX Runtime's own format; give the .onnx file that it was made from"),
@@ -54,7 +60,7 @@ _OTHER_FORMATS = (
     (0, b"ftrt", "a TensorRT engine; give the ONNX model that it was built from"),
     (0, b"<!DOCTYPE html", "a web page, as a failed download leaves; download the model again"),
     (0, b"<html", "a web page, as a failed download leaves; download the model again"),
-    (0, b"{", "JSON; export the model in binary form, and AIMET's encodings with it (to_onnx_qdq)"),
+    (0, _JSON, "JSON; give the .onnx file"),
     (0, b"<?xml", "XML, as OpenVINO's models are; give the ONNX model that it was made from"),
 )
 
@@ -74,9 +80,19 @@ def read_model(path: Path) -> ModelProto:
 
 
 def _import_domains(proto: ModelProto) -> None:
-    """Import the domains of all nodes; tools leave out their own, as AIMET does."""
+    """Import the domains of all nodes; tools leave out their own, as AIMET does.
+
+    Local functions import theirs, and the model does, too, into which they are inlined.
+    """
+    for function in proto.functions:
+        _import_those_of(function, every_node(function.node))
+    inside = (node for function in proto.functions for node in every_node(function.node))
+    _import_those_of(proto, chain(every_node(proto.graph.node), inside))
+
+
+def _import_those_of(proto: ModelProto | FunctionProto, nodes: Iterable[NodeProto]) -> None:
     imported = {entry.domain for entry in proto.opset_import} | {*STANDARD_DOMAINS}
-    used = {node.domain for node in every_node(proto.graph.node)}
+    used = {node.domain for node in nodes}
     proto.opset_import.extend(make_opsetid(domain, 1) for domain in sorted(used - imported))
 
 
@@ -105,9 +121,12 @@ def _refuse_other_formats(path: Path, data: bytes) -> None:
     """Raise InputError if ``data`` begin as files of another format that holds models."""
     if not data:
         raise InputError(f"{path} is not an ONNX file: it is empty; export the model again")
+    head = data[:_HEAD].lstrip()
     for start, mark, what in _OTHER_FORMATS:
-        if data.startswith(mark, start):
-            raise InputError(f"{path} is not an ONNX file: it is {what}")
+        if (data if start else head).startswith(mark, start):
+            is_of_aimet = mark == _JSON and _AIMET in data
+            known = _JSON_OF_AIMET if is_of_aimet else what
+            raise InputError(f"{path} is not an ONNX file: it is {known}")
 
 
 def _refuse_packed(path: Path) -> None:

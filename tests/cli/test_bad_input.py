@@ -79,7 +79,8 @@ def test_what_is_not_there_is_refused_before_engines_are_compared(
         (b"ftrt\0\0", "it is a TensorRT engine; give the ONNX model"),
         (b"<!DOCTYPE html>", "it is a web page, as a failed download leaves"),
         (b"<?xml version", "it is XML, as OpenVINO's models are"),
-        (b'{"activation_encodings": []}', "it is JSON; export the model in binary form, and AIMET"),
+        (b'\n {"format": "placer-result/1"}', "it is JSON; give the .onnx file"),
+        (b'{"activation_encodings": []}', "it is JSON of AIMET; export the model in binary form"),
     ],
 )
 def test_files_of_other_formats_are_recognised(placer: Placer, data: bytes, said: str):

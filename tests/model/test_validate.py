@@ -55,6 +55,18 @@ def test_a_domain_that_the_file_does_not_import_is_that_of_its_nodes(write: Call
     assert load_model(write(proto)).graph.nodes[0].op == "Div"  # Gelu in standard operators.
 
 
+def test_a_domain_that_a_local_function_does_not_import_is_that_of_its_nodes(
+    write: Callable[..., Path],
+):
+    path = write("""
+    <ir_version: 10, opset_import: ["": 17, "local": 1]>
+    g (float[4] x) => (float[4] y) { y = local.f(x) }
+    <domain: "local", opset_import: ["": 17]>
+    f (a) => (b) { b = com.microsoft.Gelu(a) }
+    """)
+    assert load_model(path).graph.nodes[0].op == "Div"  # Gelu in standard operators.
+
+
 def test_only_regular_files_are_read(tmp_path: Path):
     pipe = tmp_path / "pipe.onnx"
     os.mkfifo(pipe)
