@@ -185,7 +185,8 @@ def program(as_child: bool = False) -> None:
     except KeyboardInterrupt:  # Another one, while the first was told.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _tell_interrupted()
-    ending.code = code if isinstance(code, int) else 0
+    # As Python ends: a text is shown, and the code is 1.
+    ending.code = 1 if isinstance(code, str) else code or 0
     raise SystemExit(code)
 
 

@@ -281,3 +281,21 @@ def test_a_thread_that_works_in_a_library_does_not_abort_the_end():
         [sys.executable, "-c", STILL_AT_WORK], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+ENDED_BY_A_TEXT = """
+import sys
+import threading
+from placer.cli import app
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+app.main = lambda as_child: sys.exit("stopped by a plugin")
+app.program()
+"""
+
+
+def test_an_end_with_a_text_has_the_exit_code_of_failures():
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED_BY_A_TEXT], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "stopped by a plugin\n")
