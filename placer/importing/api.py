@@ -146,8 +146,8 @@ def import_model(
     given = optima(given_ranges(shapes))
     wanted = None if data is None else str(data)
     if float_model is not None:
-        return _import_ir(source, Path(float_model), target, rules, given, wanted)
-    return _import_pairs(source, target, rules, given, wanted)
+        return _import_ir(source, Path(float_model), target, rules, given, wanted, replace=replace)
+    return _import_pairs(source, target, rules, given, wanted, replace=replace)
 
 
 def _placement_file(target: Path) -> Path:
@@ -161,6 +161,8 @@ def _import_pairs(
     pack: Pack,
     shapes: Mapping[str, tuple[int, ...]],
     data: str | None,
+    *,
+    replace: bool,
 ) -> ImportedModel:
     """The ONNX model at ``source``, written as a float model and its placement."""
     shapes = with_shapes_of_data(source, shapes, data)
@@ -187,7 +189,8 @@ def _import_pairs(
         warnings=samples.notes,
         uncompared=found.reason,
     )
-    _write(loaded, imported, pack, shapes, target, made.placement_file)  # Once nothing can fail.
+    # Once nothing can fail.
+    _write(loaded, imported, pack, shapes, target, replace=replace)
     return made
 
 
@@ -218,6 +221,8 @@ def _import_ir(
     pack: Pack,
     shapes: Mapping[str, tuple[int, ...]],
     data: str | None,
+    *,
+    replace: bool,
 ) -> ImportedModel:
     """The IR at ``source`` on ``float_model``, written as a Q/DQ model and its placement."""
     if real_path(target) == real_path(float_model):
@@ -237,7 +242,7 @@ def _import_ir(
         warnings=samples.notes,
         matched=matched,
     )
-    with saved_together(quantized, model.base_dir, target) as draft:
+    with saved_together(quantized, model.base_dir, target, replace=replace) as draft:
         text = _placement_text(matched.imported, pack, model)
         write_text(draft.with_name(made.placement_file.name), text)
     return made
@@ -260,12 +265,15 @@ def _write(
     pack: Pack,
     shapes: Mapping[str, tuple[int, ...]],
     target: Path,
-    placement_file: Path,
+    *,
+    replace: bool,
 ) -> None:
     """Write both files, or none if the float model cannot be read back."""
-    with saved_together(model.proto, model.base_dir, target) as draft:
+    with saved_together(model.proto, model.base_dir, target, replace=replace) as draft:
         written = load_model(draft, shapes, bodies=pack.enters_bodies)
-        write_text(draft.with_name(placement_file.name), _placement_text(imported, pack, written))
+        write_text(
+            draft.with_name(_placement_file(target).name), _placement_text(imported, pack, written)
+        )
 
 
 def _placement_text(imported: Imported, pack: Pack, written: Model) -> str:

@@ -17,6 +17,7 @@ from onnx.external_data_helper import ExternalDataInfo
 from placer.common.file_groups import written_together
 from placer.common.files import (
     cannot_write,
+    check_writable,
     data_file,
     real_path,
     temporary_beside,
@@ -55,21 +56,24 @@ def save_model(proto: ModelProto, base_dir: Path, path: Path) -> None:
 
 
 @contextmanager
-def saved_together(proto: ModelProto, base_dir: Path, target: Path) -> Iterator[Path]:
+def saved_together(
+    proto: ModelProto, base_dir: Path, target: Path, *, replace: bool = False
+) -> Iterator[Path]:
     """Save ``proto`` as ``target``, with what the block writes beside the path that it is given.
 
     Its producer is placer then. See ``written_together``. Raises InputError, too, if another .onnx
-    file beside ``target`` reads the data file that this one's would replace.
+    file beside ``target`` reads the data file that this one's would replace or, without
+    ``replace``, if the model at ``target`` does not.
     """
     proto.producer_name, proto.producer_version = PRODUCER, __version__
     if _needs_data_file(proto):
-        _check_data_file(target)
+        _check_data_file(target, replace=replace)
     with written_together(target) as draft:
         save_model(proto, base_dir, draft)
         yield draft
 
 
-def _check_data_file(target: Path) -> None:
+def _check_data_file(target: Path, *, replace: bool) -> None:
     data = data_file(target)
     if not data.is_file():
         return
@@ -79,6 +83,8 @@ def _check_data_file(target: Path) -> None:
         raise InputError(
             f"{target} would overwrite {data}, which {reader} reads; choose another output"
         )
+    if not _reads(target, data):  # What is read goes with the model, which was checked before.
+        check_writable(data, replace=replace)
 
 
 def _reads(path: Path, data: Path) -> bool:

@@ -340,6 +340,13 @@ def test_data_that_another_model_reads_are_not_written_over(placer: Placer):
         finished = placer("extract", "net.onnx", "--around", "product", "-o", "part.onnx")
         assert finished.code == 0
     assert Path("part.onnx.data").read_bytes() == weight.raw_data
+    Path("part.onnx").unlink()
+    Path("part.onnx.data").write_text("of the user")
+    again = ("extract", "net.onnx", "--around", "product", "-o", "part.onnx")
+    refused(placer(*again), "part.onnx.data is there and no run of placer wrote it; give --replace")
+    assert Path("part.onnx.data").read_text() == "of the user"
+    assert placer(*again, "--replace").code == 0
+    assert Path("part.onnx.data").read_bytes() == weight.raw_data
 
 
 def test_a_rule_pack_with_a_syntax_error(placer: Placer):
