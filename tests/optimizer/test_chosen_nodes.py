@@ -84,7 +84,7 @@ def test_forced_nodes_are_quantized_in_every_trial_and_float_is_the_baseline(pla
     assert "1 of 1 named nodes quantized in every proposal, as asked" in finished.out
     found = Result.read(Path("digits.placer"))
     assert [trial.kind for trial in found.trials] == ["forced", "default", "everything"]
-    # The forced Gemm alone costs time here; the default's Convs gain less than the estimate's error.
+    # The forced Gemm alone costs time; the default's Convs gain less than the estimate's error.
     assert found.trials[0].ratio_to_float > 1
     assert found.verdict == "cannot tell"
     assert any(node.endswith("Gemm") for node in quantized_readers())
