@@ -106,9 +106,15 @@ class Joins:
 
     def _is_joined_elsewhere(self, part: str, writer: Unit, joined: Unit) -> bool:
         """Whether another Concat reads the part, in float: it can be in one tensor only."""
-        others = [(e, r) for e, r in writer.readers if e.tensor == part and is_concat(r)]
-        read = [e for e, r in others if r.node is not joined.node and not r.in_place]
-        return any(edge not in self._form.scales for edge in read)
+        # It stops at the first one: of a tensor that many Concats read, each of them asks.
+        return any(
+            edge.tensor == part
+            and edge not in self._form.scales
+            and is_concat(reader)
+            and reader.node is not joined.node
+            and not reader.in_place
+            for edge, reader in writer.readers
+        )
 
 
 def is_joined_with_sums(unit: Unit) -> bool:
