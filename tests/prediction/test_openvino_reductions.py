@@ -121,12 +121,15 @@ def test_three_reductions_of_one_kind_are_one(
     assert {"first1", "second1", "third1"} in [set(one.nodes) for one in actual.layers]
 
 
+@pytest.mark.parametrize("reduction", ["ReduceMean", "ReduceMax"])
 @pytest.mark.parametrize("operands", ["p, k", "k, p"])
 @pytest.mark.parametrize(
     ("shape", "axis", "keeps", "constant", "together"),
     [
         ("1,8,16", 1, 0, "16", False),
         ("1,8,16", 1, 1, "16", False),
+        ("1,8,16", -2, 0, "16", False),
+        ("1,8,16", -1, 0, "8", True),
         ("1,8,16", 1, 1, "", True),
         ("1,8,16", 2, 0, "8", True),
         ("1,8,16", 2, 1, "8,1", True),
@@ -134,13 +137,13 @@ def test_three_reductions_of_one_kind_are_one(
     ],
 )
 def test_a_mean_takes_constants_of_channels_along_unless_it_is_over_channels(
-    shape, axis, keeps, constant, together, operands, tmp_path
+    shape, axis, keeps, constant, together, operands, reduction, tmp_path
 ):
     rank = shape.count(",") + keeps  # Of one dimension less, unless it is kept.
     text = f"""
     g (float[{shape}] x) => (float[{",".join("ABCD"[:rank])}] y)
     <float{f"[{constant}]" if constant else ""} k = {{0.5}}> {{
-      [tanh] a = Tanh(x) [mean] p = ReduceMean<axes = [{axis}], keepdims = {keeps}>(a)
+      [tanh] a = Tanh(x) [mean] p = {reduction}<axes = [{axis}], keepdims = {keeps}>(a)
       [sum] y = Add({operands})
     }}
     """

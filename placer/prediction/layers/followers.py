@@ -77,8 +77,10 @@ def followers(candidate: LayerCandidate) -> Iterator[Follower]:
 
 def _reduces_channels(candidate: LayerCandidate) -> bool:
     """Whether the layer is a Reduce over the axis of channels, so that none has values for each."""
-    node = candidate.nodes[0]
-    return node.op.startswith("Reduce") and _CHANNELS in (reduced_axes(node, candidate.graph) or ())
+    node, graph = candidate.nodes[0], candidate.graph
+    rank = len(graph.type_of(node.inputs[0]).shape or ())
+    axes = reduced_axes(node, graph) or () if node.op.startswith("Reduce") else ()
+    return rank > 0 and _CHANNELS in {axis % rank for axis in axes}
 
 
 def _is_single(graph: Graph, follower: Follower) -> bool:
