@@ -232,11 +232,12 @@ def test_a_scale_behind_a_shift_is_no_part_of_a_convs_weights(scale, shift, apar
 
 @pytest.mark.parametrize("act", ["y = Relu(a)", "s = Sigmoid(a) [swish] y = Mul(a, s)"])
 @pytest.mark.parametrize("operands", ["c, d", "d, c"])
-def test_a_conv_with_computed_weights_adds_what_is_computed(operands, act, tmp_path):
+@pytest.mark.parametrize("bias", ["", ", b"])
+def test_a_conv_with_computed_weights_adds_what_is_computed(bias, operands, act, tmp_path):
     text = f"""
     g (float[1,16,8,8] x, float[16,16,1,1] kernel, float[1,16,8,8] z) => (float[1,16,8,8] y)
-    <float[16,16,1,1] w2 = {{1}}> {{
-      [weights] w = Tanh(kernel) [conv] c = Conv(x, w) [other] d = Conv(z, w2)
+    <float[16,16,1,1] w2 = {{1}}, float[16] b = {{1}}> {{
+      [weights] w = Tanh(kernel) [conv] c = Conv(x, w{bias}) [other] d = Conv(z, w2)
       [sum] a = Add({operands}) [act] {act}
     }}
     """
