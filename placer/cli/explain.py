@@ -95,7 +95,8 @@ def explain_command(
         str | None,
         option(
             "scheme",
-            help="Number format other than the pack's own, of a model without pairs.",
+            help="Number format other than the pack's own, of a model without pairs or of the "
+            "placement.",
         ),
     ] = None,
     actual: Annotated[

@@ -258,8 +258,9 @@ def explain(
     and none with the ``pack`` of an engine other than TensorRT, for which nothing is estimated.
     ``pack``: by default the fit's, the built-in one that a placement or a model written by placer
     names, where no ``gpu`` is given, or tensorrt. ``scheme``: a number format other than the
-    pack's own, for a model without pairs, as in ``optimize``. ``base``: by default float16 on a
-    GPU, bfloat16 there if the file is, else float, or the fit's.
+    pack's own, for a model without pairs, as in ``optimize``; with a placement that which it was
+    made in. ``base``: by default float16 on a GPU, bfloat16 there if the file is, else float, or
+    the fit's.
     ``fix``: values of inputs that become constants, as in ``optimize``.
     ``weak``: weak typing, as TensorRT up to 10 may have. ``actual``: the engine's own plan, and
     ``profile`` its trtexec profile. Nothing is built or run.
@@ -281,6 +282,8 @@ def explain(
     target = target_on(device, weak, _processor(processor, device, rules))
     if scheme is not None:
         rules = rules.with_scheme(scheme, target)
+        if source is not None:
+            _check_scheme(source, scheme, rules)
     given = optima(given_ranges(shapes))
     with without_collection():
         placed = placed_model(path, source, given, fix, rules)
@@ -313,6 +316,17 @@ def explain(
         placed,
         scheme,
     )
+
+
+def _check_scheme(path: Path, name: str, rules: Pack) -> None:
+    """Raise InputError if the placement at ``path`` is in other formats than ``rules``."""
+    of_file, asked = read_placement(path).scheme, rules.manifest.scheme
+    if (of_file.activation, of_file.weight) != (asked.activation, asked.weight):
+        raise InputError(
+            f"{path} was made for activations in {of_file.activation} and weights in "
+            f"{of_file.weight}, which scheme '{name}' does not have; leave out `scheme`, or give "
+            "the one that the placement was made with"
+        )
 
 
 def _stored_base(graph: Graph, device: Device | None) -> str:

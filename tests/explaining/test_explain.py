@@ -24,6 +24,7 @@ from placer.plan.diff import diff_plans
 from placer.plan.diff_result import Score
 from placer.prediction.explanation.conversion_text import conversion_text
 from placer.prediction.rule_tests import layer_line
+from placer.quantization import FLOAT8
 from placer.rules.packaging.load import load_pack
 from tests.conftest import Finished, with_random_weights
 from tests.model.paired import nvfp4
@@ -100,6 +101,22 @@ def test_a_scheme_decides_what_is_predicted(model: Path, scheme: str | None, wri
     conv = next(layer for layer in explained.explanation.plan.layers if layer.nodes)
     assert conv.inputs[0].dtype == written
     assert explained.to_json()["scheme"] == scheme
+
+
+def test_a_placement_is_explained_in_the_scheme_that_it_was_made_in_alone(
+    model: Path, tmp_path: Path
+):
+    int8, fp8 = tmp_path / "int8.yaml", tmp_path / "fp8.yaml"
+    placer.explain(model, gpu="l4").write_improved(int8)
+    placer.explain(model, gpu="l4", scheme="fp8").write_improved(fp8)
+    explained = placer.explain(model, fp8, gpu="l4", scheme="fp8").explanation
+    assert any(layer.inputs[0].dtype == FLOAT8 for layer in explained.plan.layers if layer.nodes)
+    with pytest.raises(InputError) as refused:
+        placer.explain(model, int8, gpu="l4", scheme="fp8")
+    assert str(refused.value) == (
+        f"{int8} was made for activations in int8 and weights in int8, which scheme 'fp8' does not "
+        "have; leave out `scheme`, or give the one that the placement was made with"
+    )
 
 
 def test_what_names_no_built_in_pack_is_explained_by_tensorrts(model: Path):
