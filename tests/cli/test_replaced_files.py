@@ -10,9 +10,11 @@ import onnx
 import pytest
 
 from placer.checkup.run import FORMAT as CHECKUP
+from placer.cli.onboard import markdown_of
 from placer.common.own_files import is_own
 from placer.prediction.times.fitted import FORMAT as FIT
 from placer.report.page import render
+from placer.results.onboarding import Summary
 from placer.rules.packaging.files import PackFiles
 from tests.conftest import Finished, with_random_weights
 
@@ -103,6 +105,47 @@ def test_the_same_command_runs_again_over_what_it_wrote(placer: Placer, command:
     assert again.code == 0, again.err
 
 
+ESTIMATED = "--engine fusion-model --gpu a100"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("before", "command", "written"),
+    [
+        (
+            ["import quantized.onnx"],
+            "export-qat quantized.float.placement.yaml quantized.float.onnx",
+            "quantized.float.qat.json",
+        ),
+        ([], f"sensitivity net.onnx {ESTIMATED} --figure page.html", "page.html"),
+        (
+            [
+                f"optimize net.onnx {ESTIMATED} --budget 2 --gate sqnr>=0 -o {name}.placer"
+                for name in ("one", "two")
+            ],
+            "report one.placer two.placer",
+            "comparison.html",
+        ),
+        (
+            [f"optimize net.onnx {ESTIMATED} --budget 2 --gate sqnr>=0 -o one.placer"],
+            "report one.placer -o page.html",
+            "page.html",
+        ),
+    ],
+)
+def test_what_takes_longer_runs_again_over_what_it_wrote(
+    placer: Placer, before: list[str], command: str, written: str
+):
+    for earlier in before:
+        finished = placer(*earlier.split())
+        assert finished.code == 0, finished.err
+    for _ in range(2):
+        finished = placer(*command.split())
+        assert finished.code == 0, finished.err
+        assert is_own(Path(written))
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -133,6 +176,12 @@ def test_pages_say_that_they_are_of_placer(tmp_path: Path):
     assert is_own(path)
     path.write_text("<title>net.onnx</title>")
     assert not is_own(path)
+
+
+def test_tables_of_onboarding_say_that_they_are_of_placer(tmp_path: Path):
+    path = tmp_path / "table.md"
+    path.write_text(markdown_of(Summary.model_construct(models=())))
+    assert is_own(path)
 
 
 def test_an_empty_file_holds_nothing_to_lose(tmp_path: Path):
