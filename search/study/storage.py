@@ -27,7 +27,13 @@ from placer.errors import InputError, RunError
 from placer.search.records import Outcome
 from placer.search.study.database_errors import reason_of
 from placer.search.study.study_storage import StudyStorage
-from placer.search.study.tables import OPEN_ATTEMPTS, check_tables, make_file, template
+from placer.search.study.tables import (
+    OPEN_ATTEMPTS,
+    check_tables,
+    engine_arguments,
+    make_file,
+    template,
+)
 from placer.search.study.trial_attributes import (
     CLAIM,
     DEATHS,
@@ -44,8 +50,6 @@ log = logging.getLogger(__name__)
 HEARTBEAT_S, GRACE_S = 5, 30
 # A trial that kills its worker once more than this has failed.
 MAX_RETRIES = 3
-# How long a process waits for others that are writing to the same SQLite file.
-SQLITE_TIMEOUT_S = 60
 # What to tell of a disk on which no study can be kept.
 FULL = "the disk is full or refuses to write; free some space, or choose another output"
 
@@ -121,7 +125,7 @@ def holds_studies(url: str) -> bool:
     if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").is_file():
         return False
     with _opening(parsed):
-        engine = create_engine(parsed)
+        engine = create_engine(parsed, **engine_arguments(parsed))
         try:
             return bool(inspect(engine).has_table("studies"))
         finally:
@@ -189,13 +193,9 @@ def _parse(url: str) -> URL:
 
 def _connect(url: URL, arguments: Mapping[str, Any]) -> StudyStorage:
     text = template(url)
-    is_file = url.get_backend_name() == "sqlite"
-    engine: dict[str, Any] = (
-        {"connect_args": {"timeout": SQLITE_TIMEOUT_S}} if is_file else {"pool_pre_ping": True}
-    )
     for attempt in range(1, OPEN_ATTEMPTS + 1):
         try:
-            return StudyStorage(text, engine_kwargs=dict(engine), **arguments)
+            return StudyStorage(text, engine_kwargs=engine_arguments(url), **arguments)
         except (SQLAlchemyError, StorageInternalError) as error:
             is_race = isinstance(error, IntegrityError) or "already exists" in str(error)
             if not is_race or attempt == OPEN_ATTEMPTS:

@@ -7,6 +7,7 @@ import tempfile
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from optuna.storages import RDBStorage
 from optuna.storages._rdb.models import BaseModel
@@ -20,6 +21,15 @@ log = logging.getLogger(__name__)
 
 # Processes that create the tables of one empty database at once get in each other's way so often.
 OPEN_ATTEMPTS = 5
+# How long a process waits for others that are writing to the same SQLite file.
+SQLITE_TIMEOUT_S = 60
+
+
+def engine_arguments(url: URL) -> dict[str, Any]:
+    """What SQLAlchemy's ``create_engine`` is given for the database at ``url``."""
+    if url.get_backend_name() == "sqlite":
+        return {"connect_args": {"timeout": SQLITE_TIMEOUT_S}}
+    return {"pool_pre_ping": True}
 
 
 def make_file(url: URL) -> bool:
@@ -70,7 +80,7 @@ def check_tables(url: URL) -> None:
     if url.get_backend_name() != "sqlite" or not Path(url.database or "").is_file():
         return
     for attempt in range(1, OPEN_ATTEMPTS + 1):
-        engine = create_engine(url)
+        engine = create_engine(url, **engine_arguments(url))
         present = _columns(engine)
         missing = sorted(_expected() - present) if present else []
         if not missing:

@@ -324,7 +324,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path):
 def test_a_database_that_another_program_holds_is_not_to_be_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("placer.search.study.storage.SQLITE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("placer.search.study.tables.SQLITE_TIMEOUT_S", 0.1)
     open_study(tmp_path / "study.db")
     with closing(sqlite3.connect(tmp_path / "study.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
