@@ -58,6 +58,7 @@ def test_models_of_other_shapes_are_refused_by_name(placer: Callable[..., Finish
         assert f"{other} reads 'x' with shape {shape}, of4.onnx with 1x4; give" in finished.err
 
 
+@pytest.mark.slow
 def test_an_engine_that_runs_here_is_named_for_a_file_of_another(
     placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
 ):
@@ -92,6 +93,7 @@ def test_a_base_is_for_engines_that_compute_in_it(placer: Callable[..., Finished
     assert "ONNX Runtime takes no --base" in finished.err
 
 
+@pytest.mark.slow
 def test_openvino_computes_a_file_in_the_base_that_it_names(placer: Callable[..., Finished]):
     pytest.importorskip("openvino", reason="OpenVINO is not installed")
     proto = onnx.load(MODEL)

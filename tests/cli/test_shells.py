@@ -84,7 +84,9 @@ def test_completion_is_installed_and_completes(shell: str, tmp_path: Path):
         assert "thorough" in typed("x.npz --preset th\t", "thorough")
 
 
-@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize(
+    "width", [80, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (100, 160))]
+)
 def test_the_help_of_every_command_fits_the_terminal(
     placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch, width: int
 ):

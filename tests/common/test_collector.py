@@ -51,6 +51,7 @@ def keep_growing() -> None:
     del kept
 
 
+@pytest.mark.slow
 def test_a_program_that_grows_has_all_its_objects_walked():
     with full_collections() as freed:
         keep_growing()

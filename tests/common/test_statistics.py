@@ -35,6 +35,7 @@ def test_the_same_rounds_give_the_same_interval():
     assert first == again
 
 
+@pytest.mark.slow
 def test_an_interval_over_copies_holds_for_further_copies():
     """Copies of one model differ by 2%, more than the mean of their rounds tells."""
     rng = np.random.default_rng(0)

@@ -250,6 +250,7 @@ def test_a_worker_that_cannot_tell_the_time_ends_too(
         provoke(hostile, baseline, f"{deed} in run")
 
 
+@pytest.mark.slow
 def test_children_of_a_worker_that_hangs_go_with_it(hostile: IsolatedEngine, baseline: Compiled):
     with pytest.raises(RunError, match="took more than 1 s") as caught:
         provoke(hostile, baseline, "hang_with_a_child in run")
@@ -435,9 +436,10 @@ except KeyboardInterrupt:
             EngineSpec(HOSTILE.module, HOSTILE.factory, {"at_start": "leave"}),
             r"^the engine exited with status 3 while starting; its log is ",
         ),
-        (
+        pytest.param(
             EngineSpec(HOSTILE.module, HOSTILE.factory, {"at_start": "hang"}),
             r"^the engine took more than 2 s and was stopped while starting; its log is ",
+            marks=pytest.mark.slow,
         ),
     ],
 )

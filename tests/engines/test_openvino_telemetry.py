@@ -16,7 +16,10 @@ print(telemetry_utils.tm.__name__, "openvino_telemetry" in sys.modules)
 
 @pytest.mark.parametrize(
     ("variable", "expected"),
-    [("", "openvino.tools.ovc.telemetry_stub False"), ("1", "openvino_telemetry True")],
+    [
+        ("", "openvino.tools.ovc.telemetry_stub False"),
+        pytest.param("1", "openvino_telemetry True", marks=pytest.mark.slow),
+    ],
 )
 def test_the_package_that_sends_events_is_not_there(variable: str, expected: str):
     pytest.importorskip("openvino", reason="OpenVINO is not installed")

@@ -172,6 +172,7 @@ def test_explain_shows_what_was_measured(save: Save, placer: Callable[..., Finis
         assert f"- {layer.name}: {layer.time_us:.1f} us measured" in explained.out
 
 
+@pytest.mark.slow
 def test_an_engine_that_predicts_writes_no_plan_as_if_it_had_run_one(
     save: Save, placer: Callable[..., Finished]
 ):

@@ -286,6 +286,7 @@ def test_engine_options_that_cannot_be_read(
     assert (ended.code, ended.err) == (2, f"placer: error: {sentence}\n")
 
 
+@pytest.mark.slow
 def test_an_engine_whose_version_is_no_version_is_outside_of_the_packs_range(
     install: Install, save: Callable[..., Path], placer: Any
 ):

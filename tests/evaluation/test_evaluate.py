@@ -378,7 +378,9 @@ def test_inputs_in_half_precision_are_converted_by_the_engine_or_by_a_cast(net: 
     assert "half.onnx reads 'x' as float16: it is measured with a Cast" in note
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize(
+    "engine", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.slow)]
+)
 def test_data_are_converted_to_the_float_type_that_a_model_reads(engine: str, net: Path):
     half = THREE_LAYERS.replace("float[1,2,8,8] x", "float16[1,2,8,8] x")
     half = half.replace("[first] a = Conv(x, w)", "i = Cast<to = 1>(x) [first] a = Conv(i, w)")

@@ -85,6 +85,7 @@ def node_refused(proto: onnx.ModelProto) -> None:
     proto.graph.node[-1].op_type = "NoSuchOperator"
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_as_told(tmp_path: Path):
     case = written(tmp_path)
     result = json.loads((tmp_path / "out/result.json").read_text())

@@ -159,6 +159,7 @@ def test_a_glob_finds_each_file_once_and_links_to_nothing(tmp_path: Path):
     assert [job.model for job in jobs] == ["zoo/gone.onnx", "zoo/net.onnx"]
 
 
+@pytest.mark.slow
 def test_results_that_a_glob_leaves_out_are_told_unless_an_entry_names_them(tmp_path: Path):
     text = "models: [{model: 'zoo/**/*.onnx'}"
     files = ("zoo/net.onnx", "zoo/best/optimized.onnx", "zoo/best/result.json", "out.placer/a.onnx")

@@ -127,6 +127,7 @@ def test_without_time_schemes_are_not_compared(save: Save, tmp_path: Path):
     assert observer.warned == ["the time limit left no time to compare number format symmetric"]
 
 
+@pytest.mark.slow
 def test_a_scheme_that_the_engine_computes_wrongly_is_refused_and_said(
     save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -23,6 +23,7 @@ def quantized_readers() -> set[str]:
     return {edge["node"] for group in groups for edge in group["edges"]}
 
 
+@pytest.mark.slow
 def test_excluded_nodes_read_no_pairs_and_only_chosen_ones_do(placer: Placer):
     convs = [node.name for node in onnx.load(MODEL).graph.node if node.op_type == "Conv"]
     finished = placer(

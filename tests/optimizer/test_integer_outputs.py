@@ -156,6 +156,7 @@ def test_a_gate_on_floats_is_refused_before_calibration(placer: Placer):
     assert "calibrating" not in finished.out
 
 
+@pytest.mark.slow
 def test_a_missed_gate_says_nothing_of_noise_and_the_search_goes_on(placer: Placer):
     write()
     asked = ("--data", "data.npz", "--gate", "argmax_agreement>=0.9999", "--budget", 6)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from placer.graph.randomness import random_outputs
 from placer.graph.text import graph_of_text
 from placer.graph.training import note_on_training
@@ -35,6 +37,7 @@ net (float[4,3,8,8] x, bool trains) => (float[4,3,8,8] y, float[4,3,8,8] z, bool
 """
 
 
+@pytest.mark.slow
 def test_a_model_that_was_exported_in_training_mode(
     placer: Callable[..., Finished], save: Callable[..., Path]
 ):
@@ -53,6 +56,7 @@ def test_a_model_that_was_exported_in_training_mode(
     assert "warning: nodes compute as in training" in finished.out
 
 
+@pytest.mark.slow
 def test_the_reason_is_named(placer: Callable[..., Finished], save: Callable[..., Path]):
     run = ("optimize", save(NOISY), "--engine", "fusion-model", "--gpu", "a100", "--no-cache")
     quick = ("--preset", "quick", "--budget", 3)

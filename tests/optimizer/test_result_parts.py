@@ -238,6 +238,7 @@ def test_throughput_and_memory_of_the_result(save: Save, placer: Callable[..., F
     assert result.confirmation.throttled_by == []
 
 
+@pytest.mark.slow
 def test_a_run_on_the_cpu_has_throughput_and_no_conditions(
     save: Save, placer: Callable[..., Finished]
 ):

@@ -250,6 +250,7 @@ def test_noise_takes_at_most_half_of_the_search_and_leaves_time_for_a_trial(
     assert spent.probing_ends == -np.inf  # 45 of 80 s.
 
 
+@pytest.mark.slow
 def test_a_proposal_ends_where_no_trial_would_fit_behind_it(tmp_path: Path):
     study, land = open_study(tmp_path / "study.db"), landscape()
     spent = SearchTime(time.monotonic() - 1, lambda _: 0.0, [])

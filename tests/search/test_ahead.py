@@ -110,6 +110,7 @@ def test_proposals_are_the_same_however_long_trials_take(limit: float | None, co
     assert study.trials == trials_that_leave_time(limit, count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "count"), LIMITS)
 def test_a_search_that_is_killed_after_each_trial_proposes_the_same(
     limit: float | None, count: int
@@ -167,7 +168,8 @@ def test_after_a_rehearsal_less_is_left_to_predict(
     assert with_it < share * predictions_for(proposals, limit, rehearses=False)
 
 
-@pytest.mark.parametrize("limit", [None, pytest.param(0.6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [None, 0.6])
 def test_what_a_surprise_leads_to_is_prepared_for(limit: float | None):
     def left_to_predict(*, prepares: bool) -> int:
         land = landscape(*NET)
@@ -229,6 +231,7 @@ def after_one_that_took(factor: float) -> tuple[Study, Proposal]:
     return study, proposal
 
 
+@pytest.mark.slow
 def test_what_was_planned_is_of_no_use_after_a_surprise():
     study, proposal = after_one_that_took(3)
     study.begin()

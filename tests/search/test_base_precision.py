@@ -119,7 +119,8 @@ def test_placements_say_the_base_precision_where_it_is_a_decision():
     assert SPACE.defaults[BASE] == "bfloat16"
 
 
-@pytest.mark.parametrize("half", [0.5, pytest.param(2.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [0.5, 2.0])
 def test_the_optimum_of_both_precisions_is_found(half: float):
     engine = Engine(half)
     found, base = best(engine.search(12))
@@ -129,6 +130,7 @@ def test_the_optimum_of_both_precisions_is_found(half: float):
     assert where == ("bfloat16" if half < 1 else "float")
 
 
+@pytest.mark.slow
 def test_a_proposal_has_one_number_in_all_precisions():
     given: list[int] = []
 

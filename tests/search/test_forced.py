@@ -74,6 +74,7 @@ def test_the_search_begins_with_what_is_forced_and_never_leaves_it():
     assert best(records).ratio == pytest.approx(optimum(Engine(land)))
 
 
+@pytest.mark.slow
 def test_gates_that_a_forced_node_makes_hard_are_still_met_as_well_as_can_be():
     """conv1 makes nearly all noise, so the search would leave it float."""
     land = landscape("conv1")

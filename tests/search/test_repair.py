@@ -4,6 +4,7 @@ import itertools
 from collections import defaultdict
 
 import numpy as np
+import pytest
 
 from placer.search.landscape.landscape import Objective, State
 from placer.search.proposals.repair import MEASUREMENTS, pruned, repaired
@@ -53,6 +54,7 @@ def test_changes_that_gain_nothing_are_undone():
     assert at_default(pruned(LAND, FLOATS, DEFAULTS, gains(1, 4, 5))) == {1, 4, 5}
 
 
+@pytest.mark.slow
 def test_what_holds_is_found_soon_where_most_pairs_of_groups_destroy_an_output():
     quiet = {LAND.members[0], LAND.members[4]}
     loud = [pair for pair in itertools.combinations(LAND.members, 2) if set(pair) != quiet]

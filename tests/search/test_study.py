@@ -65,6 +65,7 @@ def test_seeds_come_first_and_no_placement_is_evaluated_twice(tmp_path: Path):
     assert records[0].placement_id == EMPTY.id
 
 
+@pytest.mark.slow
 def test_the_search_ends_where_nothing_more_is_to_gain(tmp_path: Path):
     study = open_study(tmp_path / "study.db")
     proposer = SurrogateProposer(landscape(), 0, probe)
@@ -201,6 +202,7 @@ def probed_run(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> tup
     return why, kept
 
 
+@pytest.mark.slow
 def test_noise_is_not_measured_for_a_trial_that_would_begin_too_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -32,10 +32,13 @@ NETS = {"chain": (NET, "onnxruntime", "float"), "branches": (BRANCHES, "tensorrt
 @pytest.mark.parametrize(
     ("net", "salt"),
     [
-        *(("chain", salt) for salt in range(3)),
+        ("chain", 0),
         ("branches", 0),
-        pytest.param("branches", 1, marks=pytest.mark.slow),
-        pytest.param("branches", 2, marks=pytest.mark.slow),
+        *(
+            pytest.param(net, salt, marks=pytest.mark.slow)
+            for net in ("chain", "branches")
+            for salt in (1, 2)
+        ),
     ],
 )
 def test_the_optimum_is_found_in_a_few_trials(net: str, salt: int):
@@ -76,7 +79,8 @@ class OffEngine(EdgeEngine):
         )
 
 
-@pytest.mark.parametrize("refused", [(6, 1), pytest.param((7, 1), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("refused", [(6, 1), (7, 1)])
 def test_a_layout_that_the_engine_refuses_is_left_near_the_best_too(refused: tuple[int, int]):
     records = search(OffEngine(landscape(*NETS["branches"]), refuses=[refused]), 20)
     assert sum(record.kind == "near the best" for record in records) > 3
@@ -122,6 +126,7 @@ def records_of_branches() -> tuple[TrialRecord, ...]:
     return tuple(search(Engine(landscape(*NETS["branches"])), 40))
 
 
+@pytest.mark.slow
 def test_other_seeds_explore_in_other_ways():
     engine = Engine(landscape(*NETS["branches"]))
     first, second = (search(engine, 8, seed) for seed in (1, 2))
@@ -134,6 +139,7 @@ def test_no_placement_is_proposed_twice():
     assert len({record.placement_id for record in records}) == len(records)
 
 
+@pytest.mark.slow
 def test_a_group_is_split_where_one_of_its_sites_is_noisy():
     land = landscape(*NETS["chain"])
     engine = EdgeEngine(land, noise=noisy_conv1(land), limit=0.5)
@@ -182,6 +188,7 @@ def test_noise_is_measured_only_once_a_gate_is_missed():
     assert asked == []
 
 
+@pytest.mark.slow
 def test_changes_that_do_nothing_do_not_hide_those_that_do():
     """One average of many alone does nothing, whatever its site says."""
     pools = "".join(

@@ -131,6 +131,7 @@ def test_one_piece_is_looked_at_for_all_that_do_the_same(vast: Landscape):
     assert shared  # Else nothing was put to the test.
 
 
+@pytest.mark.slow
 def test_rough_descents_ask_less_and_find_most_of_the_gain(vast: Landscape):
     costs = numbered(vast, random_states(vast, 12))
     asked, gains = dict[bool, int](), dict[bool, float]()

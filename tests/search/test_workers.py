@@ -250,6 +250,7 @@ def test_a_worker_ends_the_study_and_optimize_then_writes_the_result(placer: Pla
     assert "unknown study 'digit'; use one of: digits; did you mean 'digits'?" in missing.err
 
 
+@pytest.mark.slow
 def test_a_worker_with_another_model_is_refused(placer: Placer, save: Callable[..., Path]):
     text = """
         <ir_version: 9, opset_import: ["": 17]>
