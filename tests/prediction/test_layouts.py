@@ -207,9 +207,23 @@ def test_an_fp32_conv_on_an_image_needs_its_channels_grouped_from_tensorrt_10_on
 
 
 def test_layers_without_a_demand_read_any_layout():
-    node = HEADS.by_name["sig"]
+    reader, engine = ("PointWise", HEADS.by_name["sig"]), ("float16", Target(engine_version="8.6"))
     for layout in ("linear", "image", "grouped", "interleaved"):
-        assert can_read(HEADS, ("PointWise", node), ("r", "float16", layout), ("float16", Target()))
+        assert can_read(HEADS, reader, ("r", "float16", layout), engine)
+
+
+@pytest.mark.parametrize(("version", "found"), [("8.6", ["m: float16"]), ("10.0", ["a: float16"])])
+def test_what_an_int8_conv_writes_in_fp16_is_reformatted_for_a_silu_from_tensorrt_10_on(
+    version: str, found: list[str]
+):
+    """Up to 8.6 the SiLU reads and writes it, and what is reformatted is what the pool reads."""
+    graph = graph_of(
+        "(float[1,64,8,8] x) => (float[1,64,1,1] y)",
+        "[conv] a = Conv(x, w) [sigmoid] s = Sigmoid(a) [mul] m = Mul(a, s)"
+        "[mean] y = GlobalAveragePool(m)",
+        "float[64,64,1,1] w = {1}",
+    )
+    assert reformats(graph, "x w", version=version) == found
 
 
 def test_fp16_parts_that_begin_within_a_group_are_joined_row_major_for_a_reshape():

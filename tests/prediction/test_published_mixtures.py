@@ -162,8 +162,8 @@ def test_a_transpose_behind_a_reformat_moves_its_tensors_once():
 # on an RTX 2060 and one on an RTX 4090 how many layers write which type. ModelOpt puts a pair on
 # the input and weight of each Conv, also of the one that takes expectations, and one scale on the
 # three pools. Built were 44 layers that write INT8, 49 or 50 FP16 and 0 to 4 FP32. Of the 64 INT8
-# Convs 39 wrote INT8 and 25 FP16; 41 conversions came of pairs, and 46 or 49 did not, more than are
-# predicted.
+# Convs 39 wrote INT8 and 25 FP16; 41 conversions came of pairs, and 46 or 49 did not, most of these
+# in front of SiLUs.
 def test_what_the_layers_of_a_yolov8n_with_pairs_on_convs_write(tmp_path: Path):
     onnx.save(topologies.yolov8n(640), tmp_path / "yolov8n.onnx")
     graph = load_model(tmp_path / "yolov8n.onnx").graph
@@ -180,4 +180,4 @@ def test_what_the_layers_of_a_yolov8n_with_pairs_on_convs_write(tmp_path: Path):
     of_convs = [layer for layer in computed if names & {*layer.nodes}]
     assert Counter(layer.output_types[0] for layer in of_convs) == {"int8": 38, "float16": 26}
     conversions = Counter(layer.kind for layer in layers if layer.kind != "compute")
-    assert conversions == {"quantize": 43, "requantize": 3, "reformat": 20}
+    assert conversions == {"quantize": 43, "requantize": 3, "reformat": 39}

@@ -27,7 +27,9 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
   row-major, which a Conv alone writes itself (a YOLOX-s on Orin, 8.5: 4, 1 and 1 channels);
 - FP16 that an INT8 Conv wrote is in NC/32HW32, which pooling (A100, qat), a Resize and an FP16 Conv
   do not read, nor a sum that this adds (two backbones with a pyramid of a SparseDrive on Orin,
-  8.6.1); a sum that an INT8 Conv adds in FP16 has to be in it (all of these);
+  8.6.1); a sum that an INT8 Conv adds in FP16 has to be in it (all of these); element-wise layers
+  read it up to TensorRT 8 and not from 10 on (a YOLOv8n with pairs on its Convs on RTX 2060: 67
+  conversions in 8.6.1, 87 and 90 in 10.14.1, the others in front of SiLUs);
 - what an INT8 Conv writes in FP32 is row-major, and so is what an FP32 Conv writes in an engine
   that computes in FP16 (fuser);
 - in an FP32 engine the Conv on an image and the MaxPool behind it are row-major, other Convs are
@@ -67,9 +69,11 @@ _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 _UNGROUPED = frozenset({*_POOLS, "Resize"})
 _IMAGE_AND_POOL = "ConvActPool"
 _CONVOLUTION = "Convolution"
+_POINTWISE = "PointWise"
 _ROW_MAJOR = frozenset({"linear", "image"})
 _HALF = frozenset({"float16", "bfloat16"})
 _STRONG = Condition(engine_versions=">=10,<11")
+_GENERATED = Condition(engine_versions=">=10")  # Element-wise layers do not keep NC/32HW32.
 _TF32 = Condition(compute_capability=">=8.0")
 _TF32_ON_IMAGES = Condition(engine_versions=">=10", compute_capability=">=8.0")
 
@@ -113,8 +117,9 @@ def written_layout(
         return "image"
     if any(node.op == "Slice" for node in nodes):
         return "linear" if _is_only_moved(graph, nodes[-1]) else "grouped"
-    is_ungrouped = nodes[-1].op in _UNGROUPED
-    return "interleaved" if layouts == {"interleaved"} and not is_ungrouped else "grouped"
+    if nodes[-1].op in _UNGROUPED or (nodes[-1].op != "Concat" and engine[1].meets(_GENERATED)):
+        return "grouped"
+    return "interleaved" if layouts == {"interleaved"} else "grouped"
 
 
 def _is_only_moved(graph: Graph, last: Node) -> bool:
@@ -171,6 +176,8 @@ def can_read(
         return row_major or _can_move(graph, op, node, tensor)
     if node.op in _UNGROUPED and op != _IMAGE_AND_POOL:
         return layout != "interleaved"
+    if op == _POINTWISE and layout == "interleaved":
+        return not engine[1].meets(_GENERATED)
     if node.op == "Add" and op == _CONVOLUTION and dtype in _HALF:
         return (layout == "interleaved") == with_integers
     if node.op != "Conv" or op == _IMAGE_AND_POOL:
