@@ -460,16 +460,32 @@ MATMUL = graph_of(
 )
 
 
+def separable(channels: int) -> Graph:
+    """A depthwise Conv and one to ``channels``, which reads 8 and writes as many as it has."""
+    return graph_of(
+        f"(float[1,8,4,4] x) => (float[1,{channels},4,4] y)",
+        "[apart] a = Conv<group = 8>(x, v) [conv] y = Conv(a, w)",
+        f"float[8,1,1,1] v = {{1}}, float[{channels},8,1,1] w = {{1}}",
+    )
+
+
 @pytest.mark.parametrize(
     ("graph", "base", "error"),
     [
         (CONV, "float16", 0.16),
         (MATMUL, "float16", 0.25),
+        (
+            separable(32),
+            "float16",
+            0.26,
+        ),  # Of the Convs' elements 16 in 56 are the depthwise one's.
+        (separable(64), "float16", 0.16),  # 16 in 88.
         (CONV, "float", 0.31),
         (MATMUL, "float", 0.31),
+        (separable(32), "float", 0.31),
     ],
 )
-def test_ratios_of_products_of_matrices_and_beside_fp32_are_less_certain(
+def test_ratios_of_matrices_and_depthwise_convs_and_beside_fp32_are_less_certain(
     graph: Graph, base: str, error: float
 ):
     estimator = make_estimator(graph, GPU, base=base)

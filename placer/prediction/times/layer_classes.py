@@ -56,8 +56,9 @@ class LayerClasses(BaseModel):
     80% of the estimated ratios of two builds of one network stay within, ``latency_error``: the
     same of the estimated latencies of engines that no class was fitted to. ``matrix_ratio_error``:
     ``ratio_error`` of networks whose operations are mostly products of matrices,
-    ``float_ratio_error``: where what is not quantized is FP32. ``layer_error``: by how much the
-    layers around a site must differ for another layout than the rule's.
+    ``depthwise_ratio_error``: of networks of depthwise Convs, ``float_ratio_error``: where what is
+    not quantized is FP32. ``layer_error``: by how much the layers around a site must differ for
+    another layout than the rule's.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -66,6 +67,7 @@ class LayerClasses(BaseModel):
     launch_source: str
     ratio_error: float = Field(default=0, ge=0)
     matrix_ratio_error: float = Field(default=0, ge=0)
+    depthwise_ratio_error: float = Field(default=0, ge=0)
     float_ratio_error: float = Field(default=0, ge=0)
     layer_error: float = Field(default=0, ge=0)
     latency_error: float = Field(default=0, ge=0)

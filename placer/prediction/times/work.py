@@ -118,7 +118,7 @@ def _class_name(predicted: PredictedLayer, main: Node, dtype: str, graph: Graph)
         read = channels(graph, main.inputs[0])
         if read <= FEW_CHANNELS:
             return "few-channel conv"
-        if main.op == "Conv" and main.attributes.get("group", 1) == read:
+        if main.op == "Conv" and _is_depthwise(main, graph):
             return "depthwise conv"
         return "conv" + (_float_output(predicted.layer) if dtype in _QUANTIZED else "")
     if main.op in ("Gemm", "MatMul"):
@@ -230,6 +230,26 @@ def matrix_share(graph: Graph) -> float:
     """The share of all operations that products of matrices, not convolutions, do."""
     ops = [(node.op in ("Gemm", "MatMul"), _ops(node, 1, graph)) for node in graph.nodes]
     return sum(count for matrix, count in ops if matrix) / max(sum(c for _, c in ops), 1.0)
+
+
+def depthwise_share(graph: Graph) -> float:
+    """The share of the elements that Convs read and write which depthwise ones do."""
+    moved = [
+        (_is_depthwise(node, graph), sum(elements_of(t, graph) for t in _maps(node)))
+        for node in graph.nodes
+        if node.op == "Conv"
+    ]
+    return sum(count for apart, count in moved if apart) / max(sum(c for _, c in moved), 1)
+
+
+def _maps(conv: Node) -> tuple[str, str]:
+    return conv.inputs[0], conv.outputs[0]
+
+
+def _is_depthwise(conv: Node, graph: Graph) -> bool:
+    """Whether a Conv sums each channel of several apart."""
+    group = conv.attributes.get("group", 1)
+    return bool(group != 1 and group == channels(graph, conv.inputs[0]))
 
 
 def float_weight_bytes(graph: Graph) -> float:
