@@ -25,10 +25,11 @@ def reformats(
     typing: Typing = "weak",
     version: str = "8.6",
     capability: str = "8.0",
+    integer: str = "int8",
 ) -> list[str]:
     """``tensor: type`` of each reformat that keeps the type.
 
-    ``quantized``: tensors that have a pair wherever they are read.
+    ``quantized``: tensors that have a pair wherever they are read, of the type ``integer``.
     """
     pairs = [
         Edge(name, node.name, index)
@@ -37,7 +38,7 @@ def reformats(
         if name in quantized.split()
     ]
     target = Target(engine_version=version, compute_capability=capability, typing=typing)
-    prediction = Predictor(graph, RULES, target, base, "int8").predict(Placement.of(pairs))
+    prediction = Predictor(graph, RULES, target, base, integer).predict(Placement.of(pairs))
     layers = [layer for layer in prediction.plan.layers if layer.kind == "reformat"]
     return [
         f"{layer.name.removeprefix('reformat ')}: {layer.output_types[0]}"
@@ -212,18 +213,42 @@ def test_layers_without_a_demand_read_any_layout():
         assert can_read(HEADS, reader, ("r", "float16", layout), engine)
 
 
-@pytest.mark.parametrize(("version", "found"), [("8.6", ["m: float16"]), ("10.0", ["a: float16"])])
+SILU_AND_POOL = graph_of(
+    "(float[1,64,8,8] x) => (float[1,64,1,1] y)",
+    "[conv] a = Conv(x, w) [sigmoid] s = Sigmoid(a) [mul] m = Mul(a, s)"
+    "[mean] y = GlobalAveragePool(m)",
+    "float[64,64,1,1] w = {1}",
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "integer", "found"),
+    [
+        ("8.6", "int8", ["m: float16"]),
+        ("10.0", "int8", ["a: float16"]),
+        ("10.0", "float8e4m3fn", []),
+    ],
+)
 def test_what_an_int8_conv_writes_in_fp16_is_reformatted_for_a_silu_from_tensorrt_10_on(
-    version: str, found: list[str]
+    version: str, integer: str, found: list[str]
 ):
-    """Up to 8.6 the SiLU reads and writes it, and what is reformatted is what the pool reads."""
+    """Up to 8.6 the SiLU reads and writes it, and what is reformatted is what the pool reads.
+
+    FP8 Convs write what both read.
+    """
+    assert reformats(SILU_AND_POOL, "x w", version=version, integer=integer) == found
+
+
+@pytest.mark.parametrize(("integer", "found"), [("int8", ["r: float16"]), ("float8e4m3fn", [])])
+def test_an_fp8_conv_adds_what_an_fp16_layer_wrote(integer: str, found: list[str]):
     graph = graph_of(
-        "(float[1,64,8,8] x) => (float[1,64,1,1] y)",
-        "[conv] a = Conv(x, w) [sigmoid] s = Sigmoid(a) [mul] m = Mul(a, s)"
-        "[mean] y = GlobalAveragePool(m)",
-        "float[64,64,1,1] w = {1}",
+        "(float[1,64,8,8] x, float[1,64,8,8] z) => (float[1,64,8,8] y)",
+        "[other] q = Conv(z, v) [relu] r = Relu(q) [conv] c = Conv(x, w) [add] a = Add(c, r)"
+        "[last] y = Relu(a)",
+        "float[64,64,1,1] w = {1}, float[64,64,1,1] v = {1}",
     )
-    assert reformats(graph, "x w", version=version) == found
+    predicted = reformats(graph, "x w", version="10.0", integer=integer)
+    assert [reformat for reformat in predicted if reformat.startswith("r:")] == found
 
 
 def test_fp16_parts_that_begin_within_a_group_are_joined_row_major_for_a_reshape():

@@ -17,10 +17,11 @@ from placer.prediction.layers.conversions import (
 )
 from placer.prediction.layers.integer_operators import is_integer_operator
 from placer.prediction.layers.layer_candidate import Written
-from placer.prediction.layers.layer_types import FLOATS, LayerTypes, reads_integers, takes_any
+from placer.prediction.layers.layer_types import FLOATS, LayerTypes, takes_any
 from placer.prediction.layers.layouts import (
     can_read,
     fills_groups,
+    in_wide_groups,
     joins_last_axis,
     joins_row_major,
     tells_layouts,
@@ -55,7 +56,8 @@ class LayerReads:
             reads = self._alike(reads)
         if op == IN_PLACE_CONCAT:
             reads = {edge: self._copied(edge, port) for edge, port in reads.items()}
-        return {edge: self.laid_out(edge, port, op) for edge, port in reads.items()}
+        wide = any(in_wide_groups(port.dtype) for port in reads.values())
+        return {edge: self.laid_out(edge, port, op, wide) for edge, port in reads.items()}
 
     def _port(self, edge: Edge, is_overwritten: bool) -> Port:
         moved = self.paired.moved
@@ -176,7 +178,7 @@ class LayerReads:
             self.tensors.layers.append(PredictedLayer(layer, (node,), None, (edge,)))
             self.tensors.formats[edge.tensor] = formats._replace(part_of=None)
 
-    def laid_out(self, edge: Edge, port: Port, op: str) -> Port:
+    def laid_out(self, edge: Edge, port: Port, op: str, with_integers: bool = False) -> Port:
         """``port``, reformatted where the layer does not read its layout; see ``layouts``.
 
         What a conversion wrote is laid out as its readers need it.
@@ -189,7 +191,6 @@ class LayerReads:
         node = self.target.graph.by_name.get(edge.node)
         tensor = edge.tensor, port.dtype, available.layout
         engine = self.target.base, self.target.target
-        with_integers = reads_integers(self.paired.candidate.claim)
         if can_read(self.target.graph, (op, node), tensor, engine, with_integers=with_integers):
             return port
         chain = self.tensors.chains[edge]

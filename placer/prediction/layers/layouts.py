@@ -30,6 +30,8 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
   8.6.1); a sum that an INT8 Conv adds in FP16 has to be in it (all of these); element-wise layers
   read it up to TensorRT 8 and not from 10 on (a YOLOv8n with pairs on its Convs on RTX 2060: 67
   conversions in 8.6.1, 87 and 90 in 10.14.1, the others in front of SiLUs);
+- an FP8 Conv writes FP16 in NHWC (the kernel that NVIDIA/cutlass issue 1750 names, on Hopper:
+  e4m3f16_e4m3f32_f32_nhwckrsc_nhwc), which other layers read;
 - what an INT8 Conv writes in FP32 is row-major, and so is what an FP32 Conv writes in an engine
   that computes in FP16 (fuser);
 - in an FP32 engine the Conv on an image and the MaxPool behind it are row-major, other Convs are
@@ -145,7 +147,13 @@ def _of_conv(
             return "linear"
         is_image = channels(graph, conv.inputs[0]) <= FEW_CHANNELS
         return "image" if is_image and not groups_images(target) else "grouped"
-    return "interleaved" if is_quantized(computes) and not is_quantized(writes) else "grouped"
+    is_wide = in_wide_groups(computes) and not is_quantized(writes)
+    return "interleaved" if is_wide else "grouped"
+
+
+def in_wide_groups(dtype: str) -> bool:
+    """Whether kernels that read tensors of this type read and write NC/32HW32."""
+    return is_quantized(dtype) and not dtype.startswith("float8")
 
 
 def _moves(graph: Graph, edge: Edge) -> bool:
