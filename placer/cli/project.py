@@ -61,7 +61,7 @@ def with_project(
     if file is None and not path.is_file():
         return _without_project(path, model, typed, profiles)
     # Imported only now, for the same reason.
-    from placer.optimizer.options.project import keywords_of, read_project, trusted_field  # noqa: PLC0415
+    from placer.optimizer.options.project import keywords_of, read_project, unsafe_field  # noqa: PLC0415
 
     project = read_project(path)
     if file is None and not _is_for(project, path, model):
@@ -75,7 +75,7 @@ def with_project(
     chosen = model or path.parent / str(project.model)
     kept = keywords_of(project, path, profiles)
     found_elsewhere = file is None and path.parent.resolve() != Path.cwd()
-    if found_elsewhere and (field := trusted_field(kept, path.parent)):
+    if found_elsewhere and (field := unsafe_field(kept, path.parent)):
         raise InputError(
             f"{path}: field '{field}' can run code or reach out of the folder, and nobody named "
             f"this file, which lies beside the model; look at it, then give `project` {path}"

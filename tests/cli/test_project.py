@@ -154,6 +154,7 @@ def test_a_project_of_another_model_is_left_alone(placer: Placer, project: Path)
         "output: ../out",
         "data: thieves:samples",
         "gates: [sqnr>=3, 'thieves:metric>=0']",
+        "gates: ' diebstähle:maß>=0'",
     ],
 )
 def test_a_project_that_came_with_a_model_runs_no_code(placer: Placer, project: Path, line: str):

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
+from placer.accuracy.gates import METRICS, Gate
 from placer.common.durations import parse_duration
 from placer.common.files import read_text
 from placer.common.names import unknown
@@ -26,7 +27,7 @@ _NAME = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,49}$"
 # Options whose values are files and folders, from the project's folder; `data` may be a function.
 _PATHS = frozenset({"data", "eval_data", "output"})
 # Native code, code through an engine's plug-ins, and a database that takes part in the run.
-_TRUSTED = frozenset({"custom_ops", "engine_options", "storage"})
+_UNSAFE = frozenset({"custom_ops", "engine_options", "storage"})
 
 
 def _engine(name: str) -> str:
@@ -108,19 +109,23 @@ def keywords_of(project: Project, path: Path, profiles: Sequence[str]) -> dict[s
     return {name: _value(name, value, folder) for name, value in given.items() if value is not None}
 
 
-def trusted_field(given: Mapping[str, Any], folder: Path) -> str | None:
+def unsafe_field(given: Mapping[str, Any], folder: Path) -> str | None:
     """Which of the options that a project in ``folder`` has wants it to be trusted, if any does.
 
-    Those are options that run code, connect to a database or write outside ``folder``.
+    Those are options that run code, connect to a database or write outside ``folder``. ``given``:
+    as ``keywords_of`` returns them.
     """
-    for name, value in given.items():
-        texts = value if isinstance(value, list) else [value]
-        runs = any(isinstance(text, str) and _FUNCTION.match(text) for text in texts)
-        if name in _TRUSTED or (name in ("data", "eval_data", "gates") and runs):
-            return name
-        if name == "output" and not value.resolve().is_relative_to(folder.resolve()):
-            return name
-    return None
+    return next((name for name, value in given.items() if _is_unsafe(name, value, folder)), None)
+
+
+def _is_unsafe(name: str, value: Any, folder: Path) -> bool:
+    if name in ("data", "eval_data"):
+        return _FUNCTION.fullmatch(value) is not None
+    if name == "gates":
+        return any(Gate.parse(text).metric not in METRICS for text in value)
+    if name == "output":
+        return not value.resolve().is_relative_to(folder.resolve())
+    return name in _UNSAFE
 
 
 def _profile(project: Project, path: Path, name: str) -> ProjectOptions:
