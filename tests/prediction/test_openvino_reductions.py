@@ -136,16 +136,20 @@ def test_three_reductions_of_one_kind_are_one(
         ("1,8,6,16", 3, 0, "6", False),
         ("1,8,6,16", "1,2", 0, "16", False),
         ("1,8,6,16", "2,3", 0, "8", True),
+        ("1,8,6,16", "2,3", 0, "8,1", False),
+        ("1,8,6,16", "1,2,3", 1, "8,1,1", False),
+        ("1,8,16", "", 1, "8,1", False),
     ],
 )
 def test_a_mean_takes_constants_of_channels_along_unless_it_is_over_channels(
     shape, axis, keeps, constant, together, operands, reduction, tmp_path
 ):
     rank = len(shape.split(",")) - (0 if keeps else len(str(axis).split(",")))
+    axes = f"axes = [{axis}], " if axis else ""
     text = f"""
     g (float[{shape}] x) => (float[{",".join("ABCD"[:rank])}] y)
     <float{f"[{constant}]" if constant else ""} k = {{0.5}}> {{
-      [tanh] a = Tanh(x) [mean] p = {reduction}<axes = [{axis}], keepdims = {keeps}>(a)
+      [tanh] a = Tanh(x) [mean] p = {reduction}<{axes}keepdims = {keeps}>(a)
       [sum] y = Add({operands})
     }}
     """

@@ -78,9 +78,11 @@ def followers(candidate: LayerCandidate) -> Iterator[Follower]:
 def _reduces_channels(candidate: LayerCandidate) -> bool:
     """Whether the layer is a Reduce over the axis of channels, so that none has values for each."""
     node, graph = candidate.nodes[0], candidate.graph
-    rank = len(graph.type_of(node.inputs[0]).shape or ())
-    axes = reduced_axes(node, graph) or () if node.op.startswith("Reduce") else ()
-    return rank > 0 and _CHANNELS in {axis % rank for axis in axes}
+    axes = reduced_axes(node, graph) if node.op.startswith("Reduce") else None
+    shape = graph.type_of(node.inputs[0]).shape
+    if axes is None or not shape:
+        return False
+    return not axes or _CHANNELS in {axis % len(shape) for axis in axes}
 
 
 def _is_single(graph: Graph, follower: Follower) -> bool:
