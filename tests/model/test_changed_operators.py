@@ -132,3 +132,16 @@ def test_a_mask_that_the_opset_does_not_define_is_refused(save: Save, opset: int
         InputError, match=rf"node 'drop' \(Dropout\) gives its mask .* opset {opset}"
     ):
         load_model(path)
+
+
+def test_a_mask_that_a_branch_returns_is_refused(save: Save):
+    path = save("""
+        <ir_version: 4, opset_import: ["": 10]>
+        g (float[3,4] x, bool c) => (bool[3,4] m) {
+          m = If(c) <
+            then_branch = a () => (bool[3,4] p) { y, p = Dropout(x) },
+            else_branch = b () => (bool[3,4] q) { [drop] z, q = Dropout(x) }
+          >
+        }""")
+    with pytest.raises(InputError, match=r"\(Dropout\) gives its mask .* opset 10"):
+        load_model(path)

@@ -28,7 +28,7 @@ from onnx import (
 )
 
 from placer.errors import InputError
-from placer.graph.edit import every_node, reads, replace_nodes, standard_opset, subgraphs
+from placer.graph.edit import every_node, replace_nodes, standard_opset, subgraphs
 from placer.graph.external_data import is_external
 from placer.graph.names import UnusedNames, tensor_names
 from placer.graph.operators import STANDARD_DOMAINS
@@ -61,8 +61,8 @@ def check_masks(proto: ModelProto, path: Path) -> None:
     opset = standard_opset(proto)
     if opset > _LAST_MASK:
         return
-    read = {value.name for value in proto.graph.output}
-    read.update(tensor for node in proto.graph.node for tensor in reads(node))
+    read = {value.name for graph in _every_graph(proto.graph) for value in graph.output}
+    read.update(tensor for node in every_node(proto.graph.node) for tensor in node.input)
     for node in every_node(proto.graph.node):
         if _is_any(node, ("Dropout",)) and len(node.output) > 1 and node.output[1] in read:
             raise InputError(
@@ -195,8 +195,10 @@ def _constants(graph: GraphProto) -> Mapping[str, TensorProto]:
 
 
 def _rounding(node: NodeProto, constants: Mapping[str, TensorProto], path: Path) -> str:
-    """Which place the Resize takes as the nearest. Scales that are computed nearly all enlarge;
-    where they do not, the comparison of the model with the file finds out.
+    """Which place the Resize takes as the nearest.
+
+    Nearly all scales that are computed enlarge; where they do not, the comparison of the model with
+    the file finds out. Raises InputError for a Resize that no single one replaces.
     """
     scales = constants.get(node.input[1])
     if scales is None or is_external(scales):

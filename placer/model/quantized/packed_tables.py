@@ -81,11 +81,11 @@ def _unpacked(state: ImportState, node: NodeProto, table: _Table) -> np.ndarray:
             f"has scales of shape {scales.shape} and zero points of shape {points.shape} for a "
             f"table of shape {stored.shape}",
         )
-    rows = len(stored) if table.axis else 1
-    step = max(1, VALUES_AT_ONCE * rows // max(stored.size, 1)) if table.axis else rows
+    rows = len(stored)
+    step = max(1, VALUES_AT_ONCE * rows // max(stored.size, 1) if table.axis else rows)
     parts = []
     for first in range(0, rows, step):
-        part = slice(first, first + step) if table.axis else slice(None)
+        part = slice(first, first + step)
         values = values_in_bytes(stored[part], table.bits) if table.bits else stored[part]
         block = table.block or values.shape[table.axis]
         try:

@@ -13,9 +13,9 @@ from placer.model.quantized.state import ImportState
 VALUES_AT_ONCE = 1 << 20  # What is unpacked takes some 20 bytes a value on the way.
 
 
-def positive(state: ImportState, node: NodeProto, name: str, default: int = 0) -> int:
+def positive(state: ImportState, node: NodeProto, name: str) -> int:
     """An attribute that is a number above 0; InputError if it is none."""
-    value = integer(node, name, default)
+    value = integer(node, name)
     if value < 1:
         raise state.refuse(
             node, f"has {name} = {value} where a number above 0 belongs: export it with its {name}"
