@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import placer
-from placer.cli.options import SHAPE_HELP, CustomOps, fixes_of, shapes_of
+from placer.cli.options import SHAPE_HELP, CustomOps, PlainReplace, fixes_of, shapes_of
 from placer.errors import InputError
 
 EXAMPLES = (
@@ -37,9 +37,7 @@ def extract_command(
         Path | None,
         typer.Option("--output", "-o", help="File.", show_default="MODEL.region.onnx"),
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Write over files that no run of placer wrote.")
-    ] = False,
+    replace: PlainReplace = False,
     shape: Annotated[list[str] | None, typer.Option(help=SHAPE_HELP)] = None,
     custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
     fix: Annotated[

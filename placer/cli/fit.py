@@ -11,7 +11,14 @@ from rich.markup import escape
 from rich.table import Table
 
 import placer
-from placer.cli.options import Device, EngineOptions, Threads, engine_options, option
+from placer.cli.options import (
+    Device,
+    EngineOptions,
+    PlainReplace,
+    Threads,
+    engine_options,
+    option,
+)
 from placer.cli.terminal import output_console
 from placer.common.durations import parse_duration
 
@@ -56,9 +63,7 @@ def fit_command(
     names: Annotated[
         bool, typer.Option("--names", help="Write the names of given models to the file.")
     ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Write over a file that no run of placer wrote.")
-    ] = False,
+    replace: PlainReplace = False,
 ) -> None:
     """Measure what layers cost on an engine: a file for --gpu, or to send to the maintainers.
 

@@ -83,15 +83,10 @@ OwnBase = Annotated[
 Threads = Annotated[int, option("threads")]
 Device = Annotated[str | None, option("device")]
 EngineOptions = Annotated[list[str] | None, option("engine_options")]
-# For commands that write files of the user's choice.
-Replace = Annotated[
-    bool,
-    typer.Option(
-        "--replace",
-        help="Write over files that no run of placer wrote.",
-        rich_help_panel="Output",
-    ),
-]
+# For commands that write files of the user's choice; the second where options have no panels.
+_REPLACE_HELP = "Write over files that no run of placer wrote."
+Replace = Annotated[bool, typer.Option("--replace", help=_REPLACE_HELP, rich_help_panel="Output")]
+PlainReplace = Annotated[bool, typer.Option("--replace", help=_REPLACE_HELP)]
 
 
 def with_flags(text: str) -> str:

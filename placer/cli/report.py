@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import placer
+from placer.cli.options import PlainReplace
 from placer.cli.terminal import output_console
 
 EXAMPLES = (
@@ -30,9 +31,7 @@ def report_command(
             "--output", "-o", help="File.", show_default="report.html in it, or comparison.html"
         ),
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Write over a file that no run of placer wrote.")
-    ] = False,
+    replace: PlainReplace = False,
 ) -> None:
     """Write the report of a finished run again, or compare runs: one HTML file."""
     if len(folders) == 1:

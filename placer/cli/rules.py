@@ -11,7 +11,7 @@ import yaml
 from rich.markup import escape
 from rich.table import Table
 
-from placer.cli.options import option, shape_ranges_of
+from placer.cli.options import PlainReplace, option, shape_ranges_of
 from placer.cli.terminal import output_console
 from placer.common.files import check_writable
 from placer.common.shapes import optima
@@ -40,9 +40,6 @@ rules_app = typer.Typer(
 )
 
 PackOption = Annotated[str, typer.Option(help="A pack's name, folder or .zip file.")]
-Replace = Annotated[
-    bool, typer.Option("--replace", help="Write over a file that no run of placer wrote.")
-]
 Packs = Annotated[list[str] | None, typer.Argument(help="Packs.", show_default="the built-in ones")]
 
 
@@ -227,7 +224,7 @@ def pack_command(
         Path,
         typer.Option("--output", "-o", help="Folder to write to.", show_default="this one"),
     ] = Path(),
-    replace: Replace = False,
+    replace: PlainReplace = False,
 ) -> None:
     """Lint and test a pack and write NAME-VERSION.zip, the same bytes for the same files."""
     path, _, files = build_archive(folder, output, Store.default(), failures_of, replace=replace)
@@ -283,7 +280,7 @@ def diff_command(
 @rules_app.command("lock")
 def lock_command(
     packs: Annotated[list[str], typer.Argument(help="The packs that the project uses.")],
-    replace: Replace = False,
+    replace: PlainReplace = False,
 ) -> None:
     """Write placer.lock here, which `placer optimize` then holds its pack against."""
     check_writable(Path(LOCK_NAME), replace=replace)

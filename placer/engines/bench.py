@@ -22,7 +22,7 @@ from placer.engines.abilities import LoadsEngines, abilities_of, converts_inputs
 from placer.engines.base import Compiled, Engine, Tensors
 from placer.engines.estimated.error import EstimateError
 from placer.engines.placed_for import placed_for_others
-from placer.engines.select import base_of_files, check_base, check_gpu, select_engine
+from placer.engines.select import base_of_files, check_base, check_estimate_options, select_engine
 from placer.engines.tensorrt.saved import SUFFIXES
 from placer.engines.times import measured_seconds
 from placer.errors import InputError
@@ -101,7 +101,7 @@ def bench(
         raise InputError("no model is given; give at least one")
     check_count("rounds", rounds, LEAST_ROUNDS, MOST_ROUNDS)
     check_count("threads", threads, 1, MOST_THREADS)
-    check_gpu(engine, gpu)
+    check_estimate_options(engine, gpu)
     source = None if data is None else str(data)
     ranges = _ranges(paths[0], given_ranges(shapes), source)
     loaded = [_read(path, ranges) for path in paths]

@@ -151,8 +151,8 @@ def _check_objective(objective: Objective, name: str, factory: EngineFactory) ->
         )
 
 
-def check_gpu(engine: str, gpu: str | None, build_for: str | None = None) -> None:
-    """Raise InputError for a GPU that is not known, and for one where ``engine`` is auto.
+def check_estimate_options(engine: str, gpu: str | None, build_for: str | None = None) -> None:
+    """Raise InputError for a GPU or target that is not known, and for one where ``engine`` is auto.
 
     That is told by the names alone, before a model is read. Other engines that measure say it
     themselves.

@@ -16,7 +16,7 @@ from placer.common.files import check_output_folder, check_there
 from placer.common.names import unknown
 from placer.common.shapes import ShapeRange
 from placer.engines.registry import Registry
-from placer.engines.select import BUILT_IN, check_gpu
+from placer.engines.select import BUILT_IN, check_estimate_options
 from placer.errors import InputError
 from placer.model.validate import ONNX_MODEL
 from placer.optimizer.options.presets import load_preset
@@ -48,7 +48,7 @@ def check_values(request: Request) -> None:
     _check_files(request)
     if request.engine != AUTO:
         Registry.installed(BUILT_IN).check_name(request.engine)
-    check_gpu(request.engine, request.gpu, request.build_for)
+    check_estimate_options(request.engine, request.gpu, request.build_for)
     if request.storage is not None:
         check_url(request.storage)
     elif request.study is not None:
