@@ -73,9 +73,8 @@ def extract_region(
     inputs, outputs = texts_of(inputs), texts_of(outputs)
     given = None if data is None else str(data)
     archive = _archive(path, target, given)
-    check_writable(
-        target, archive, replace=replace
-    )  # Else that is noticed when the model is loaded.
+    # Else that is noticed when the model is loaded.
+    check_writable(target, archive, replace=replace)
     if bool(outputs) == (around is not None):
         raise InputError("a region is given by its outputs or by the node that it is around")
     if depth < 0:

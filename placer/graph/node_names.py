@@ -1,4 +1,4 @@
-"""Names of nodes that have none, or that of another node."""
+"""Names of nodes: what messages call them, and names where they have none or another's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from onnx import NodeProto
+
+
+def node_title(node: NodeProto) -> str:
+    """What a message calls ``node``: its name, or what it writes if it has none, and operator."""
+    name = node.name or next((tensor for tensor in node.output if tensor), "")
+    return f"node '{name}' ({node.op_type})"
 
 
 def unique_names(nodes: Sequence[NodeProto]) -> list[str]:

@@ -10,13 +10,14 @@ import logging
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from placer.accuracy.metrics import GroupSums
 from placer.calibration.dataset import Dataset
 from placer.engines.base import Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import InputError, RunError
+from placer.graph.node_names import node_title
 from placer.graph.randomness import random_outputs
 from placer.importing.source_model import Source, inputs_of, is_float
 from placer.model import Model
@@ -103,7 +104,7 @@ def _where(model: Model, inputs: Tensors, limit: float) -> str:
         return ""
     for node, tensor in nodes:
         if is_float(wanted[tensor]) and _kept([wanted[tensor]], [computed[tensor]]) < limit:
-            return f", and values differ from {_named(node)} on"
+            return f", and values differ from {node_title(node)} on"
     return ""
 
 
@@ -112,10 +113,6 @@ def _run_with(proto: ModelProto, names: Sequence[str], model: Model, inputs: Ten
     seen.CopyFrom(proto)
     add_outputs(seen, names)
     return HalfPrecisionModel(seen, model.base_dir, threads=1).run(inputs)
-
-
-def _named(node: NodeProto) -> str:
-    return f"node '{node.name}' ({node.op_type})"
 
 
 def _has_half(model: Model) -> bool:

@@ -19,6 +19,7 @@ from placer.graph.edit import (
     without_initializers,
     without_large_tensors,
 )
+from placer.graph.node_names import node_title
 from placer.model.passes.changed_operators import (
     CHANGES,
     check_lengths,
@@ -133,5 +134,5 @@ def _culprit(stub: ModelProto) -> str:
         try:
             onnx.version_converter.convert_version(alone, MIN_OPSET)
         except _CONVERTER_ERRORS:
-            return f" at node '{node.name or node.output[0]}' ({node.op_type})"
+            return f" at {node_title(node)}"
     return ""

@@ -36,6 +36,7 @@ from placer.errors import InputError
 from placer.graph.edit import every_node, subgraphs
 from placer.graph.external_data import fills_its_shape, is_external, tensor_bytes
 from placer.graph.index import TensorType
+from placer.graph.node_names import node_title
 from placer.graph.operators import STANDARD_DOMAINS
 from placer.model.inlined_nodes import count_nodes
 from placer.model.loops import endless_trips
@@ -187,7 +188,7 @@ class _FileCheck:
         for value in (*graph.input, *graph.output):
             self._check_value(value)
         if (problem := next(schema_problems(proto), None)) is not None:
-            raise self._wrong(f"{_called(problem[0])}{problem[1]}")
+            raise self._wrong(f"{node_title(problem[0])}{problem[1]}")
 
     def _wrong(self, what: str, fix: str = "export it again") -> InputError:
         return InputError(f"{self.path} is not a valid ONNX model: {what}; {fix}")
@@ -251,12 +252,13 @@ class _FileCheck:
             trips = endless_trips(node, graph)
             if trips > self.limits.loop_trips:
                 raise self._wrong(
-                    f"{_called(node)} runs {trips:,} times, more than {self.limits.loop_trips:,}",
+                    f"{node_title(node)} runs {trips:,} times, "
+                    f"more than {self.limits.loop_trips:,}",
                     how_to_lift("loop_trips", trips),
                 )
             for name in node.input:
                 if name and name not in known and name not in outer:
-                    raise self._wrong(f"{_called(node)} reads '{name}', which nothing computes")
+                    raise self._wrong(f"{node_title(node)} reads '{name}', which nothing computes")
             for inner in subgraphs(node):
                 visible = visible or outer | known
                 self._check_graph(inner, visible)
@@ -274,7 +276,7 @@ class _FileCheck:
             TopologicalSorter(waits).prepare()
         except CycleError as error:
             node = graph.node[error.args[1][0]]
-            raise self._wrong(f"{_called(node)} waits for its own output") from error
+            raise self._wrong(f"{node_title(node)} waits for its own output") from error
 
     def _check_once(self, names: Sequence[str], what: str) -> None:
         if len(set(names)) < len(names):
@@ -295,10 +297,10 @@ class _FileCheck:
 
     def _check_node(self, node: NodeProto) -> None:
         if not any(node.output):
-            raise self._wrong(f"{_called(node)} has no output")
+            raise self._wrong(f"{node_title(node)} has no output")
         names = [attribute.name for attribute in node.attribute]
         if len(set(names)) < len(names):
-            raise self._wrong(f"{_called(node)} has an attribute twice")
+            raise self._wrong(f"{node_title(node)} has an attribute twice")
         for attribute in node.attribute:
             if attribute.type in (AttributeProto.TENSOR, AttributeProto.TENSORS):
                 for tensor in (attribute.t, *attribute.tensors):
@@ -310,12 +312,12 @@ class _FileCheck:
             return
         given = [sizes.get(name) for name in node.input]
         if node.op_type == "If" and given and given[0] not in (None, 1):
-            raise self._wrong(f"the condition of {_called(node)} has {given[0]} values")
+            raise self._wrong(f"the condition of {node_title(node)} has {given[0]} values")
         if node.op_type == "If" or len(given) < 3:
             return
         scales, points = given[1:3]
         if None not in (scales, points) and scales != points:
-            raise self._wrong(f"{_called(node)} has {points} zero points for {scales} scales")
+            raise self._wrong(f"{node_title(node)} has {points} zero points for {scales} scales")
 
     def _check_tensor(self, tensor: TensorProto, what: str = "initializer") -> None:
         self._check_name(tensor.name)
@@ -356,8 +358,3 @@ def _names(graph: GraphProto) -> Iterator[str]:
         yield from node.input
         for attribute in node.attribute:
             yield attribute.name
-
-
-def _called(node: NodeProto) -> str:
-    name = node.name or next((tensor for tensor in node.output if tensor), "")
-    return f"node '{name}' ({node.op_type})"

@@ -31,6 +31,7 @@ from placer.errors import InputError
 from placer.graph.edit import every_node, replace_nodes, standard_opset, subgraphs
 from placer.graph.external_data import is_external
 from placer.graph.names import UnusedNames, tensor_names
+from placer.graph.node_names import node_title
 from placer.graph.operators import STANDARD_DOMAINS
 
 _LAST_MASK = 11
@@ -66,8 +67,9 @@ def check_masks(proto: ModelProto, path: Path) -> None:
     for node in every_node(proto.graph.node):
         if _is_any(node, ("Dropout",)) and len(node.output) > 1 and node.output[1] in read:
             raise InputError(
-                f"{path}: {_named(node)} gives its mask to others, which opset {opset} does not "
-                f"define outside of training; export the model with opset {_LAST_MASK + 1} or later"
+                f"{path}: {node_title(node)} gives its mask to others, which opset {opset} does "
+                "not define outside of training; export the model with opset "
+                f"{_LAST_MASK + 1} or later"
             )
 
 
@@ -78,8 +80,8 @@ def check_lengths(proto: ModelProto, path: Path) -> None:
     for node in every_node(proto.graph.node):
         if _is_any(node, ("Scan",)) and node.input and node.input[0]:
             raise InputError(
-                f"{path}: {_named(node)} has lengths of its sequences ('{node.input[0]}'), which "
-                "no opset after 8 has; export the model with opset 9 or later"
+                f"{path}: {node_title(node)} has lengths of its sequences ('{node.input[0]}'), "
+                "which no opset after 8 has; export the model with opset 9 or later"
             )
 
 
@@ -209,7 +211,7 @@ def _rounding(node: NodeProto, constants: Mapping[str, TensorProto], path: Path)
     mode = next((a.s for a in node.attribute if a.name == "mode"), b"nearest")
     if mode == b"nearest" and (factors > 1).any():
         raise InputError(
-            f"{path}: {_named(node)} enlarges and reduces at once by the nearest places, which "
+            f"{path}: {node_title(node)} enlarges and reduces at once by the nearest places, which "
             "no single Resize of later opsets does; export the model with opset 11 or later"
         )
     return "ceil"
@@ -217,10 +219,6 @@ def _rounding(node: NodeProto, constants: Mapping[str, TensorProto], path: Path)
 
 def _is_any(node: NodeProto, operators: frozenset[str] | tuple[str, ...]) -> bool:
     return node.op_type in operators and node.domain in STANDARD_DOMAINS
-
-
-def _named(node: NodeProto) -> str:
-    return f"node '{node.name or node.output[0]}' ({node.op_type})"
 
 
 CHANGES = (
