@@ -111,7 +111,7 @@ def _are_columns_of_all(graph: Graph, readers: Sequence[Node]) -> bool:
     starts = {
         int(numpy_helper.to_array(graph.initializers[r.inputs[1]]).ravel()[0]) for r in readers
     }
-    rows = all(shape[:-1] == given[:-1] for shape in made)
+    rows = all(shape and shape[:-1] == given[:-1] for shape in made)
     return rows and len(starts) == len(readers) and sum(m[-1] for m in made) == given[-1]
 
 

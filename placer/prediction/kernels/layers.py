@@ -282,11 +282,15 @@ class KernelLayers:
         return f"{kind}{'+'.join(names)}"
 
 
-def _flattens_places(given: Sequence[int], made: Sequence[int]) -> bool:
-    """Whether all places of each of many channels become one row, of one sample or as a map's."""
-    channels = tuple(given[:2]) == tuple(made[:2]) and given[1] > FEW
+def _flattens_places(given: tuple[int, ...], made: tuple[int, ...]) -> bool:
+    """Whether all places of each of many channels become one row, of one sample or as a map's.
+
+    The shapes are empty where they are unknown, as behind a plugin.
+    """
+    if len(given) <= 2 or given[:2] != made[:2] or given[1] <= FEW:
+        return False
     row = math.prod(given[2:]) == math.prod(made[2:]) == made[-1]
-    return channels and row and (given[0] == 1 or len(made) == len(given))
+    return row and (given[0] == 1 or len(made) == len(given))
 
 
 def _integers_first(ports: Iterable[Port]) -> Port:

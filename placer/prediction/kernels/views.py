@@ -196,9 +196,11 @@ def is_matrix_conv(graph: Graph, node: Node) -> bool:
     Seen for 256 channels and more on both sides, not for 240 or 224 on either (114 Convs of 14
     networks, maps of 4 to 240 places).
     """
-    outputs, *inputs = graph.type_of(node.inputs[1]).shape or (0,)
-    plain = {*inputs[1:], *node.attributes.get("strides", ()), node.attributes.get("group", 1)}
-    return node.op == "Conv" and plain == {1} and min(outputs, *inputs[:1]) >= _MATRIX_CHANNELS
+    weight = graph.type_of(node.inputs[1]).shape
+    if node.op != "Conv" or not weight:
+        return False
+    plain = {*weight[2:], *node.attributes.get("strides", ()), node.attributes.get("group", 1)}
+    return plain == {1} and min(weight[:2]) >= _MATRIX_CHANNELS
 
 
 def turns_to_map(node: Node) -> bool:
