@@ -1,9 +1,9 @@
-"""Whether choices at sites can say what ``quantize_static`` places, by ONNX Runtime's own plans.
+"""Whether choices at sites can express what ``quantize_static`` places, by ONNX Runtime's plans.
 
 Each network is quantized with several options. The pairs of each file are read, and the choices are
 taken that come closest. For the file and for the candidate of these choices, the table has how many
 layers compute in integers and in float, and how many conversions there are. Pairs that no choice
-says are counted by the operator that reads them.
+expresses are counted by the operator that reads them.
 
     python -m benchmarks.peers.expressible --networks det cls ViT
 """
@@ -98,8 +98,8 @@ def rows(subject: Case, folder: Path) -> Iterator[tuple[str, ...]]:
         ranges = calibrate(model, tensors, data).ranges("minmax", scheme)
         theirs = engine.compile(onnx.load(target), folder).plan()
         ours = engine.compile(inserter.insert(nearest, ranges), model.base_dir).plan()
-        unsaid = readers(given.edges - nearest.edges, graph)
-        yield name, str(len(given.edges)), unsaid, counts(theirs), counts(ours)
+        inexpressible = readers(given.edges - nearest.edges, graph)
+        yield name, str(len(given.edges)), inexpressible, counts(theirs), counts(ours)
 
 
 def main() -> None:
@@ -107,7 +107,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--networks", nargs="+", choices=NAMES, required=True)
     table = Table(title="pairs of quantize_static and the nearest choices")
-    for column in ("network", "options", "pairs", "not said"):
+    for column in ("network", "options", "pairs", "not expressible"):
         table.add_column(column)
     table.add_column("theirs: integers, float, conversions")
     table.add_column("nearest")
