@@ -9,14 +9,12 @@ from placer.graph import Edge
 from placer.plan import Kind, Layer, Port
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames
-from placer.prediction.kernels.parts import CONVS, Unit
+from placer.prediction.kernels.parts import CONVS, MAP_RANK, Unit
 from placer.prediction.kernels.ports import KernelPorts
 from placer.prediction.kernels.reductions import is_map, reduction_axes
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import is_matrix_conv
 from placer.prediction.layers.conversions import PredictedLayer
-
-_MAP_RANK = 4
 
 
 def conversion(kind: Kind, edge: Edge, source: str, target: str) -> PredictedLayer:
@@ -87,7 +85,7 @@ class Copies:
             and edge not in self._form.scales
         ]
         shape = self._graph.type_of(unit.node.inputs[0]).shape or ()
-        if floats and len(shape) == _MAP_RANK and is_map(self._graph, unit.node.inputs[0]):
+        if floats and len(shape) == MAP_RANK and is_map(self._graph, unit.node.inputs[0]):
             yield conversion("reformat", floats[0], self._base, self._base)
 
     def for_depthwise(self, units: Sequence[Unit]) -> Iterator[PredictedLayer]:

@@ -174,8 +174,7 @@ class Epilogues:
     def _shapes_of(self, product: Unit) -> set[tuple[int, ...] | None]:
         """Those of what it sums, and of what its kernel computes of that."""
         shape = self._graph.type_of(product.node.outputs[0]).shape
-        turned = product.turned and shape is not None
-        return {shape, (shape[0], *shape[:0:-1])} if turned and shape else {shape}
+        return {shape, (shape[0], *shape[:0:-1])} if product.turned and shape else {shape}
 
     def _is_free(self, product: Unit, unit: Unit, within: Container[Unit | None]) -> bool:
         """Whether a product's kernel may do it: in no other one, and in float inside of it."""

@@ -13,8 +13,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from placer.graph import Graph, Node
-
-_MAP_RANK = 4
+from placer.prediction.kernels.parts import MAP_RANK
 
 
 def folded_pads(graph: Graph) -> frozenset[str]:
@@ -25,11 +24,7 @@ def folded_pads(graph: Graph) -> frozenset[str]:
 def _folds(graph: Graph, pad: Node) -> bool:
     given, made = (graph.type_of(tensor) for tensor in (pad.inputs[0], pad.outputs[0]))
     rank = len(given.shape or ())
-    if (
-        rank < _MAP_RANK
-        or not made.is_float
-        or pad.attributes.get("mode", "constant") != "constant"
-    ):
+    if rank < MAP_RANK or not made.is_float or pad.attributes.get("mode", "constant") != "constant":
         return False
     ends = _ends(graph, pad, rank)
     if len(ends) != 2 * rank:

@@ -15,6 +15,7 @@ from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.joins import Joins, is_joined_with_sums
 from placer.prediction.kernels.lines import IN_PARTS, LINE_RANK
 from placer.prediction.kernels.parts import (
+    MAP_RANK,
     NORMED,
     VIEWS,
     Unit,
@@ -29,8 +30,6 @@ from placer.prediction.kernels.sums import Sums, pointwise_behind
 from placer.prediction.kernels.turned import Turned
 from placer.prediction.kernels.views import FEW, keeps_all
 from placer.prediction.kernels.waiting import Waiting, multiplies_out
-
-_MAP_RANK = 4
 
 
 class Generated:
@@ -266,7 +265,7 @@ class Generated:
         """
         turned = [unit.node.outputs[0] for unit in kernel if unit.node.op == "Transpose"]
         shapes = [self._graph.type_of(tensor).shape or () for tensor in turned]
-        tokens = len(shapes) == 1 and len(shapes[0]) != _MAP_RANK
+        tokens = len(shapes) == 1 and len(shapes[0]) != MAP_RANK
         return tokens and min(shapes[0][1:], default=0) > FEW
 
     def _joins_lines(self, padding: Unit, kernel: Sequence[Unit]) -> bool:

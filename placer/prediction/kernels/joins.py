@@ -6,9 +6,7 @@ import math
 from collections.abc import Container
 
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import Unit, is_concat
-
-_MAP_RANK = 4
+from placer.prediction.kernels.parts import MAP_RANK, Unit, is_concat
 
 
 class Joins:
@@ -88,7 +86,7 @@ class Joins:
         return math.prod((self._graph.type_of(joined.outputs[0]).shape or ())[2:]) == 1
 
     def _is_map(self, unit: Unit) -> bool:
-        return len(self._graph.type_of(unit.outputs[0]).shape or ()) >= _MAP_RANK
+        return len(self._graph.type_of(unit.outputs[0]).shape or ()) >= MAP_RANK
 
     def is_generated(self, unit: Unit) -> bool:
         """Whether it is in a generated kernel, and does more than join."""

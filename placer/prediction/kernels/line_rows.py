@@ -17,8 +17,7 @@ from collections.abc import Iterator
 
 from placer.graph import Graph, Node
 from placer.graph.kept import kept
-from placer.graph.weights import weight_input
-from placer.prediction.kernels.parts import PRODUCTS, role_of
+from placer.prediction.kernels.parts import PRODUCTS, multiplies_weight, role_of
 
 _NORM = "LayerNormalization"
 
@@ -55,7 +54,7 @@ def _is_multiplied(graph: Graph, rows: str) -> bool:
     waiting, seen = [rows], {rows}
     for tensor in waiting:
         for reader in _readers(graph, tensor):
-            if reader.op in PRODUCTS and weight_input(graph, reader) is not None:
+            if multiplies_weight(graph, reader):
                 return True
             made = set(reader.outputs) - seen if _computes(reader) else set[str]()
             seen |= made

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.graph.weights import weight_input
 from placer.prediction.kernels.attention import NARROW, share_heads
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames
-from placer.prediction.kernels.parts import CONVS, PRODUCTS, VIEWS, Unit
+from placer.prediction.kernels.parts import (
+    CONVS,
+    MAP_RANK,
+    PRODUCTS,
+    VIEWS,
+    Unit,
+    multiplies_weight,
+)
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import SWAPPED, keeps_all, leaves_turned, shapes_map
-
-_MAP_RANK = 4
 
 
 class Moves:
@@ -136,16 +140,13 @@ class Moves:
         shape = self._graph.type_of(edge.tensor).shape or ()
         if writer is None or not self._kernels.writes_map(edge.tensor, writer):
             return False
-        if len(shape) != _MAP_RANK or shape[1] == 1 or set(shape[2:]) == {1}:
+        if len(shape) != MAP_RANK or shape[1] == 1 or set(shape[2:]) == {1}:
             return False
         read = [(e, r) for unit in views for e, r in unit.readers if r not in views]
         if any(e in self._form.scales for e in (edge, *(e for e, _ in read))):
             return False
         return bool(read) and all(
-            r.role == "product"
-            and r.node.op in PRODUCTS
-            and weight_input(self._graph, r.node) is not None
-            for _, r in read
+            r.role == "product" and multiplies_weight(self._graph, r.node) for _, r in read
         )
 
     def _keeps_channels(self, views: Sequence[Unit]) -> bool:

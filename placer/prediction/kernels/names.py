@@ -8,7 +8,7 @@ from placer.graph import Node
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.joins import is_joined_with_sums
-from placer.prediction.kernels.parts import CONVS, VIEWS, Unit, is_concat
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, VIEWS, Unit, is_concat
 from placer.prediction.kernels.units import Units
 
 
@@ -119,7 +119,7 @@ class KernelNames:
 
     def _multiplies_column(self, unit: Unit) -> bool:
         """Whether its kernel is the product with a single column, which adds biases before it."""
-        products = [u for u in self._groups[unit.group] if u.node.op in ("Gemm", "MatMul")]
+        products = [u for u in self._groups[unit.group] if u.node.op in PRODUCTS]
         return any(
             u.role == "reduce" and not self._kernels.sums.is_row_product(u) for u in products
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.weights import weight_input
 from placer.prediction.layers.motion import NormalForm
 
 # ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool and
@@ -18,6 +19,7 @@ Role = Literal["product", "pool", "norm", "pointwise", "reduce", "move", "quanti
 
 CONVS = ("Conv", "ConvTranspose")
 PRODUCTS = ("MatMul", "Gemm")
+MAP_RANK = 4  # Samples, channels, rows and columns.
 POOLS = ("MaxPool", "AveragePool")
 REDUCE = frozenset(
     {"GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Softmax"}
@@ -165,6 +167,11 @@ def is_identity(node: Node) -> bool:
     pads = node.attributes.get("pads", ())
     pools = node.op in POOLS and len(node.outputs) == 1
     return pools and all(set(size) == {1} for size in sizes) and not any(pads)
+
+
+def multiplies_weight(graph: Graph, node: Node) -> bool:
+    """Whether it is a product of matrices of which one is a weight."""
+    return node.op in PRODUCTS and weight_input(graph, node) is not None
 
 
 def is_padded(graph: Graph, product: Unit) -> bool:

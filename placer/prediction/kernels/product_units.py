@@ -14,10 +14,10 @@ from placer.prediction.kernels.parts import (
     CONVS,
     CUT,
     EVEN_CHANNELS,
-    PRODUCTS,
     TINY_CHANNELS,
     TRANSPOSED_CHANNELS,
     Unit,
+    multiplies_weight,
     role_of,
 )
 from placer.prediction.kernels.reductions import WRITTEN_OUT, has_heads, product_shape
@@ -225,9 +225,9 @@ class ProductUnits:
 
     def _multiplies_floats(self, node: Node, row: str) -> bool:
         """Whether a product multiplies ``row`` by a weight in float."""
-        if node.op not in PRODUCTS or node.inputs[0] != row or self._made.reads_integers(node):
+        if node.inputs[0] != row or self._made.reads_integers(node):
             return False
-        return weight_input(self._graph, node) is not None
+        return multiplies_weight(self._graph, node)
 
     def _reads_rounded(self, node: Node) -> bool:
         """Whether only the matrix has a pair, and the weight is float.

@@ -11,7 +11,7 @@ from placer.graph import Graph, Node
 from placer.graph.kept import kept
 from placer.graph.weights import WeightInput, weight_input
 from placer.prediction.kernels.flattened import batches
-from placer.prediction.kernels.parts import PLACES
+from placer.prediction.kernels.parts import PLACES, PRODUCTS
 
 _LONG = 512
 # A sum of so many elements is taken by several blocks of threads, if it is one of few or longer
@@ -28,7 +28,6 @@ _LARGE_MAP, _LARGE_ODD, _LARGE_OTHER = 16 * 1024, 144 * 1024, 17 * 1024
 # Sums of so few elements, along one dimension, are written out, as nodes that compute element by
 # element (graphs of 2 to 8 elements). A Softmax of 5 and 6 is so in part, which is not predicted.
 WRITTEN_OUT, _SUMS_WRITTEN_OUT = 4, 6
-_PRODUCTS = ("MatMul", "Gemm")
 _SUMS = ("ReduceSum", "ReduceL2", "ReduceSumSquare")
 _OTHERS = ("ReduceMean", "ReduceMax", "Softmax", "LayerNormalization")
 
@@ -74,7 +73,7 @@ def reduction(graph: Graph, node: Node) -> Reduction:
     A matrix product of one row sums columns of its weight, one of a single column its rows.
     """
     shape = graph.type_of(node.inputs[0]).shape or ()
-    if node.op in ("Gemm", "MatMul"):
+    if node.op in PRODUCTS:
         made = product_shape(graph, node) or (1,)
         length = shape[-1] if shape else 1
         return Reduction(math.prod(made), length, made[-1] == 1 or math.prod(made[:-1]) > 1)
@@ -116,10 +115,10 @@ def is_written_out(graph: Graph, node: Node) -> bool:
     small graphs), and what a row is multiplied by is only added (24 small graphs of 3 to 8
     elements).
     """
-    if node.op not in (*_PRODUCTS, *_SUMS, *_OTHERS):  # Nodes of other kinds may have no inputs.
+    if node.op not in (*PRODUCTS, *_SUMS, *_OTHERS):  # Nodes of other kinds may have no inputs.
         return False
     shape = graph.type_of(node.inputs[0]).shape or ()
-    if node.op in _PRODUCTS:
+    if node.op in PRODUCTS:
         weighted = weight_input(graph, node) is not None
         row = weighted and math.prod(product_shape(graph, node)[:-1]) == 1
         longest = _SUMS_WRITTEN_OUT if row else WRITTEN_OUT
@@ -164,7 +163,7 @@ def is_map(graph: Graph, tensor: str) -> bool:
 def sums_places(graph: Graph, node: Node) -> bool:
     """Whether ``node`` sums over all places of a map, channel by channel."""
     shape = graph.type_of(node.inputs[0]).shape or ()
-    if node.op in ("Gemm", "MatMul", "Softmax") or len(shape) not in (3, 4):
+    if node.op in (*PRODUCTS, "Softmax") or len(shape) not in (3, 4):
         return False
     places = tuple(range(2, len(shape)))
     return reduction_axes(graph, node) == places

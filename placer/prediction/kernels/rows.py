@@ -11,13 +11,18 @@ from collections.abc import Callable, Container
 
 from placer.graph import Graph, Node
 from placer.graph.kept import kept
-from placer.graph.weights import weight_input
 from placer.prediction.kernels.flattened import batches
-from placer.prediction.kernels.parts import CONVS, PRODUCTS, REDUCE, role_of
+from placer.prediction.kernels.parts import (
+    CONVS,
+    PRODUCTS,
+    REDUCE,
+    VIEWS,
+    multiplies_weight,
+    role_of,
+)
 from placer.prediction.kernels.reductions import reduction_axes
 from placer.prediction.kernels.views import (
     FROM_MAP,
-    VIEWS,
     keeps_all,
     only_reader,
     readers_of,
@@ -218,7 +223,7 @@ def _summed_row(graph: Graph, tensor: str, width: int) -> Node | None:
 
 def _is_row_product(graph: Graph, node: Node) -> bool:
     """Whether it multiplies a single row by a weight."""
-    if node.op not in ("MatMul", "Gemm") or weight_input(graph, node) is None:
+    if not multiplies_weight(graph, node):
         return False
     shape = graph.type_of(node.outputs[0]).shape or (0, 0)
     return math.prod(shape[:-1]) == 1

@@ -290,7 +290,7 @@ class Sums:
 
     def is_row_product(self, unit: Unit) -> bool:
         """Whether it is the product of a single row, which is generated."""
-        if unit.role != "reduce" or unit.node.op not in ("Gemm", "MatMul"):
+        if unit.role != "reduce" or unit.node.op not in PRODUCTS:
             return False
         return math.prod(self._shape(unit.node.outputs[0])[:-1]) == 1
 

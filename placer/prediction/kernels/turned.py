@@ -11,14 +11,21 @@ from collections.abc import Sequence
 
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.lines import IN_PARTS
-from placer.prediction.kernels.parts import EPILOGUE, NORMS, Unit, is_concat, resizes, sums_few
+from placer.prediction.kernels.parts import (
+    EPILOGUE,
+    MAP_RANK,
+    NORMS,
+    Unit,
+    is_concat,
+    resizes,
+    sums_few,
+)
 from placer.prediction.kernels.reductions import is_large, sums_places
 from placer.prediction.kernels.views import SWAPPED, TO_MAP, leaves_turned
 
 # Rows of more elements are turned to a map by a kernel of their own before it is added to another
 # (16,384 are not, 17,408 are).
 _LARGE_ROWS = 16 * 1024
-_MAP_RANK = 4
 
 
 class Turned:
@@ -76,7 +83,7 @@ class Turned:
         Or several make it of what is read rounded and as it is (50 small graphs).
         """
         kernel = self._groups.of(writer)
-        if len(self._graph.type_of(unit.node.inputs[0]).shape or ()) != _MAP_RANK:
+        if len(self._graph.type_of(unit.node.inputs[0]).shape or ()) != MAP_RANK:
             return False
         rounds = self._groups.those(writer, self._rounds)
         alone = len(kernel) == 1 and (not rounds or writer.node.op in IN_PARTS)

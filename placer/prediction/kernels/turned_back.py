@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Mapping
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.weights import weight_input
-from placer.prediction.kernels.parts import PRODUCTS, role_of
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, role_of
 from placer.prediction.kernels.turned_operands import has_odd_rows
 from placer.prediction.kernels.views import SWAPPED, only_reader, readers_of
 
@@ -74,6 +74,6 @@ def _are_plain(graph: Graph, turn: Node, is_attention: Callable[[Node], bool]) -
     return all(
         (role_of(reader) in ("pointwise", "reduce") or reader.op in _PARTS)
         and not (reader.op in PRODUCTS and is_attention(reader))
-        and reader.op not in ("Conv", "ConvTranspose")
+        and reader.op not in CONVS
         for reader in readers_of(graph, turn.outputs[0])
     )

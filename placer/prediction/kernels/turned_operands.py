@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from placer.graph import Graph, Node
 from placer.graph.kept import kept
-from placer.graph.weights import weight_input
-from placer.prediction.kernels.parts import PRODUCTS, role_of
+from placer.prediction.kernels.parts import PRODUCTS, multiplies_weight, role_of
 from placer.prediction.kernels.views import only_reader
 
 _SWAPPED = ([0, 2, 1], [1, 0])
@@ -58,5 +57,5 @@ def _is_turned_operand(graph: Graph, node: Node) -> bool:
         return False
     edges = graph.edges_of(node.outputs[0])
     readers = [graph.by_name[e.node] for e in edges if e.node and not e.input_index]
-    weighted = all(r.op in PRODUCTS and weight_input(graph, r) is not None for r in readers)
+    weighted = all(multiplies_weight(graph, reader) for reader in readers)
     return len(readers) == len(edges) > 0 and weighted

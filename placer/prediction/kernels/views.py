@@ -10,19 +10,22 @@ from collections.abc import Container, Iterator, Mapping
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
-from placer.graph.weights import weight_input
 from placer.prediction.kernels.line_rows import is_turned_as_written
 from placer.prediction.kernels.norms import GroupNorm, group_norms
-from placer.prediction.kernels.parts import POOLS, role_of
+from placer.prediction.kernels.parts import (
+    CONVS,
+    MAP_RANK,
+    POOLS,
+    VIEWS,
+    multiplies_weight,
+    role_of,
+)
 from placer.prediction.kernels.reductions import is_map
 from placer.prediction.layers.motion import Scale
 
-_CONVS = ("Conv", "ConvTranspose")
 SWAPPED = [0, 2, 1]
-VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _MOVES_ROWS = ("Transpose", "Slice", "Gather", "ReduceMean")
 _MATRIX_CHANNELS = 256
-_MAP_RANK = 4
 FEW = 16  # Tokens or channels up to which a kernel stores a map of tokens (30 small graphs).
 TO_MAP, FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
 
@@ -145,9 +148,7 @@ def _rows_of_map(
 def are_multiplied(graph: Graph, tensor: str) -> bool:
     """Whether nothing but products with weights reads rows."""
     readers = () if tensor in graph.outputs else readers_of(graph, tensor)
-    return bool(readers) and all(
-        r.op in ("MatMul", "Gemm") and weight_input(graph, r) is not None for r in readers
-    )
+    return bool(readers) and all(multiplies_weight(graph, reader) for reader in readers)
 
 
 @kept
@@ -173,7 +174,7 @@ def _turns_to_map(graph: Graph, node: Node, quantized: Container[Edge]) -> bool:
 def _reads_map(graph: Graph, node: Node, quantized: Container[Edge]) -> bool:
     if node.op == "Add":
         return any(_is_of_conv(graph, tensor, quantized) for tensor in node.inputs)
-    if node.op in _CONVS:
+    if node.op in CONVS:
         return not is_matrix_conv(graph, node) or Edge(node.inputs[0], node.name, 0) in quantized
     return node.op in POOLS
 
@@ -181,7 +182,7 @@ def _reads_map(graph: Graph, node: Node, quantized: Container[Edge]) -> bool:
 def _is_of_conv(graph: Graph, tensor: str, quantized: Container[Edge]) -> bool:
     """Whether a float Conv computes it, with what is done to its output alone."""
     node = graph.producer.get(tensor)
-    while node is not None and node.op not in _CONVS:
+    while node is not None and node.op not in CONVS:
         made = [graph.producer[t] for t in node.inputs if t in graph.producer]
         node = made[0] if len(made) == 1 and node.op in ("Mul", "Add", "Relu") else None
     if node is None:
@@ -217,8 +218,8 @@ def shapes_map(graph: Graph, node: Node) -> bool:
     """
     readers = readers_of(graph, node.outputs[0]) if node.op in VIEWS else ()
     made = graph.type_of(node.outputs[0]).shape or ()
-    read = bool(readers) and all(reader.op in (*_CONVS, *POOLS) for reader in readers)
-    return read and len(made) == _MAP_RANK and set(made[2:]) != {1}
+    read = bool(readers) and all(reader.op in (*CONVS, *POOLS) for reader in readers)
+    return read and len(made) == MAP_RANK and set(made[2:]) != {1}
 
 
 @kept
@@ -282,7 +283,7 @@ def _flattens(graph: Graph, node: Node) -> bool:
         and (len(given), len(made)) == (4, 3)
         and given[:2] == made[:2]
         and writer is not None
-        and writer.op in _CONVS
+        and writer.op in CONVS
         and len(readers_of(graph, node.inputs[0])) == 1
     )
 
@@ -298,7 +299,7 @@ def _adds_rows(graph: Graph, tensor: str) -> bool:
 
 def _are_convs(graph: Graph, node: Node) -> bool:
     readers = readers_of(graph, node.outputs[0])
-    return bool(readers) and all(reader.op in _CONVS for reader in readers)
+    return bool(readers) and all(reader.op in CONVS for reader in readers)
 
 
 @kept

@@ -7,12 +7,11 @@ from collections.abc import Container, Sequence
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
-from placer.prediction.kernels.parts import CONVS, Role, Unit
+from placer.prediction.kernels.parts import CONVS, MAP_RANK, Role, Unit
 from placer.prediction.layers.motion import NormalForm
 from placer.quantization.scheme import FLOAT8
 
 _FLOAT8_WINDOW = 32
-_MAP_RANK = 4
 
 
 class UnitGraph:
@@ -70,7 +69,7 @@ class UnitGraph:
             return False
         strides, windows = (set(node.attributes.get(n, (1,))) for n in ("strides", "kernel_shape"))
         counts = node.attributes.get("count_include_pad", 0) == 1
-        line = len(self.graph.type_of(node.inputs[0]).shape or ()) < _MAP_RANK
+        line = len(self.graph.type_of(node.inputs[0]).shape or ()) < MAP_RANK
         averages = not line and (counts or (strides == {1} and windows in ({3}, {7})))
         if node.op == "MaxPool":  # Of one scale: it passes on what it reads.
             return written <= {given, None}
@@ -165,7 +164,7 @@ class UnitGraph:
 @kept
 def is_volume(graph: Graph, node: Node) -> bool:
     """Whether what it reads has three dimensions of places or more."""
-    return len(graph.type_of(node.inputs[0]).shape or ()) > _MAP_RANK
+    return len(graph.type_of(node.inputs[0]).shape or ()) > MAP_RANK
 
 
 @kept
