@@ -10,6 +10,7 @@ from onnx import TensorProto, numpy_helper
 
 from placer.graph import Graph, Node
 from placer.graph.external_data import is_external
+from placer.graph.transposes import order_of
 from placer.rules.check import Check, Nodes, Tensors, within
 from placer.rules.predicate_schema import DimIs, ElementsAre, ProductsAre, RankIs, TypeIs
 
@@ -161,8 +162,7 @@ def keeps_order(name: str) -> Check:
         shape = graph.type_of(node.inputs[0]).shape
         if shape is None:
             return False
-        axes = node.attributes.get("perm", list(reversed(range(len(shape)))))
-        moved = [axis for axis in axes if shape[axis] != 1]
+        moved = [axis for axis in order_of(graph, node) if shape[axis] != 1]
         return moved == sorted(moved)
 
     return check
@@ -180,9 +180,8 @@ def is_turned(tensor: str, graph: Graph) -> bool:
     shape = graph.type_of(tensor).shape
     if node is None or node.op != "Transpose" or shape is None or len(shape) < 2:
         return False
-    axes = list(range(len(shape)))
-    turned = [*axes[:-2], axes[-1], axes[-2]]
-    return list(node.attributes.get("perm", axes[::-1])) == turned
+    rank = len(shape)
+    return order_of(graph, node) == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def batched_product(name: str) -> Check:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from placer.graph import Graph
+from placer.graph.transposes import order_of
 from placer.prediction.kernels.lines import LINE_RANK, writes_line
 from placer.prediction.kernels.parts import PRODUCTS, Unit
 from placer.prediction.kernels.views import SWAPPED
@@ -46,7 +47,7 @@ def leaves_to_lines(
 
 def _turns_line(graph: Graph, unit: Unit) -> bool:
     """Whether it makes rows of what a Conv over one dimension writes in float."""
-    if unit.role != "move" or list(unit.node.attributes.get("perm", ())) != SWAPPED:
+    if unit.role != "move" or order_of(graph, unit.node) != SWAPPED:
         return False
     ((_, writer),) = unit.reads
     rank = len(graph.type_of(unit.node.inputs[0]).shape or ())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from onnx import TensorProto
 
 from placer.graph import Edge
+from placer.graph.transposes import order_of
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.added_lines import leaves_to_lines, turned_with
 from placer.prediction.kernels.cut_maps import adds_padded, is_of_padded
@@ -391,7 +392,7 @@ class Epilogues:
 
     def _makes_line(self, unit: Unit) -> bool:
         """Whether it turns rows to a Conv's line where they are written."""
-        if list(unit.node.attributes.get("perm", ())) != SWAPPED or unit.role != "move":
+        if order_of(self._graph, unit.node) != SWAPPED or unit.role != "move":
             return False
         convs = bool(unit.readers) and all(r.node.op in CONVS for _, r in unit.readers)
         return convs and is_turned_as_written(self._graph, unit.node)

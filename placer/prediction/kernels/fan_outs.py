@@ -14,6 +14,7 @@ from onnx import numpy_helper
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
+from placer.graph.transposes import order_of
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.gelus import gelus
 from placer.prediction.kernels.reductions import product_shape
@@ -214,7 +215,7 @@ def _are_columns(graph: Graph, chain: Sequence[Node], split: Node) -> bool:
     axis = split.attributes.get("axis", 0) % max(1, rank)
     turned = chain[-1] if chain[-1].op == "Transpose" else None
     if turned is not None:
-        axis = list(turned.attributes.get("perm", range(rank)))[axis]
+        axis = order_of(graph, turned)[axis]
     shaped = chain[-1] if turned is None else chain[-2] if len(chain) > 1 else None
     if shaped is None or shaped.op != "Reshape":
         return True

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from placer.graph import Graph, Node
+from placer.graph.transposes import order_of
 from placer.prediction.kernels.parts import MAP_RANK
 
 
@@ -59,7 +60,7 @@ def _pads_convs(graph: Graph, tensor: str, padded: set[int]) -> bool:
         if reader is None or edge.is_graph_output or edge.input_index:
             return False
         if reader.op == "Transpose":
-            order = [int(axis) for axis in reader.attributes.get("perm", ())]
+            order = order_of(graph, reader)
             turned = {place for place, axis in enumerate(order) if axis in padded}
             if not order or not _pads_convs(graph, reader.outputs[0], turned):
                 return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from placer.graph.transposes import order_of
 from placer.prediction.kernels.attention import NARROW, share_heads
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames
@@ -112,7 +113,7 @@ class Moves:
     def _turns_map(self, unit: Unit) -> bool:
         """Whether it makes tokens of the channels of a map that a Conv's kernel wrote."""
         if unit.node.op == "Transpose":
-            return list(unit.node.attributes.get("perm", ())) == SWAPPED
+            return order_of(self._graph, unit.node) == SWAPPED
         return unit.node.op == "Reshape" and all(
             writer is not None
             and (writer.role == "cast" or self._kernels.writes_map(edge.tensor, writer))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container
 
 from placer.graph import Graph, Node
 from placer.graph.kept import kept
+from placer.graph.transposes import order_of
 from placer.prediction.kernels.flattened import batches
 from placer.prediction.kernels.parts import (
     CONVS,
@@ -161,7 +162,9 @@ class Rows:
         if node.name in self._free:
             return False
         readers = readers_of(self._graph, node.outputs[0])
-        if node.op in VIEWS or (keeps_all(self._graph, node) and not turns_to_map(node)):
+        if node.op in VIEWS or (
+            keeps_all(self._graph, node) and not turns_to_map(self._graph, node)
+        ):
             return any(self.are_moved(reader) for reader in readers)
         if node.op == "Transpose":
             return not readers or not all(self._reads_columns(reader) for reader in readers)
@@ -196,7 +199,7 @@ class Rows:
         if before is None or before.op != "Transpose" or after is None or after.op != "Reshape":
             return False
         map_writer = self._graph.producer.get(before.inputs[0])
-        if list(before.attributes.get("perm", ())) != FROM_MAP or map_writer is None:
+        if order_of(self._graph, before) != FROM_MAP or map_writer is None:
             return False
         readers = readers_of(self._graph, after.outputs[0])
         return map_writer.op in CONVS and any(r.op == "LayerNormalization" for r in readers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from placer.graph.transposes import order_of
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.lines import IN_PARTS
 from placer.prediction.kernels.parts import (
@@ -111,7 +112,7 @@ class Turned:
 
         Maps that are resized, and large ones that are added to others (70 small graphs).
         """
-        kernel, order = self._groups.of(turned), list(turned.node.attributes.get("perm", ()))
+        kernel, order = self._groups.of(turned), order_of(self._graph, turned.node)
         if order not in (SWAPPED, TO_MAP) or any(u.node.op in NORMS for u in kernel):
             return False
         if any(w is not None and w.leaves_sums for u in kernel for _, w in u.reads):
@@ -136,7 +137,7 @@ class Turned:
         if turned.node.op == "Reshape" and turned.reads[0][1] is not None:
             turned = turned.reads[0][1]
         size = math.prod(self._graph.type_of(turned.node.outputs[0]).shape or (0,))
-        if list(turned.node.attributes.get("perm", ())) != SWAPPED or size <= _LARGE_ROWS:
+        if order_of(self._graph, turned.node) != SWAPPED or size <= _LARGE_ROWS:
             return False
         if any(edge in self._form.scales for edge, _ in joined.reads):
             return False

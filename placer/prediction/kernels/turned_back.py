@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.transposes import order_of
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, role_of
 from placer.prediction.kernels.turned_operands import has_odd_rows
@@ -53,9 +54,7 @@ def _turn_behind(graph: Graph, product: Node, quantized: Container[Edge]) -> Nod
     if behind is not None and behind.op == "Add" and _adds_bias(graph, product, behind):
         chain.append(behind)
         behind = only_reader(graph, behind)
-    if behind is None or behind.op != "Transpose":
-        return None
-    if list(behind.attributes.get("perm", ())) != SWAPPED:
+    if behind is None or order_of(graph, behind) != SWAPPED:
         return None
     read = [Edge(t, n.name, i) for n in (*chain, behind) for i, t in enumerate(n.inputs)]
     return None if any(edge in quantized for edge in read) else behind

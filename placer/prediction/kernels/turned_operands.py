@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from placer.graph import Graph, Node
 from placer.graph.kept import kept
+from placer.graph.transposes import order_of
 from placer.prediction.kernels.parts import PRODUCTS, multiplies_weight, role_of
 from placer.prediction.kernels.views import only_reader
 
-_SWAPPED = ([0, 2, 1], [1, 0])
+_SWAPPED = ((0, 2, 1), (1, 0))
 
 
 @kept
@@ -29,26 +30,26 @@ def has_odd_rows(graph: Graph, product: Node) -> bool:
     shape = graph.type_of(product.inputs[0]).shape or ()
     rows = shape[-2] if len(shape) > 1 else 1
     before, behind = graph.producer.get(product.inputs[0]), only_reader(graph, product)
-    if rows % 2 == 0 or rows == 1 or (behind is not None and _turns(behind)):
+    if rows % 2 == 0 or rows == 1 or (behind is not None and _turns(graph, behind)):
         return False  # What is turned back as it is is another product.
     if before is not None and before.name in turned_operands(graph):
         return True
     biased = product.op == "Gemm" and len(product.inputs) > 2
     if behind is not None and behind.op == "Add" and _is_bias(graph, product, behind):
         biased, behind = True, only_reader(graph, behind)
-    return biased and behind is not None and _turns(behind)
+    return biased and behind is not None and _turns(graph, behind)
 
 
 def _is_bias(graph: Graph, product: Node, added: Node) -> bool:
     return all(t in product.outputs or t in graph.initializers for t in added.inputs)
 
 
-def _turns(node: Node) -> bool:
-    return node.op == "Transpose" and list(node.attributes.get("perm", ())) in _SWAPPED
+def _turns(graph: Graph, node: Node) -> bool:
+    return order_of(graph, node) in _SWAPPED
 
 
 def _is_turned_operand(graph: Graph, node: Node) -> bool:
-    if not _turns(node):
+    if not _turns(graph, node):
         return False
     if node.outputs[0] in graph.outputs or 1 in (graph.type_of(node.inputs[0]).shape or (1,))[-2:]:
         return False

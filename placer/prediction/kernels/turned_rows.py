@@ -36,7 +36,7 @@ class TurnedRows:
         readers = [reader for _, reader in unit.readers]
         if {reader.node.op for reader in readers} == {"Transpose"}:
             if unit.role != "pointwise":
-                return all(turns_to_map(r.node) for r in readers)
+                return all(turns_to_map(self._graph, r.node) for r in readers)
             return unit.node.op == "Add" or not any(map(_computes_on, readers))
         if len(readers) != 1:
             return False

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator, Mapping
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
+from placer.graph.transposes import order_of
 from placer.prediction.kernels.line_rows import is_turned_as_written
 from placer.prediction.kernels.norms import GroupNorm, group_norms
 from placer.prediction.kernels.parts import (
@@ -23,11 +24,11 @@ from placer.prediction.kernels.parts import (
 from placer.prediction.kernels.reductions import is_map
 from placer.prediction.layers.motion import Scale
 
-SWAPPED = [0, 2, 1]
+SWAPPED = (0, 2, 1)
 _MOVES_ROWS = ("Transpose", "Slice", "Gather", "ReduceMean")
 _MATRIX_CHANNELS = 256
 FEW = 16  # Tokens or channels up to which a kernel stores a map of tokens (30 small graphs).
-TO_MAP, FROM_MAP = [0, 3, 1, 2], [0, 2, 3, 1]
+TO_MAP, FROM_MAP = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 def free_nodes(graph: Graph, quantized: Mapping[Edge, Scale]) -> frozenset[str]:
@@ -46,7 +47,7 @@ def free_nodes(graph: Graph, quantized: Mapping[Edge, Scale]) -> frozenset[str]:
             if node.name in free or _norm_before(graph, node) is not None:
                 continue
         free.update(_rows_of_map(graph, node, quantized, norms))
-        if node.op != "Transpose" or list(node.attributes.get("perm", ())) != SWAPPED:
+        if order_of(graph, node) != SWAPPED:
             continue
         if _turns_to_line(graph, node, quantized):
             free.add(node.name)
@@ -132,7 +133,7 @@ def _rows_of_map(
     writer = graph.producer.get(node.inputs[0]) if node.inputs else None
     if writer is None or node.op != "Transpose":
         return
-    norm, last, order = norms.get(writer.name), node, list(node.attributes.get("perm", ()))
+    norm, last, order = norms.get(writer.name), node, order_of(graph, node)
     if order == FROM_MAP and (norm is not None or is_map(graph, node.inputs[0])):
         after = only_reader(graph, node)
         last = after if after is not None and after.op == "Reshape" else node
@@ -165,7 +166,7 @@ def _turns_to_map(graph: Graph, node: Node, quantized: Container[Edge]) -> bool:
 
     A Conv that is a matrix product reads rows that another kernel has turned.
     """
-    if not turns_to_map(node) or node.outputs[0] in graph.outputs:
+    if not turns_to_map(graph, node) or node.outputs[0] in graph.outputs:
         return False
     readers = readers_of(graph, node.outputs[0])
     return bool(readers) and all(_reads_map(graph, reader, quantized) for reader in readers)
@@ -204,9 +205,9 @@ def is_matrix_conv(graph: Graph, node: Node) -> bool:
     return plain == {1} and min(weight[:2]) >= _MATRIX_CHANNELS
 
 
-def turns_to_map(node: Node) -> bool:
+def turns_to_map(graph: Graph, node: Node) -> bool:
     """Whether it makes a map of rows of channels."""
-    return node.op == "Transpose" and list(node.attributes.get("perm", ())) == TO_MAP
+    return order_of(graph, node) == TO_MAP
 
 
 @kept
@@ -229,7 +230,7 @@ def becomes_map(graph: Graph, node: Node) -> bool:
     Convs read it, or one node that computes element by element or resizes it.
     """
     after = only_reader(graph, node) if node.op == "Reshape" else None
-    if after is None or not turns_to_map(after):
+    if after is None or not turns_to_map(graph, after):
         return False
     behind = only_reader(graph, after)
     if behind is not None and (behind.op == "Resize" or role_of(behind) == "pointwise"):
@@ -267,8 +268,8 @@ def keeps_all(graph: Graph, node: Node) -> bool:
     """
     given, made = graph.type_of(node.inputs[0]).shape, graph.type_of(node.outputs[0]).shape
     if node.op == "Transpose" and given is not None:
-        order = [axis for axis in node.attributes.get("perm", ()) if given[axis] != 1]
-        return order == sorted(order) and bool(node.attributes.get("perm"))
+        order = [axis for axis in order_of(graph, node) if given[axis] != 1]
+        return order == sorted(order)
     return node.op in ("Pad", "Slice", "Resize") and given is not None and given == made
 
 
@@ -312,9 +313,7 @@ def leaves_turned(graph: Graph, product: Node) -> bool:
     node: Node | None = product
     while node is not None and (node is product or role_of(node) == "pointwise"):
         node = only_reader(graph, node)
-    if node is None or node.op != "Transpose":
-        return False
-    return list(node.attributes.get("perm", ())) == SWAPPED
+    return node is not None and order_of(graph, node) == SWAPPED
 
 
 @kept

@@ -53,6 +53,7 @@ from typing import Literal
 from onnx import TensorProto
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.transposes import order_of
 from placer.plan.dtypes import is_quantized
 from placer.rules.condition import Condition
 from placer.rules.fusion_schema import NO_OP
@@ -251,16 +252,8 @@ def makes_rows(graph: Graph, node: Node | None) -> bool:
     if after[-2:] != whole or before[1] % _GROUP["float16"]:
         return False
     readers = [graph.by_name.get(edge.node) for edge in graph.edges_of(node.outputs[0])]
-    last = [*range(len(after) - 2), len(after) - 1, len(after) - 2]
-    return all(
-        reader is not None and reader.op == "Transpose" and list(_permutation(reader)) == last
-        for reader in readers
-    )
-
-
-def _permutation(transpose: Node) -> Sequence[int]:
-    perm = transpose.attributes.get("perm")
-    return perm if isinstance(perm, list | tuple) else ()
+    last = (*range(len(after) - 2), len(after) - 1, len(after) - 2)
+    return all(reader is not None and order_of(graph, reader) == last for reader in readers)
 
 
 def fills_groups(graph: Graph, join: Node, tensor: str, dtype: str) -> bool:

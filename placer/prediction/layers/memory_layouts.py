@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.transposes import order_of
 from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.blocks import goes_on_in_blocks
 from placer.prediction.layers.claims import FLOAT
@@ -157,8 +158,7 @@ class _Draft:
         """A Transpose of the model that is none where the channels are moved; None: it is one."""
         if _main_op(predicted) != "Transpose" or len(predicted.nodes) != 1 or not reads:
             return None
-        permutation, written = predicted.nodes[0].attributes.get("perm"), self._written(reads[0])
-        order = tuple(permutation) if isinstance(permutation, list | tuple) else ()
+        order, written = order_of(self.graph, predicted.nodes[0]), self._written(reads[0])
         if written != ROW_MAJOR and order == self._order(reads[0].tensor):
             move = None if written != BLOCKED else self._moved(reads[0], ROW_MAJOR)
             return LaidOut(ROW_MAJOR, () if move is None else (move,), gone=True)

@@ -17,6 +17,7 @@ from placer.graph.equal_nodes import Call, equal_calls
 from placer.graph.index import with_nodes
 from placer.graph.neutral import NEUTRAL, handed_on, is_endless, is_single
 from placer.graph.operators import STANDARD_DOMAINS
+from placer.graph.transposes import order_of
 from placer.quantization import Placement, Ranges
 from placer.quantization.placement import Change, ScaleGroup
 from placer.rules.connected import connected
@@ -143,24 +144,20 @@ def undone_transposes(graph: Graph) -> Mapping[str, str]:
     """
     undone: dict[str, str] = {}
     for node in graph.nodes:
-        before = graph.producer.get(node.inputs[0]) if _order(node) else None
+        before = graph.producer.get(node.inputs[0]) if order_of(graph, node) else None
         if before is None or before.name in undone:
             continue  # Of three in a row one stays.
-        if _undoes(node, before) and _may_go(graph, node):
+        if _undoes(graph, node, before) and _may_go(graph, node):
             undone[node.name] = before.inputs[0]
     for node in graph.nodes:
-        edges = graph.edges_of(node.outputs[0]) if _order(node) else ()
+        edges = graph.edges_of(node.outputs[0]) if order_of(graph, node) else ()
         if edges and all(edge.node in undone for edge in edges):
             undone.setdefault(node.name, node.inputs[0])
     return undone
 
 
-def _order(node: Node) -> tuple[int, ...]:
-    return tuple(node.attributes.get("perm", ())) if node.op == "Transpose" else ()
-
-
-def _undoes(node: Node, before: Node) -> bool:
-    order, first = _order(node), _order(before)
+def _undoes(graph: Graph, node: Node, before: Node) -> bool:
+    order, first = order_of(graph, node), order_of(graph, before)
     return len(order) == len(first) and all(first[axis] == i for i, axis in enumerate(order))
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from placer.graph import Graph, Node
 from placer.graph.operators import RECURRENT
+from placer.graph.transposes import order_of
 from placer.plan import Layer
 from placer.plan.dtypes import is_quantized
 from placer.prediction.layers.conversions import PredictedLayer
@@ -185,7 +186,7 @@ def _name(main: Node, work: Work, graph: Graph) -> str:
     """The class of a layer with weights, else its operator, a Resize with its mode."""
     if main.op == _RESIZE:
         return f"{main.attributes.get('mode', 'nearest')} {_RESIZE}"
-    if main.op == "Transpose" and _to_channels_first(main):
+    if main.op == "Transpose" and _to_channels_first(main, graph):
         return "Transpose to channels first"
     if main.op not in WEIGHTED:
         return main.op
@@ -203,16 +204,14 @@ def _name(main: Node, work: Work, graph: Graph) -> str:
     return f"{name}{_POINT}" if point else name
 
 
-def _to_channels_first(node: Node) -> bool:
+def _to_channels_first(node: Node, graph: Graph) -> bool:
     """Whether a Transpose moves the last axis before all others but the first.
 
     That leads back to convolutions. For an engine that keeps their channels last it changes how a
     tensor is called and moves nothing: most took no time on OpenVINO, others 1 to 3 ns an element.
     """
-    order = node.attributes.get("perm")
-    if not isinstance(order, list | tuple):
-        return False
-    return len(order) > 2 and tuple(order) == (0, len(order) - 1, *range(1, len(order) - 1))
+    order = order_of(graph, node)
+    return len(order) > 2 and order == (0, len(order) - 1, *range(1, len(order) - 1))
 
 
 def _fused(node: Node, main: CostKey, writes: str, graph: Graph) -> Part:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from placer.graph import Graph, Node
+from placer.graph.transposes import order_of
 from placer.plan import Layer
 
 _AT_ONCE = 16  # Channels that a depthwise convolution computes at once; others one by one.
@@ -63,10 +64,10 @@ def _of_pieces(main: Node, layer: Layer, graph: Graph, last: bool) -> float:
 
 def _moved(main: Node, _layer: Layer, graph: Graph, _last: bool) -> float:
     """Stretches that a Transpose moves: what stays at the end of its axes moves as a whole."""
-    read, order = _shape(main.inputs[0], graph), main.attributes.get("perm")
-    if not isinstance(order, list | tuple) or not read:
-        return float(math.prod(read))
-    moved = [axis for axis in order if read[axis] != 1]
+    read = _shape(main.inputs[0], graph)
+    if not read:
+        return 1.0
+    moved = [axis for axis in order_of(graph, main) if read[axis] != 1]
     in_order = sorted(moved)
     while moved and moved[-1] == in_order[-1]:
         moved.pop()

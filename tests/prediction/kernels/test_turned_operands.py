@@ -16,8 +16,11 @@ HEAD = """(float[1,21,64] x, float[1,24,21] e) => (float[1,24,21] out)
       [back] k = Transpose<perm = [0, 2, 1]>(a) [mul] out = Mul(k, e) }"""
 VECTOR = """(float[64] x) => (float[32] out) <float[64,32] w = {1}> {
       [active] a = Relu(x) [product] out = MatMul(a, w) }"""
+MATRIX = f"""(float[96,21] x) => (float[21,96] out) <float[96,96] w = {{1}}, float[96] b = {{1}}> {{
+      [first] f = Relu(x) [turn] t = Transpose(f) [product] m = MatMul(t, w) {ACTIVE} }}"""
 GRAPHS = {
     "a vector has one row": VECTOR,
+    "axes that are not named are reversed": MATRIX,
     "the product's kernel reads what was to be turned": SERIES.format(
         batch=1, rows=24, behind=ACTIVE
     ),
