@@ -73,8 +73,8 @@ class Fusion(Strict):
     )
     scalar_operands: list[str] = Field(
         default=[],
-        description="Pattern nodes with one computed operand, the first of Sub, Div and Pow, and "
-        "constants of one element besides, else the layer does not exist.",
+        description="The layer exists only if these pattern nodes have one computed operand, which "
+        "is the first of Sub, Div and Pow, and constants of one element.",
     )
     one_scale: bool = Field(
         default=False,

@@ -180,7 +180,7 @@ class Rule(Strict):
         min_length=1,
         description="The nodes by name; the first cannot be optional, and an optional one's first "
         "input or output is a tensor that a node before it reads or writes. "
-        "Tensors join all nodes.",
+        "Tensors connect each node with the others.",
     )
     read_behind: list[TensorName] = Field(
         default=[],
