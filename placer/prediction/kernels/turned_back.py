@@ -20,7 +20,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.transposes import order_of
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, role_of
-from placer.prediction.kernels.turned_operands import has_odd_rows
+from placer.prediction.kernels.turned_operands import constant_added, has_odd_rows
 from placer.prediction.kernels.views import SWAPPED, only_reader, readers_of
 
 _RANK = 3
@@ -41,31 +41,27 @@ def turned_back(
 
 def _turn_behind(graph: Graph, product: Node, quantized: Container[Edge]) -> Node | None:
     """The Transpose behind a float product of one weight, or behind its bias."""
+    if not _writes_rows(graph, product):
+        return None
+    bias = constant_added(graph, product)
+    chain = [product] if bias is None else [product, bias]
+    turn = only_reader(graph, chain[-1])
+    if turn is None or order_of(graph, turn) != SWAPPED:
+        return None
+    read = [Edge(t, n.name, i) for n in (*chain, turn) for i, t in enumerate(n.inputs)]
+    return None if any(edge in quantized for edge in read) else turn
+
+
+def _writes_rows(graph: Graph, product: Node) -> bool:
+    """Whether it multiplies rows of samples by a weight, as no other product of these rows does."""
     weight = weight_input(graph, product) if product.op == "MatMul" else None
     if weight is None or weight.index != 1 or has_odd_rows(graph, product):
-        return None
+        return False
     given, made = (graph.type_of(t).shape or () for t in (product.inputs[0], product.outputs[0]))
     if len(given) != _RANK or len(made) != _RANK or 1 in made[1:]:
-        return None
-    if any(r.op in PRODUCTS and r is not product for r in readers_of(graph, product.inputs[0])):
-        return None
-    behind = only_reader(graph, product)
-    chain = [product]
-    if behind is not None and behind.op == "Add" and _adds_bias(graph, product, behind):
-        chain.append(behind)
-        behind = only_reader(graph, behind)
-    if behind is None or order_of(graph, behind) != SWAPPED:
-        return None
-    read = [Edge(t, n.name, i) for n in (*chain, behind) for i, t in enumerate(n.inputs)]
-    return None if any(edge in quantized for edge in read) else behind
-
-
-def _adds_bias(graph: Graph, product: Node, added: Node) -> bool:
-    others = [tensor for tensor in added.inputs if tensor not in product.outputs]
-    return all(
-        tensor in graph.initializers and len(graph.type_of(tensor).shape or ()) == 1
-        for tensor in others
-    )
+        return False
+    others = (node for node in readers_of(graph, product.inputs[0]) if node is not product)
+    return not any(other.op in PRODUCTS for other in others)
 
 
 def _are_plain(graph: Graph, turn: Node, is_attention: Callable[[Node], bool]) -> bool:

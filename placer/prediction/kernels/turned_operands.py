@@ -35,13 +35,18 @@ def has_odd_rows(graph: Graph, product: Node) -> bool:
     if before is not None and before.name in turned_operands(graph):
         return True
     biased = product.op == "Gemm" and len(product.inputs) > 2
-    if behind is not None and behind.op == "Add" and _is_bias(graph, product, behind):
-        biased, behind = True, only_reader(graph, behind)
+    if (bias := constant_added(graph, product)) is not None:
+        biased, behind = True, only_reader(graph, bias)
     return biased and behind is not None and _turns(graph, behind)
 
 
-def _is_bias(graph: Graph, product: Node, added: Node) -> bool:
-    return all(t in product.outputs or t in graph.initializers for t in added.inputs)
+def constant_added(graph: Graph, product: Node) -> Node | None:
+    """The Add of a constant that alone reads what ``product`` writes."""
+    behind = only_reader(graph, product)
+    if behind is None or behind.op != "Add":
+        return None
+    others = [tensor for tensor in behind.inputs if tensor not in product.outputs]
+    return behind if len(others) == 1 and others[0] in graph.initializers else None
 
 
 def _turns(graph: Graph, node: Node) -> bool:

@@ -23,6 +23,11 @@ GRAPHS = {
         n=1, rows=BIAS, behind=ADDED
     ),
     "of several samples as well": BACK.format(n=2, rows=BIAS, behind=ADDED),
+    "a single number is a bias, too": BACK.format(
+        n=2,
+        rows="number = Constant<value = float {0.5}>() [bias] r = Add(m, number)",
+        behind=ADDED,
+    ),
     "what a norm reads is added by the norm's kernel": BACK.format(n=2, rows=BIAS, behind=NORMED),
     "an activation is computed before, and turned by another kernel": BACK.format(
         n=1, rows=RELU, behind=ADDED
