@@ -58,39 +58,47 @@ class ProductUnits:
         if self._is_tiny(node):
             self._add_tiny(node)
             return
-        edges = self._made.edges(node)
+        edges, channels = self._made.edges(node), _channels(self._graph, node)
+        groups = node.attributes.get("group", 1) if node.op == "Conv" else 1
         integers = node.op == "Conv" and self._made.reads_integers(node)
-        channels = _channels(self._graph, node)
-        depthwise = node.op == "Conv" and 1 < node.attributes.get("group", 1) == channels
-        uneven = channels % EVEN_CHANNELS != 0 if integers else channels % 2 != 0 and not depthwise
         single = integers and is_single_line(self._graph, node)
+        depthwise = 1 < groups == channels
         # Before a depthwise Conv of three dimensions a kernel moves channels in float as well, and
         # its own kernel is generated (21 small graphs of windows and strides).
         volume = depthwise and not integers and is_volume(self._graph, node)
+        uneven = channels % EVEN_CHANNELS != 0 if integers else channels % 2 != 0 and not depthwise
         padded = (uneven or volume or (integers and depthwise)) and not single
         if node.op == "ConvTranspose":
             padded = _pads_transposed(self._graph, node, edges[0] in self._form.scales)
-        moved, pads = None, padded and node.op == "Conv"
-        read = (edges[0].tensor, self._form.scales.get(edges[0]), integers, depthwise)
-        if pads and read in self._padded:
-            # All Convs read what is padded for one, and the builder names the last (14 graphs).
-            moved = self._padded[read]
-            moved.node = node
-        elif padded or (not integers and self._norms.writes(edges[0].tensor)):
-            made = (f"{node.inputs[0]}/{node.name}",)
-            moved = self._made.add(node, "move", edges[:1], made, works=False)
-            moved.names = None if padded else ()
-            if pads:
-                self._padded[read] = moved
+        moved = self._moved_before(node, edges[0], padded, integers, depthwise)
         product = self._made.add(node, "product", edges, (self._made.sum_of(node),))
         product.integers = integers
         product.scales = integers and (single or self._made.has_one_scale(node))
         product.depthwise = depthwise
-        groups = node.attributes.get("group", 1)
-        product.grouped = node.op == "Conv" and (volume or 1 < groups < channels)
+        product.grouped = volume or 1 < groups < channels
         if moved is not None:
             self._made.relink(product, edges[0], moved)
         self._finish(product, node)
+
+    def _moved_before(
+        self, node: Node, edge: Edge, padded: bool, integers: bool, depthwise: bool
+    ) -> Unit | None:
+        """The kernel that moves what a Conv reads along ``edge``, for its padding or of a norm."""
+        if not padded and (integers or not self._norms.writes(edge.tensor)):
+            return None
+        read = (edge.tensor, self._form.scales.get(edge), integers, depthwise)
+        shares = padded and node.op == "Conv"
+        if shares and read in self._padded:
+            # All Convs read what is padded for one, and the builder names the last (14 graphs).
+            moved = self._padded[read]
+            moved.node = node
+            return moved
+        made = (f"{node.inputs[0]}/{node.name}",)
+        moved = self._made.add(node, "move", [edge], made, works=False)
+        moved.names = None if padded else ()
+        if shares:
+            self._padded[read] = moved
+        return moved
 
     def cuts_matrix(self, node: Node) -> Sequence[Node]:
         """The Split, or Slices of channels, of which one kernel makes all parts; empty if none.
@@ -142,22 +150,35 @@ class ProductUnits:
 
     def add_matrix_product(self, node: Node) -> None:
         """A MatMul or Gemm."""
-        shape = product_shape(self._graph, node)
-        rows = math.prod(shape[:-1]) if shape else 0
         weighted = weight_input(self._graph, node) is not None
-        is_sum = rows == 1 and node.name not in self._multiplied and not self._is_prepared(node)
-        if weighted and not self._made.reads_integers(node) and (is_sum or shape[-1:] == (1,)):
-            product = self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
-            if is_sum and len(node.inputs) > 2 and node.inputs[2]:
-                product.outputs = (self._made.sum_of(node),)
-                self._made.add_epilogue(node, product)
-            return
-        if not weighted and node.name not in self._multiplied and self._is_of_vector(node):
-            self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
+        if self._add_generated(node, weighted):
             return
         if node.op == "MatMul" and (not weighted or self._cuts_heads(node)):
             self._add_odd_product(node)
-            return
+        else:
+            self._add_prepared(node, weighted)
+
+    def _add_generated(self, node: Node, weighted: bool) -> bool:
+        """Sum over products in a generated kernel, of few rows or columns; whether it does so."""
+        multiplied = node.name in self._multiplied
+        if not weighted:
+            if multiplied or not self._is_of_vector(node):
+                return False
+            self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
+            return True
+        shape = product_shape(self._graph, node)
+        rows = math.prod(shape[:-1]) if shape else 0
+        is_sum = rows == 1 and not multiplied and not self._is_prepared(node)
+        if self._made.reads_integers(node) or not (is_sum or shape[-1:] == (1,)):
+            return False
+        product = self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
+        if is_sum and len(node.inputs) > 2 and node.inputs[2]:
+            product.outputs = (self._made.sum_of(node),)
+            self._made.add_epilogue(node, product)
+        return True
+
+    def _add_prepared(self, node: Node, weighted: bool) -> None:
+        """A prepared kernel, and what pads for it."""
         edges = self._made.edges(node)
         padded, odd = None, weighted and has_odd_rows(self._graph, node)
         if odd:
