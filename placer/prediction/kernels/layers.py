@@ -96,13 +96,7 @@ class KernelLayers:
             for tensor in (views[0].inputs[0], views[-1].outputs[0])
         )
         kernel = self._groups[writer.group]
-        product, *behind = sorted(kernel, key=lambda unit: unit.index)
-        matrix = product.role == "product" and (
-            product.node.op in PRODUCTS or is_matrix_conv(self._graph, product.node)
-        )
-        split = len(given) == _MATRIX_RANK < len(made)
-        simple = all(unit.node.op == "Relu" for unit in behind) or (len(behind) == 1 and split)
-        if matrix and simple:
+        if self._is_plain_product(kernel, to_rows=len(given) == _MATRIX_RANK < len(made)):
             return False
         if any(view.op == "Transpose" and not keeps_all(self._graph, view) for view in views):
             return True
@@ -113,6 +107,15 @@ class KernelLayers:
             return False
         alike = [size for size in given if size != 1] == [size for size in made if size != 1]
         return not (alike or {1} in (set(given[1:2]), set(given[2:])))
+
+    def _is_plain_product(self, kernel: Sequence[Unit], to_rows: bool) -> bool:
+        """Whether it multiplies matrices, with Relus behind or, ``to_rows``, one operator."""
+        product, *behind = sorted(kernel, key=lambda unit: unit.index)
+        if product.role != "product":
+            return False
+        if product.node.op not in PRODUCTS and not is_matrix_conv(self._graph, product.node):
+            return False
+        return all(unit.node.op == "Relu" for unit in behind) or (to_rows and len(behind) == 1)
 
     def _cast(self, units: Sequence[Unit]) -> PredictedLayer:
         """A kernel that does nothing but make other types of a tensor.
