@@ -9,7 +9,7 @@ is. What is rounded can be compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.graph.dependence import data_tensors
@@ -159,8 +159,9 @@ def _deciding_lengths(graph: Graph, data: frozenset[str]) -> Iterator[Node]:
     what no layer leads to, as a length or a zoom that is an input: it is the same in all models.
     """
     sizes = (size for node in graph.nodes for size in _sizes(graph, node, data))
-    leading = _leading(graph, sizes, lambda node: _has_layer(node, data))
-    learned = _behind(graph, [node for node in graph.nodes if _learns(graph, node, data)])
+    layers = [node for node in graph.nodes if _learns(graph, node, data)]
+    leading = _leading(graph, sizes, ends={node.name for node in layers})
+    learned = _behind(graph, layers)
     rounded = set[str]()
     for node in graph.nodes:
         if node.name not in leading or node.name in graph.scopes:
@@ -264,14 +265,12 @@ def _placed(graph: Graph, choosing: Sequence[Node], data: frozenset[str]) -> fro
     return frozenset(indices | placed)
 
 
-def _leading(
-    graph: Graph, outputs: Iterable[str], ends: Callable[[Node], bool] = lambda _: False
-) -> frozenset[str]:
-    """Nodes that ``outputs`` depend on, up to those at which the way back ``ends``."""
+def _leading(graph: Graph, outputs: Iterable[str], ends: Collection[str] = ()) -> frozenset[str]:
+    """Names of the nodes that ``outputs`` depend on, up to those called ``ends``."""
     pending, reached = list(outputs), set[str]()
     while pending:
         node = graph.producer.get(pending.pop())
-        if node is not None and node.name not in reached and not ends(node):
+        if node is not None and node.name not in reached and node.name not in ends:
             reached.add(node.name)
             pending.extend(edge.tensor for edge in graph.reads[node.name])
     return frozenset(reached)

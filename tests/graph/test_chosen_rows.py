@@ -231,6 +231,20 @@ def test_a_mask_that_chooses_no_rows_hides_no_lengths(tmp_path: Path):
     assert rows.decide_lengths
 
 
+def test_what_is_rounded_before_a_recurrent_layer_decides_no_length(tmp_path: Path):
+    """As activations are in arithmetic that quantizes."""
+    lengths = """
+      [quantize] q = Round(s) [steps] t1 = Reshape(q, each)
+      [cells] h = LSTM<hidden_size = 1>(t1, gates, state) [rows] s1 = Reshape(h, row)
+      [up] r = Ceil(s1) [integer] n = Cast<to = 7>(r)
+    """
+    constants = "int64[3] each = {4, 1, 1}, float[1,4,1] gates = {1}, float[1,4,1] state = {1}"
+    text = SPEECH.replace("LENGTHS", lengths).replace("int64 one", f"{constants}, int64 one")
+    onnx.save(with_random_weights(text), tmp_path / "net.onnx")
+    rows = chosen_rows(load_model(tmp_path / "net.onnx").graph)
+    assert rows == ChosenRows(("y",), ("Ceil",), ("h",), ("up",), ("y",))
+
+
 def test_numbers_that_are_rounded_and_decide_no_length_choose_nothing(tmp_path: Path):
     text = SPEECH.replace("LENGTHS", "[up] r = Ceil(s) [integer] n = Cast<to = 7>(r)")
     text = text.replace("Range(first, total, one)", "Range(first, last, one)")
