@@ -115,11 +115,10 @@ def _with_recurrent_nodes(operations: list[Operation], tags: Tags) -> list[Opera
     recurrent = [op for op in operations if op.kind in RECURRENT_KINDS and not op.nodes]
     if len(recurrent) != len(numbers):
         return operations
-    nodes = dict(zip((op.name for op in recurrent), numbers, strict=True))
+    found = {op.name: (number,) for op, number in zip(recurrent, numbers, strict=True)}
     known = set(numbers)
-    others = {op.name: tuple(n for n in op.nodes if n not in known) for op in operations}
     return [
-        replace(op, nodes=(nodes[op.name],) if op in recurrent else others[op.name])
+        replace(op, nodes=found.get(op.name) or tuple(n for n in op.nodes if n not in known))
         for op in operations
     ]
 
