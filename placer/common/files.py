@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import glob
+import hashlib
 import os
 import platform
 import re
@@ -23,6 +24,7 @@ from placer.errors import InputError, PlacerError, RunError
 _GIT_LFS = b"version https://git-lfs.github.com/spec/"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 # Reasons that lie in the disk, not in the path.
+_CHUNK = 1 << 20
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
@@ -90,6 +92,15 @@ def refuse_pointer(path: Path) -> None:
             raise InputError(
                 f"{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"
             )
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of the file ``path`` in hexadecimal digits, as ``sha256sum`` prints it."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def read_text(path: Path, what: str, field: str) -> str:

@@ -144,7 +144,7 @@ def _planned(job: Job, described: Described, onboarding: Onboarding, redo: bool)
     if current is not None and has_results and current.inputs == inputs:
         if _is_complete(current, folder):
             return decided("nothing", "nothing changed", folder, current)
-        return decided("redo", "its results are not complete", fresh, None)
+        return decided("redo", "its results are incomplete or were changed", fresh, None)
     resumable = [
         (record, where)
         for record, where in ((pending, new), (current, folder))
@@ -171,16 +171,18 @@ def _check_is_ours(home: Path, record: Record | None, job: Job) -> None:
 
 
 def _is_complete(record: Record, folder: Path) -> bool:
-    """Whether the files that a run ends with are still there and can be read."""
+    """Whether the files that a run ends with are still there and as it wrote them."""
     if record.state in WITHOUT_RESULT:
         return True
-    try:
-        Result.read(folder)
-    except InputError:
-        return False
     files = OutputFolder(folder)
-    wanted = (files.model, files.placement) if record.state in DONE else ()
-    return all(path.is_file() for path in wanted)
+    try:
+        result = Result.read(folder)
+        if record.state not in DONE:
+            return True
+        result.check_model(files.model)
+    except (InputError, OSError):
+        return False
+    return files.model.is_file() and files.placement.is_file()
 
 
 def _can_resume(record: Record, inputs: Mapping[str, str]) -> bool:

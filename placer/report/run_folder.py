@@ -20,7 +20,6 @@ from placer.graph.scopes import Scopes
 from placer.plan import Plan
 from placer.plan.readers.read import read_plan
 from placer.qdq.extract import ExtractedModel, extract_placement
-from placer.qdq.origin import named_placement
 from placer.quantization import Range
 from placer.quantization.placement_file import read_placement
 from placer.results.folder import OutputFolder
@@ -106,7 +105,7 @@ def load_run(folder: Path) -> Run:
     return Run(
         folder=folder,
         result=result,
-        topology=None if best is None else _topology(files, result, best.placement),
+        topology=None if best is None else _topology(files, result),
         predicted=_plan(files.plan(predicted=True)) if best else None,
         actual=_plan(files.plan(predicted=False)) if best and not predicts else None,
         float_plan=_plan(files.float_plan(predicted=predicts)),
@@ -124,7 +123,7 @@ def _with_returned(node: Node) -> Node:
     return replace(node, inputs=(*node.inputs, *returned)) if returned else node
 
 
-def _topology(files: OutputFolder, result: Result, placement: str) -> Topology | None:
+def _topology(files: OutputFolder, result: Result) -> Topology | None:
     path = files.model
     if not path.is_file():
         return None
@@ -132,12 +131,7 @@ def _topology(files: OutputFolder, result: Result, placement: str) -> Topology |
         proto = onnx.load(path, load_external_data=False)
     except (OSError, DecodeError) as error:
         raise InputError(f"cannot read {path}: {error}; run placer optimize again") from error
-    named = named_placement(proto)
-    if named is not None and named != placement:
-        raise InputError(
-            f"{path} has placement {named}, but {files.result} is about {placement}; put that "
-            "run's model back, or run placer optimize again"
-        )
+    result.check_model(path)
     scopes = flatten(proto.graph)
     extracted = extract_placement(proto)
     nodes = tuple(map(_with_returned, extracted.nodes)) if scopes else extracted.nodes

@@ -260,6 +260,10 @@ class BestPart(Part):
     speedup_interval: _Interval = Field(description=_INTERVAL)
     gates: list[GatePart]
     metrics: dict[str, float | None]
+    model_sha256: str | None = Field(
+        default=None,
+        description="of optimized.onnx, without external data; null in files of earlier versions",
+    )
 
 
 class SourcePart(Part):

@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import Field, PrivateAttr
 
-from placer.common.files import write_text
-from placer.errors import RunError
+from placer.common.files import sha256_of, write_text
+from placer.errors import InputError, RunError
 from placer.quantization import Scheme
 from placer.results.documents import read_document
 from placer.results.folder import OutputFolder
@@ -181,6 +181,18 @@ class Result(Part):
         """Write ``path`` atomically."""
         write_text(path, self.model_dump_json(indent=2) + "\n")
         self._folder = path.parent
+
+    def check_model(self, path: Path) -> None:
+        """Raise InputError if ``path`` is another file than the optimized.onnx that the run wrote.
+
+        Files of earlier versions do not tell.
+        """
+        wanted = None if self.best is None else self.best.model_sha256
+        if wanted is not None and sha256_of(path) != wanted:
+            raise InputError(
+                f"{path} is not the file that this run wrote (its SHA-256 is not the one in "
+                f"{_NAMES.result}); put that file back, or run placer optimize again"
+            )
 
     @property
     def speedup(self) -> float:

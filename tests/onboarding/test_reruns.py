@@ -10,6 +10,7 @@ import pytest
 from junitparser import JUnitXml
 
 from placer.graph.text import parse_model
+from placer.onboarding.api import plan_onboarding
 from placer.onboarding.junit import junit_xml
 from placer.results.onboarding import ModelSummary, Summary
 from placer.results.result import Result
@@ -162,6 +163,18 @@ def test_a_third_run_redoes_the_one_model_that_changed(reruns: Reruns):
     assert "b: redo: model changed" in reruns.third.finished.out
     assert reruns.third.summary["b"].state == "cannot tell"
     assert not list(reruns.output.glob("*.new")) + list(reruns.output.glob(".*.old"))
+
+
+@pytest.mark.slow
+def test_a_model_that_the_run_did_not_write_is_made_again(reruns: Reruns):
+    path = reruns.output / "a" / "optimized.onnx"
+    before = path.read_bytes()
+    path.write_bytes((reruns.output / "b" / "optimized.onnx").read_bytes())
+    planned = plan_onboarding(reruns.output.with_suffix(".yaml")).planned
+    path.write_bytes(before)
+    assert {one.job.name: one.why for one in planned if one.action != "nothing"} == {
+        "a": "its results are incomplete or were changed"
+    }
 
 
 @pytest.mark.slow

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import pytest
 
+from placer.common.files import sha256_of
 from placer.errors import GateError
 from placer.optimizer.observer import QuietObserver
 from placer.optimizer.run import Request, optimize
+from placer.results.result import Result
 from tests.conftest import DIGITS
 from tests.few_digits import CALIBRATION, EVALUATION
 
@@ -26,6 +29,15 @@ def digits(output: Path, **changes: object) -> Request:
         "output": output,
     }
     return Request(**{**settings, **changes})
+
+
+def put_model(folder: Path, proto: onnx.ModelProto) -> None:
+    """Save ``proto`` as the model that the run in ``folder`` wrote."""
+    path = folder / "optimized.onnx"
+    onnx.save(proto, path)
+    result = Result.read(folder)
+    best = result.best.model_copy(update={"model_sha256": sha256_of(path)})
+    result.model_copy(update={"best": best}).write(folder / "result.json")
 
 
 @pytest.fixture(scope="session")

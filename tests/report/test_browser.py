@@ -17,6 +17,7 @@ from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from placer.report import write_report
+from tests.report.conftest import put_model
 from tests.report.test_onboarding_report import summary_of_three
 
 Chrome = webdriver.Chrome
@@ -211,7 +212,7 @@ def test_a_node_called_as_the_output_that_it_writes_keeps_its_operator(
     proto = onnx.load(folder / "optimized.onnx")
     (gemm,) = (node for node in proto.graph.node if node.op_type == "Gemm")
     gemm.name = proto.graph.output[0].name
-    onnx.save(proto, folder / "optimized.onnx")
+    put_model(folder, proto)
     browser = shown(chromium, write_report(folder))
     graph(browser)
     assert {"Gemm logits", "logits"} <= set(browser.execute_script(LABELS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import itertools
 import json
@@ -27,7 +28,6 @@ from placer.optimizer.options.command import command_of
 from placer.optimizer.run import Request, optimize
 from placer.plan import Layer, Plan, Port
 from placer.plan.json_format import plan_json
-from placer.qdq.origin import name_origin, named_placement
 from placer.report import write_report
 from placer.report.accuracy_figures import accuracies, accuracy_figure
 from placer.report.graph_figure import graph_figure
@@ -39,7 +39,7 @@ from placer.report.time_figure import time_figure
 from placer.report.trial_figures import trials_figure
 from placer.results.result import Result
 from tests.conftest import DIGITS, Finished
-from tests.report.conftest import digits
+from tests.report.conftest import digits, put_model
 
 Placer = Callable[..., Finished]
 
@@ -191,16 +191,17 @@ def test_a_damaged_file_is_named(placer: Placer, copy: Path, name: str, content:
     assert len(finished.err.splitlines()) == 1
 
 
-def test_a_model_of_another_placement_is_not_reported_as_the_result(placer: Placer, copy: Path):
-    proto = onnx.load(copy / "optimized.onnx")
-    placement = Result.read(copy).best.placement
-    assert named_placement(proto) == placement
-    name_origin(proto, "0123456789ab", "tensorrt 1.0.0", calibrated=True)
-    onnx.save(proto, copy / "optimized.onnx")
+def test_another_model_is_not_reported_as_the_result(placer: Placer, copy: Path):
+    path = copy / "optimized.onnx"
+    assert Result.read(copy).best.model_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    proto = onnx.load(path)
+    proto.graph.initializer[0].doc_string = "retrained"
+    onnx.save(proto, path)
     finished = placer("report", copy)
     assert finished.code == 2
-    words = f"has placement 0123456789ab, but {copy / 'result.json'} is about {placement}; put"
-    assert words in finished.err
+    assert f"{path} is not the file that this run wrote (its SHA-256 is not the one" in finished.err
+    change(copy, lambda document: document["best"].pop("model_sha256"))  # Of an earlier version.
+    assert load_run(copy).topology is not None
 
 
 def test_a_report_is_not_written_over_a_file_of_the_run(placer: Placer, copy: Path):
@@ -259,7 +260,7 @@ def test_nothing_that_a_model_says_becomes_markup(copy: Path):
     proto = onnx.load(copy / "optimized.onnx")
     for node in proto.graph.node:
         node.name = node.name.replace("/Concat", HOSTILE)
-    onnx.save(proto, copy / "optimized.onnx")
+    put_model(copy, proto)
     for name in ("result.json", "plan_predicted.json", "plan_float_predicted.json"):
         document = poison(json.loads((copy / name).read_text()))
         (copy / name).write_text(json.dumps(document))

@@ -295,6 +295,7 @@ def _best_part(
         speedup_interval=[1.0, 1.0] if is_float else interval,
         gates=gate_parts(value.result() for value in written.gates),
         metrics={name: finite(value) for name, value in written.evaluation.metrics.items()},
+        model_sha256=written.sha256,
     )
 
 

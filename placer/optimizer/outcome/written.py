@@ -10,7 +10,7 @@ from placer.accuracy.evaluation import Evaluation
 from placer.accuracy.gates import AnyGateValue, Gate, GateValue
 from placer.accuracy.metrics import decibels, finite
 from placer.accuracy.sanity import MIN_SQNR_DB
-from placer.common.files import write_text
+from placer.common.files import sha256_of, write_text
 from placer.errors import RunError
 from placer.importing.source_model import Source, inputs_of
 from placer.model import save_model
@@ -40,12 +40,14 @@ class Written:
     """A model on disk: ``gates`` as it meets them, and ``evaluation`` with all metrics.
 
     ``source_sqnr``: of a model that was quantized, SQNR in dB against the file as it was given;
-    None if it was not, or cannot be run. ``recovery``: what was tried to make it more accurate.
+    None if it was not, or cannot be run. ``sha256``: of the file, without external data.
+    ``recovery``: what was tried to make it more accurate.
     """
 
     gates: tuple[AnyGateValue, ...]
     evaluation: Evaluation
     source_sqnr: float | None
+    sha256: str
     recovery: RecoveryPart | None = None
 
     @property
@@ -147,23 +149,23 @@ def _judged(
 def _judge(
     task: Task, setup: TrialSetup, candidates: Candidates, path: Path, final: Final[TrialRecord]
 ) -> Written:
-    run = candidates.run_written(path)
+    run, digest = candidates.run_written(path), sha256_of(path)
     evaluation = setup.evaluator.evaluate(run)
     gates: tuple[AnyGateValue, ...] = (
         *evaluation.gates,
         *latency_gates(setup.latency_baselines, final),
     )
     if task.source_sqnr is None:
-        return Written(gates, evaluation, None)
+        return Written(gates, evaluation, None, digest)
     source = Source.of(task.model)
     samples = inputs_of(task.model, task.evaluation_data)
     comparison = source.compared(run, samples)
     if comparison is None:
-        return Written(gates, evaluation, None)
+        return Written(gates, evaluation, None, digest)
     least = GateValue(
         Gate("sqnr", ">=", MIN_SQNR_DB), comparison.sqnr, "all outputs, against the quantized file"
     )
-    return Written((*gates, least), evaluation, comparison.sqnr)
+    return Written((*gates, least), evaluation, comparison.sqnr, digest)
 
 
 def _placement_text(task: Task, ranges: Ranges, placement: Placement) -> str:
