@@ -24,10 +24,12 @@ from placer.apply.candidate import (
 from placer.apply.distance import distance
 from placer.apply.recovering import Recovered
 from placer.apply.recovering import recover as recovered_model
+from placer.apply.same_network import notes_on_losses
 from placer.apply.transfer import Transferred, transfer_placement
 from placer.calibration.collect import default_cache_dir
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset, load_dataset
+from placer.common.default_outputs import default_output
 from placer.common.file_groups import written_together
 from placer.common.files import (
     check_output_folder,
@@ -52,7 +54,7 @@ from placer.quantization import WeightRangeOption
 from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
 from placer.quantization.scheme import in_weight_range
 from placer.recovery.recover import steps_of
-from placer.results.folder import OutputFolder, own_folder
+from placer.results.folder import OutputFolder
 from placer.results.parts import RecoveryPart
 from placer.rules.packaging.load import enters_bodies, load_pack
 from placer.rules.sites import find_sites
@@ -60,12 +62,6 @@ from placer.rules.target import Target
 
 AppliedRanges = Literal["kept", "calibrated"]
 RANGES = ("kept", "calibrated")
-# Of a placement's edges, at most 44% are found in other networks: 20 pairs of five published
-# classifiers, 2026-11-26.
-_LEAST_FOUND = 0.5
-# A model of which more nodes are new, and none of the edges has its name, is another network. An
-# exporter that writes LayerNormalization and Gelu as their parts makes half of the nodes new.
-_MOST_NEW = 2 / 3
 # What the default output folder ends with.
 _SUFFIX = ".applied"
 _TYPES = ("keep", "convert")
@@ -172,8 +168,8 @@ def apply_placement(
     ONNX Runtime refuses the model.
     """
     path, source = Path(model), Path(placement)
-    notes: list[str] = []
-    folder = _folder(path, notes) if output is None else Path(output)
+    folder, note = default_output(path, _SUFFIX, _applied_to, output)
+    notes = [note] if note else []
     steps = steps_of([recover] if isinstance(recover, str) else recover)
     _check(ranges, data, io_type, weight_range, steps, strict=strict, partial=partial)
     check_method(calibration)
@@ -190,9 +186,7 @@ def apply_placement(
     original, samples = _float_model(path, fixed, given, _pack_name(file, pack), steps, notes)
     loaded = with_opset(original, FLOAT8_OPSET) if scheme.has_float8 else original
     transferred = transfer_placement(file, loaded)
-    if not partial:
-        _refuse_other_network(transferred, source, loaded)
-    notes += _notes_on_losses(transferred, source, path, strict=strict, partial=partial)
+    notes += notes_on_losses(transferred, source, loaded, strict=strict, partial=partial)
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
     is_kept = given is None or ranges == "kept"
@@ -295,60 +289,10 @@ def _default_base(pack: str) -> Base:
     return "float16" if types == "written" else "float"
 
 
-def _refuse_other_network(transferred: Transferred, source: Path, model: Model) -> None:
-    """Raise InputError if the edges of a small network are found in a part of a larger one."""
-    found, new = transferred.found, len(transferred.new_nodes)
-    nodes = len(model.graph.nodes)
-    if found and new > _MOST_NEW * nodes and not any(edge.by_name for edge in found):
-        raise InputError(
-            f"{new} of {nodes} nodes of {model.path} have no counterpart in the network of "
-            f"{source}, and none of its edges has its name there, so it is hardly the same "
-            "network; give the placement of this network, or `partial` to apply what is found"
-        )
-
-
-def _notes_on_losses(
-    transferred: Transferred, source: Path, path: Path, *, strict: bool, partial: bool
-) -> list[str]:
-    """What is said of edges that are not found; raises InputError if they are too many."""
-    lost, edges = len(transferred.lost), len(transferred.lost) + len(transferred.found)
-    if not edges:
-        return [f"{source} quantizes nothing, so the result is the float model"]
-    if not lost:
-        return []
-    summary = f"{lost} of {edges} edges of {source} are not found in {path}"
-    if strict:
-        first = transferred.lost[0]
-        raise InputError(
-            f"{summary}, the first: {first.edge} ({first.reason}); leave out `strict` to apply the "
-            "others"
-        )
-    if edges - lost < _LEAST_FOUND * edges and not partial:
-        raise InputError(
-            f"{summary}, so it is hardly the same network; give the placement of this network, or "
-            "`partial` to apply the others"
-        )
-    return [f"{summary}; what reads there stays float"]
-
-
-def _folder(model: Path, notes: list[str]) -> Path:
-    """The default folder of ``model``, or one of its own if that is about a file of the same name.
-
-    As ``optimize`` does; a file that is no more, as one that was moved, counts for nothing.
-    """
-    folder = Path(f"{model.stem}{_SUFFIX}")
-    other = _applied_to(OutputFolder(folder).applied)
-    if other is None or not other.is_file() or other.resolve() == model.resolve():
-        return folder
-    own = own_folder(model, _SUFFIX)
-    notes.append(f"{folder} is about {other}; this result is in {own}")
-    return own
-
-
-def _applied_to(record: Path) -> Path | None:
-    """The model that the apply.json at ``record`` is about; None if it does not tell."""
+def _applied_to(folder: Path) -> Path | None:
+    """The model that the apply.json in ``folder`` is about; None if it does not tell."""
     with suppress(OSError, ValueError):
-        content = json.loads(record.read_text(encoding="utf-8"))
+        content = json.loads(OutputFolder(folder).applied.read_text(encoding="utf-8"))
         name = content.get("model") if isinstance(content, dict) else None
         return Path(name) if isinstance(name, str) else None
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -14,12 +15,16 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from placer.apply.candidate import kept_scales
+from placer.apply.same_network import notes_on_losses
 from placer.apply.transfer import Lost, Transferred, transfer_placement
-from placer.common.files import check_writable, write_text
+from placer.calibration.dataset import synthetic_dataset
+from placer.common.default_outputs import default_output
+from placer.common.files import check_writable, read_text, write_text
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
 from placer.graph import Edge, Node
 from placer.graph.flat import flatten
+from placer.importing.same_function import SAMPLES, check_same_function
 from placer.model import Model, load_model
 from placer.qdq import Inserter
 from placer.quantization import Ranges, Scheme
@@ -85,7 +90,8 @@ class FakeQuantization:
 class TrainingPlacement:
     """What to quantize while a network is trained, and the file that says so.
 
-    ``lost``: edges of the placement file that the model does not have.
+    ``lost``: edges of the placement file that the model does not have. ``warnings``: what the user
+    should know of the model.
     """
 
     path: Path
@@ -93,6 +99,7 @@ class TrainingPlacement:
     source: PlacementFile
     tensors: tuple[FakeQuantization, ...]
     lost: tuple[Lost, ...]
+    warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As the file says it."""
@@ -100,6 +107,7 @@ class TrainingPlacement:
             "format": FORMAT,
             "producer": f"placer {__version__}",
             "model": self.model.fingerprint,
+            "model_file": str(self.model.path),
             "pack": self.source.pack,
             "activations": [one.to_json() for one in self.tensors if not one.constant],
             "constants": [one.to_json() for one in self.tensors if one.constant],
@@ -112,19 +120,24 @@ def export_qat(
     output: str | PathLike[str] | None = None,
     *,
     shapes: Mapping[str, GivenShape] | None = None,
+    partial: bool = False,
     replace: bool = False,
 ) -> TrainingPlacement:
     """Write what ``placement``, a placement.yaml, quantizes in ``model``, a float ONNX file.
 
-    ``output``: a JSON file, by default ``MODEL.qat.json`` in the current folder. Scales are those
+    ``output``: a JSON file, by default ``MODEL.qat.json`` in the current folder, or
+    ``MODEL-XXXXXXXX.qat.json`` if that is about another file of this name. Scales are those
     that ``transfer_placement`` gives with the ranges of the file: where training begins.
+    ``partial`` takes a model that seems to be another network, as ``apply_placement`` does.
     ``replace``: whether a file that no run of placer wrote may be written over.
 
     Raises InputError for wrong input, for FP8, which fake quantization in PyTorch does not have,
-    where the placement quantizes nothing, where no edge is found, and where the file lacks a range.
+    where the placement quantizes nothing, where no edge is found or, without ``partial``, fewer
+    than half are, where the file lacks a range, and where the network that placer makes of the file
+    computes something else than the file, on one random input.
     """
     path = Path(model)
-    target = Path(f"{path.stem}.qat.json" if output is None else output)
+    target, note = default_output(path, ".qat.json", _source_of, output)
     check_writable(target, replace=replace)  # Else that is noticed when all is worked out.
     file = read_placement(Path(placement))
     if file.scheme.has_float8:
@@ -142,11 +155,33 @@ def export_qat(
     if loaded.imported is not None:
         raise InputError(f"{path} is quantized already; give the float model")
     transferred = transfer_placement(file, loaded)
+    warnings = [note] if note else []
+    warnings += notes_on_losses(transferred, file.path, loaded, strict=False, partial=partial)
+    warnings += _notes_on_function(loaded)
     ranges = kept_scales(transferred, file, loaded).ranges
     tensors = tuple(_tensors(transferred, loaded, file.scheme, ranges))
-    result = TrainingPlacement(target, loaded, file, tensors, transferred.lost)
+    result = TrainingPlacement(target, loaded, file, tensors, transferred.lost, tuple(warnings))
     write_text(target, json.dumps(result.to_json(), indent=2) + "\n")
     return result
+
+
+def _source_of(path: Path) -> Path | None:
+    """The model that the document at ``path`` is about; None if it does not tell."""
+    with suppress(InputError, ValueError):
+        content = json.loads(read_text(path, "a JSON file", "json_bytes"))
+        name = content.get("model_file") if isinstance(content, dict) else None
+        return Path(name) if isinstance(name, str) else None
+    return None
+
+
+def _notes_on_function(model: Model) -> list[str]:
+    """Why ``model`` was not compared with its file; raises InputError if it is another function."""
+    try:
+        inputs = synthetic_dataset(model, SAMPLES, 0)
+    except InputError as error:
+        return [f"what placer makes of {model.path} is not compared with the file: {error}"]
+    doubt = check_same_function(model, inputs)
+    return [] if doubt is None else [doubt]
 
 
 def _tensors(

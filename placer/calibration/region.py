@@ -88,7 +88,7 @@ def extract_region(
         starts, ends = tensors_around(source.proto, around, depth, path)
     region = cut_region(source.proto, types, starts, ends, path)
     dataset = None if given is None else load_dataset(given, source)
-    with saved_together(region, source.base_dir, target, replace=replace) as draft:
+    with saved_together(region, source.base_dir, target, source=path, replace=replace) as draft:
         if dataset is not None:
             samples = _values(source, types, starts, dataset)
             _write_data(samples, len(dataset), draft.with_suffix(".npz"))

@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 import placer
-from placer.cli.options import CustomOps, Replace, Shapes, json_option, option, shapes_of
+from placer.cli.options import (
+    CustomOps,
+    Replace,
+    Shapes,
+    json_option,
+    option,
+    shapes_of,
+    with_flags,
+)
 
 EXAMPLES = (
     "placer export-qat model.placer/placement.yaml model.onnx",
@@ -27,6 +35,14 @@ def export_qat_command(
     ] = None,
     shape: Shapes = None,
     custom_ops: CustomOps = None,  # noqa: ARG001 - loaded by its callback
+    partial: Annotated[
+        bool,
+        typer.Option(
+            "--partial",
+            help="Write what is found even if the model seems to be another network.",
+            rich_help_panel="Output",
+        ),
+    ] = False,
     replace: Replace = False,
     as_json: Annotated[bool, json_option("what is written")] = False,
 ) -> None:
@@ -36,8 +52,10 @@ def export_qat_command(
     begin with. Edges are found as placer apply finds them, whatever the nodes are called.
     """
     exported = placer.export_qat(
-        placement, model, output, shapes=shapes_of(shape or []), replace=replace
+        placement, model, output, shapes=shapes_of(shape or []), partial=partial, replace=replace
     )
+    for warning in exported.warnings:
+        typer.echo(f"warning: {with_flags(warning)}", err=as_json)
     for lost in exported.lost:
         typer.echo(f"not found: {lost.edge}: {lost.reason}", err=as_json)
     if as_json:

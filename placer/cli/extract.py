@@ -9,6 +9,7 @@ import typer
 
 import placer
 from placer.cli.options import SHAPE_HELP, CustomOps, PlainReplace, fixes_of, shapes_of
+from placer.common.default_outputs import default_output
 from placer.errors import InputError
 
 EXAMPLES = (
@@ -59,13 +60,12 @@ def extract_command(
     if fix and (is_region or data is not None):
         raise InputError("--fix writes the whole model; leave out other options than --shape")
     if fix or (shape and not is_region):
-        target = output or Path(f"{model.stem}.fixed.onnx")
-        _fix(model, target, fix or [], shape or [], replace)
+        _fix(model, _target(model, ".fixed.onnx", output), fix or [], shape or [], replace)
         return
     _check_region(inputs, outputs, around)
     region = placer.extract_region(
         model,
-        output or Path(f"{model.stem}.region.onnx"),
+        _target(model, ".region.onnx", output),
         inputs=_names(inputs),
         outputs=_names(outputs),
         around=around,
@@ -78,6 +78,16 @@ def extract_command(
     typer.echo(f"outputs: {', '.join(region.outputs)}")
     data_file = "" if region.data is None else f" and {region.data}"
     typer.echo(f"wrote {region.model} of {_nodes(region.nodes)}{data_file}")
+
+
+def _target(model: Path, suffix: str, output: Path | None) -> Path:
+    """``output``, or the default one; says so where that is about another model."""
+    from placer.model.save import source_of  # noqa: PLC0415
+
+    target, note = default_output(model, suffix, source_of, output)
+    if note:
+        typer.echo(note)
+    return target
 
 
 def _check_region(inputs: str, outputs: str, around: str | None) -> None:

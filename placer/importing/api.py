@@ -13,6 +13,7 @@ from typing import Any
 from placer.accuracy.metrics import finite
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset
+from placer.common.default_outputs import default_output
 from placer.common.files import check_writable, real_path, write_text
 from placer.common.processor import this_processor
 from placer.common.shapes import GivenShape, given_ranges, optima
@@ -26,7 +27,7 @@ from placer.model import Model, load_model, load_unquantized
 from placer.model.input_shapes import unknown_dimensions
 from placer.model.load import float_already
 from placer.model.quantized import Imported, Loss
-from placer.model.save import saved_together
+from placer.model.save import saved_together, source_of
 from placer.model.validate import read_model
 from placer.quantization.placement_file import placement_text
 from placer.rules.defaults_by_gains import sites_with_defaults
@@ -121,7 +122,9 @@ def import_model(
     onto ``float_model``, the ONNX model that it was made from, and written as a Q/DQ model, by
     default ``MODEL.qdq.onnx``.
 
-    ``output``: by default ``MODEL.float.onnx`` in the current folder, the placement beside it.
+    ``output``: by default ``MODEL.float.onnx`` in the current folder, or
+    ``MODEL-XXXXXXXX.float.onnx`` if that was made of another file of this name; the placement is
+    beside it.
     ``pack``: the rule pack whose scheme the scales are converted to. ``data``: the float model is
     compared with the quantized one on it; without, on random inputs, which may not reach what the
     pairs of the model do to real ones. ``replace``: whether files that no run of placer wrote may
@@ -137,7 +140,7 @@ def import_model(
             "made from, any other model by itself; see placer import --help"
         )
     ending = "float" if float_model is None else "qdq"
-    target = Path(f"{source.stem}.{ending}.onnx" if output is None else output)
+    target, note = default_output(source, f".{ending}.onnx", source_of, output)
     if real_path(target) == real_path(source):
         raise InputError(f"output {target} is the quantized model itself; choose another name")
     # Else that is noticed when all is compared.
@@ -146,8 +149,11 @@ def import_model(
     given = optima(given_ranges(shapes))
     wanted = None if data is None else str(data)
     if float_model is not None:
-        return _import_ir(source, Path(float_model), target, rules, given, wanted, replace=replace)
-    return _import_pairs(source, target, rules, given, wanted, replace=replace)
+        onnx_model = Path(float_model)
+        made = _import_ir(source, onnx_model, target, rules, given, wanted, replace=replace)
+    else:
+        made = _import_pairs(source, target, rules, given, wanted, replace=replace)
+    return with_fields(made, warnings=(note, *made.warnings)) if note else made
 
 
 def _placement_file(target: Path) -> Path:
@@ -242,7 +248,7 @@ def _import_ir(
         warnings=samples.notes,
         matched=matched,
     )
-    with saved_together(quantized, model.base_dir, target, replace=replace) as draft:
+    with saved_together(quantized, model.base_dir, target, source=source, replace=replace) as draft:
         text = _placement_text(matched.imported, pack, model)
         write_text(draft.with_name(made.placement_file.name), text)
     return made
@@ -269,7 +275,9 @@ def _write(
     replace: bool,
 ) -> None:
     """Write both files, or none if the float model cannot be read back."""
-    with saved_together(model.proto, model.base_dir, target, replace=replace) as draft:
+    with saved_together(
+        model.proto, model.base_dir, target, source=model.path, replace=replace
+    ) as draft:
         written = load_model(draft, shapes, bodies=pack.enters_bodies)
         write_text(
             draft.with_name(_placement_file(target).name), _placement_text(imported, pack, written)

@@ -65,7 +65,7 @@ def fix_inputs(
     tidy(proto)
     fix_in_place(proto, values, shapes or {}, path)
     proto = normalize(proto, base_dir, path).proto
-    with saved_together(proto, base_dir, target, replace=replace):
+    with saved_together(proto, base_dir, target, source=path, replace=replace):
         pass
     return FixedModel(target, len(proto.graph.node), bodies_of(proto), uncompared)
 

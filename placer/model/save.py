@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,6 +37,8 @@ from placer.version import __version__
 
 # ONNX Runtime copies what is in a message twice while it loads it; a file it maps into memory.
 _MAPPED_BYTES = 1 << 26
+# What metadata name the file with that a model was made of.
+_SOURCE = "placer.source"
 # The fields `graph` of ModelProto and `initializer` of GraphProto, with the wire type of messages.
 _GRAPH, _INITIALIZER = b"\x3a", b"\x2a"
 
@@ -57,20 +59,33 @@ def save_model(proto: ModelProto, base_dir: Path, path: Path) -> None:
 
 @contextmanager
 def saved_together(
-    proto: ModelProto, base_dir: Path, target: Path, *, replace: bool = False
+    proto: ModelProto, base_dir: Path, target: Path, *, source: Path, replace: bool = False
 ) -> Iterator[Path]:
     """Save ``proto`` as ``target``, with what the block writes beside the path that it is given.
 
-    Its producer is placer then. See ``written_together``. Raises InputError, too, if another .onnx
-    file beside ``target`` reads the data file that this one's would replace or, without
-    ``replace``, if the model at ``target`` does not.
+    Its producer is placer then, and ``source`` the file that it says to be made of. See
+    ``written_together``. Raises InputError, too, if another .onnx file beside ``target`` reads the
+    data file that this one's would replace or, without ``replace``, if the model at ``target`` does
+    not.
     """
     proto.producer_name, proto.producer_version = PRODUCER, __version__
+    named = {entry.key: entry.value for entry in proto.metadata_props}
+    onnx.helper.set_model_props(proto, {**named, _SOURCE: str(source)})
     if _needs_data_file(proto):
         _check_data_file(target, replace=replace)
     with written_together(target) as draft:
         save_model(proto, base_dir, draft)
         yield draft
+
+
+def source_of(path: Path) -> Path | None:
+    """The file that the model at ``path`` was made of, by ``saved_together``; None if unknown."""
+    if not path.is_file():
+        return None
+    with suppress(OSError, DecodeError):
+        properties = onnx.load(path, load_external_data=False).metadata_props
+        return next((Path(entry.value) for entry in properties if entry.key == _SOURCE), None)
+    return None
 
 
 def _check_data_file(target: Path, *, replace: bool) -> None:

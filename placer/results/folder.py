@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,12 +14,6 @@ from placer.errors import InputError
 # What output folders end with unless the user chooses their names.
 SUFFIX = ".placer"
 _FRONT = "front"
-
-
-def own_folder(model: Path, suffix: str) -> Path:
-    """The folder for ``model`` where the one of its name is about another file of that name."""
-    mark = hashlib.sha256(str(model.resolve()).encode()).hexdigest()[:8]
-    return Path(f"{model.stem}-{mark}{suffix}")
 
 
 @dataclass(frozen=True)

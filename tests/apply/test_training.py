@@ -143,6 +143,34 @@ def test_fp8_and_quantized_models_are_refused(network: Path, tmp_path: Path, pla
     assert "is quantized already; give the float model" in refused.err
 
 
+def test_another_network_is_refused(network: Path, tmp_path: Path, placer: Run):
+    other = NETWORK.replace("Conv (image, weight)", "Relu (image)").replace("Add (c", "MatMul (c")
+    onnx.save(parse_model(other), "other.onnx")
+    file = written(tmp_path, network, PLACEMENT, RANGES)
+    refused = placer("export-qat", file, "other.onnx")
+    assert refused.code == 2
+    assert "edges of" in refused.err
+    assert "give the placement of this network, or --partial to apply the others" in refused.err
+    assert not Path("other.qat.json").exists()
+    assert placer("export-qat", file, "other.onnx", "--partial").code == 0
+
+
+def test_the_network_is_compared_with_the_file(
+    network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placer: Run
+):
+    """As it would be where normalisation had a fault."""
+    identity = 'same = Identity (c)\n  ["/block/Add"] sum = Add (same, image)'
+    text = NETWORK.replace('["/block/Add"] sum = Add (c, image)', identity)
+    onnx.save(parse_model(text), "net.onnx")
+    file = written(tmp_path, network, PLACEMENT, RANGES)
+    assert placer("export-qat", file, "net.onnx").code == 0
+    monkeypatch.setattr("placer.importing.same_function._kept", lambda *_: 3.0)
+    refused = placer("export-qat", file, "net.onnx", "-o", "other.json")
+    assert refused.code == 2
+    assert "the model that placer makes of it computes something else" in refused.err
+    assert not Path("other.json").exists()
+
+
 # --- examples/qat/fake_quantize.py -------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """No command writes over a file that no run of placer wrote, unless it is told to."""
 
 import json
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,35 @@ def test_the_same_command_runs_again_over_what_it_wrote(placer: Placer, command:
     assert is_own(Path(written))
     again = placer(*command.split())
     assert again.code == 0, again.err
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("command", "suffix"),
+    [
+        ("import {}/quantized.onnx", ".float.onnx"),
+        ("extract {}/quantized.onnx --around act --depth 0", ".region.onnx"),
+    ],
+)
+def test_models_of_one_name_have_outputs_of_their_own(placer: Placer, command: str, suffix: str):
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        shutil.copy("quantized.onnx", folder)
+    first = placer(*command.format("a").split())
+    assert first.code == 0, first.err
+    before = Path(f"quantized{suffix}").read_bytes()
+    second = placer(*command.format("b").split())
+    assert second.code == 0, second.err
+    assert (
+        f"quantized{suffix} is about a/quantized.onnx; this result is in quantized-" in second.out
+    )
+    assert Path(f"quantized{suffix}").read_bytes() == before
+    (own,) = Path().glob(f"quantized-*{suffix}")
+    assert placer(*command.format("b").split()).code == 0
+    Path("a/quantized.onnx").unlink()
+    placer(*command.format("b").split())  # No file is lost that a command would make again.
+    assert own.exists()
+    assert Path(f"quantized{suffix}").read_bytes() != before
 
 
 ESTIMATED = "--engine fusion-model --gpu a100"

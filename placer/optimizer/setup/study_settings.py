@@ -13,6 +13,7 @@ from typing import Any
 
 from placer.accuracy.gates import METRICS, Gate
 from placer.common.custom_ops import custom_op_libraries
+from placer.common.default_outputs import own_output
 from placer.common.user_code import source_fingerprint
 from placer.engines.rounds import TIMING
 from placer.errors import PlacerError
@@ -21,7 +22,7 @@ from placer.optimizer.observer import Observer
 from placer.optimizer.options.request import Base, Request
 from placer.optimizer.setup.task import Schemes, Task
 from placer.qdq.bases import parse_base
-from placer.results.folder import SUFFIX, OutputFolder, own_folder
+from placer.results.folder import SUFFIX, OutputFolder
 from placer.search.study.storage import holds_studies, kept_attributes, masked, open_storage
 from placer.search.study.study import STUDY_NAME, Study
 from placer.version import __version__
@@ -160,7 +161,7 @@ def apart_from_others(request: Request, observer: Observer) -> Request:
     model_path = request.model.resolve()
     if not isinstance(other, str) or Path(other) == model_path or not Path(other).is_file():
         return request
-    output = own_folder(request.model, SUFFIX)
+    output = own_output(request.model, SUFFIX)
     observer.stage(f"{request.output_folder} is about {other}; these results go to {output}")
     return replace(request, output=output)
 
