@@ -183,11 +183,25 @@ def inline_functions(proto: ModelProto, path: Path) -> None:
         return
     stub = without_large_tensors(proto)
     try:
+        if any(standard_opset(function) != standard_opset(proto) for function in proto.functions):
+            stub = _with_types(stub)  # Else the converter ends at the first tensor without one.
         adopt(proto, onnx.inliner.inline_local_functions(stub, convert_version=True))
     except _INFERENCE_ERRORS as error:
         raise InputError(
             f"{path}: its local functions cannot be inlined: {one_line(error)}"
         ) from error
+
+
+def _with_types(proto: ModelProto) -> ModelProto:
+    """A copy of ``proto`` that declares the types of all tensors, initializers included."""
+    typed = onnx.shape_inference.infer_shapes(proto)
+    known = {value.name for value in typed.graph.value_info}
+    typed.graph.value_info.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in typed.graph.initializer
+        if tensor.name not in known
+    )
+    return typed
 
 
 def infer_values(

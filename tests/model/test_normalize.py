@@ -526,6 +526,25 @@ def test_functions_of_a_compatible_opset_are_inlined(tmp_path: Path):
     assert ops(tmp_path / "model.onnx") == {"Squeeze": 1}
 
 
+def test_functions_of_another_opset_are_inlined_beside_weights_and_other_functions(tmp_path: Path):
+    proto = onnx.parser.parse_model(
+        """
+        <ir_version: 9, opset_import: ["": 17, "mine": 1]>
+        g (float[1,4] x) => (float[4] y) <float[1,4] w = {1, 2, 3, 4}> {
+          s = mine.scaled(x, w)
+          z = Add(s, w)
+          y = mine.flat(z)
+        }
+        <opset_import: ["": 16], domain: "mine">
+        scaled (a, b) => (d) { c = Mul(a, b) d = LeakyRelu(c) }
+        <opset_import: ["": 13], domain: "mine">
+        flat (a) => (b) { axes = Constant<value_ints = [0]>() b = Squeeze(a, axes) }
+        """
+    )
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert ops(tmp_path / "model.onnx") == {"Mul": 1, "LeakyRelu": 1, "Add": 1, "Squeeze": 1}
+
+
 def test_folding_that_would_overflow_half_precision_is_left_out(tmp_path: Path):
     proto = onnx.parser.parse_model(
         """
