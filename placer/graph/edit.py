@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    helper,
+)
 
 from placer.graph.external_data import is_external, tensor_bytes
 from placer.graph.index import NUMBERS, WITHOUT_GRAPHS, captured_tensors
@@ -20,8 +28,8 @@ def is_large(tensor: TensorProto) -> bool:
     return is_external(tensor) or tensor_bytes(tensor) > LARGE_BYTES
 
 
-def standard_opset(proto: ModelProto) -> int:
-    """Version of ONNX's own operators, 0 if the model imports none."""
+def standard_opset(proto: ModelProto | FunctionProto) -> int:
+    """Version of ONNX's own operators, 0 if the model or function imports none."""
     return max((e.version for e in proto.opset_import if e.domain in STANDARD_DOMAINS), default=0)
 
 
