@@ -8,7 +8,7 @@ from placer.accuracy.sanity import MIN_SQNR_DB
 from placer.calibration.dataset import Dataset
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import InputError, LimitError, RunError
-from placer.importing.source_model import Source, inputs_of, scaled_to
+from placer.importing.source_model import NOTHING, Source, inputs_of, scaled_to
 from placer.model import Model
 from placer.model.judged import add_outputs
 from placer.quantization import Ranges
@@ -19,8 +19,8 @@ def distance(
 ) -> float | None:
     """SQNR in dB of the outputs of ``result`` against those of the file of ``model``.
 
-    None, with a note, if ONNX Runtime does not run both. Raises InputError if the result would be
-    another function, LimitError if a run takes too much.
+    None, with a note, if ONNX Runtime does not run both, or where there is nothing to compare.
+    Raises InputError if the result would be another function, LimitError if a run takes too much.
     """
     inputs = inputs_of(model, data)
     if data.synthetic:
@@ -37,8 +37,11 @@ def distance(
     except RunError as error:
         notes.append(f"the result is not compared with {model.path}: {error}")
         return None
-    sqnr = None if comparison is None else comparison.sqnr
-    if sqnr is not None and not sqnr >= MIN_SQNR_DB:
+    if comparison is None:
+        notes.append(f"the result is not compared with {model.path}: {NOTHING}")
+        return None
+    sqnr = comparison.sqnr
+    if not sqnr >= MIN_SQNR_DB:
         raise InputError(
             f"with this placement the outputs of {model.path} would differ too much ({sqnr:.1f} dB"
             + (

@@ -46,6 +46,10 @@ RANDOM_SAMPLES = 4
 DATA_SAMPLES = 1024
 
 
+# Why nothing is compared of some files, whose float outputs alone tell a distance.
+NOTHING = "the file has no float output with finite values"
+
+
 def _reason(error: RunError) -> str:
     """ONNX Runtime's own words: what may be done about the file is being done."""
     cause = error.__cause__
@@ -115,7 +119,7 @@ class Source:
     def compared(self, run: Run, samples: Iterable[Tensors]) -> Comparison | None:
         """``outputs`` of the model that ``run`` runs against these, a sample at a time.
 
-        None if the source has no float output, of which alone a distance is known. Raises
+        None if the source has no float output with finite values. Raises
         UncomparedError if ONNX Runtime does not run it, LimitError if it takes too much. What
         ``run`` raises passes through.
         """
@@ -206,10 +210,10 @@ class Comparison:
     @cached_property
     def shares(self) -> Mapping[str, Sequence[float]]:
         """By output that counts, noise of each sample over the signal of all."""
-        names = self.samples[0] if self.samples else ()
+        names = dict.fromkeys(name for sample in self.samples for name in sample)
         found = {}
         for name in names:
-            sums = [sample[name] for sample in self.samples]
+            sums = [sample.get(name, GroupSums()) for sample in self.samples]
             whole = GroupSums(reference=sum(one.reference for one in sums))
             found[name] = [replace(whole, error=one.error).noise for one in sums]
         if _sqnr(found) < SUSPECT_DB:
@@ -222,18 +226,35 @@ def _sqnr(shares: Mapping[str, Sequence[float]]) -> float:
 
 
 def output_sums(wanted: Tensors, computed: Tensors) -> dict[str, GroupSums]:
-    """By output of floats, ``computed`` held against ``wanted`` on one sample."""
+    """By output of floats, ``computed`` held against ``wanted`` on one sample.
+
+    Outputs without any finite value in ``wanted`` are left out.
+    """
     sums = {}
     for name, values in wanted.items():
-        if not is_float(values):
+        if not is_float(values) or (values.size and not np.isfinite(values).any()):
             continue
         sums[name] = GroupSums()
         other = computed.get(name)
         if other is None or other.shape != values.shape:
-            sums[name].add_mismatch(values)
+            sums[name].add_mismatch(values[np.isfinite(values)])
         else:
-            sums[name].add(values, other)
+            sums[name].add(*_comparable(values, other))
     return sums
+
+
+def _comparable(values: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Entries of ``values`` and ``other`` that tell how far these are apart.
+
+    Where ``values`` hold NaN or infinity, as a logarithm behind rounding does at some entries and
+    not at others, those count that are finite in both; unless that leaves out most of them.
+    """
+    own = np.isfinite(values)
+    if own.all():
+        return values, other
+    both = own & np.isfinite(other)
+    chosen = both if 2 * both.sum() >= own.sum() else own
+    return values[chosen], other[chosen]
 
 
 def is_float(values: object) -> bool:
@@ -264,7 +285,7 @@ def recovered(model: Model, data: Dataset, samples: int = PAIR_SAMPLES) -> tuple
     except UncomparedError as error:
         return model, Distance(None, str(error))
     if comparison is None:
-        return model, Distance(None, "the file has no float output")
+        return model, Distance(None, NOTHING)
     if comparison.sqnr < SUSPECT_DB:
         chosen = data.choose(comparison.worst(samples))
         kept = source.material_pairs(list(inputs_of(model, chosen)))

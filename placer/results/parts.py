@@ -270,7 +270,8 @@ class SourcePart(Part):
     """Of a model that was quantized already: how far the run's models are from that file."""
 
     compared: bool = Field(
-        description="false: ONNX Runtime does not run the file, or it has no float output"
+        description="false: ONNX Runtime does not run the file, or it has no float output with "
+        "finite values"
     )
     float_sqnr_db: float | None = Field(
         description="of the float model that was recovered, on calibration data; null if exact"

@@ -1,6 +1,7 @@
 """Pairs that are part of a quantized model's function, not noise on it."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -304,9 +305,33 @@ def test_a_model_that_gives_classes_only_is_not_said_to_be_compared(placer: Plac
     source = save(text.replace("(d, v)\n", "(d, v)\n  [best] k = ArgMax<axis = 1>(y)\n"))
     finished = placer("import", source, "-o", "float.onnx")
     assert finished.code == 0, finished.err
-    assert "nothing was compared, because the file has no float output" in finished.out
+    reason = "the file has no float output with finite values"
+    assert f"nothing was compared, because {reason}" in finished.out
     found = json.loads(placer("import", source, "-o", "float.onnx", "--json").out)
-    assert (found["sqnr"], found["uncompared"]) == (None, "the file has no float output")
+    assert (found["sqnr"], found["uncompared"]) == (None, reason)
+
+
+def test_outputs_that_hold_nan_and_infinity_are_compared_where_both_are_finite(
+    placer: Placer, save: Save
+):
+    """A logarithm behind rounding has them at other entries; a division by 0 has nothing else."""
+    shape = "float[1,4,8,8]"
+    text = ORDINARY.replace(f"({shape} y)", f"({shape} y, {shape} l, {shape} n)")
+    more = "(d, v)\n  l = Log(y)\n  n = Div(y, zero)\n"
+    source = save(text.replace("(d, v)\n", more).replace("uint8 u", "float zero = {0}, uint8 u"))
+    for data_of in ((), ("--data", "data.npy")):
+        np.save("data.npy", data())
+        finished = placer("import", source, "-o", "float.onnx", *data_of)
+        assert finished.code == 0, finished.err
+        assert re.search(r"outputs agree with the file's to \d\d\.\d dB", finished.out)
+        finished = placer("apply", "float.placement.yaml", "float.onnx", *data_of)
+        assert finished.code == 0, finished.err
+    cut = onnx.load("float.onnx")
+    del cut.graph.output[:2]
+    onnx.save(cut, "infinite.onnx")
+    finished = placer("apply", "float.placement.yaml", "infinite.onnx")
+    assert finished.code == 0, finished.err
+    assert "is not compared with infinite.onnx: the file has no float output with" in finished.out
 
 
 def test_why_onnx_runtime_does_not_run_the_file_is_said(placer: Placer, save: Save):
