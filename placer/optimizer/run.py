@@ -14,7 +14,7 @@ from placer.common.files import make_output_folder, remove_if_empty, write_text
 from placer.common.folder_lock import locked
 from placer.common.freed_memory import give_back_freed
 from placer.engines.abilities import abilities_of
-from placer.errors import InputError, RunError
+from placer.errors import InputError, PlacerError, RunError
 from placer.graph.bodies import BODY_OPS, bodies_of
 from placer.optimizer.device_search import Device
 from placer.optimizer.observer import Observer, QuietObserver
@@ -321,7 +321,7 @@ def _write_plan(path: Path, plan: Plan) -> None:
 def _write_report(folder: OutputFolder, observer: Observer) -> None:
     try:
         write_report(folder.path)
-    except InputError as error:  # Everything else is written; the report can be made again.
+    except PlacerError as error:  # Everything else is written; the report can be made again.
         log.warning("no report: %s", error)
         observer.warn(f"no {folder.report.name}: {error}")
 

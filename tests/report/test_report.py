@@ -21,6 +21,7 @@ import pytest
 import typer
 
 from placer.cli.app import app
+from placer.errors import RunError
 from placer.graph.scopes import Body
 from placer.graph.shapes import ShapeRange
 from placer.optimizer.observer import QuietObserver
@@ -221,7 +222,13 @@ def test_a_folder_that_is_none(placer: Placer):
 
 
 @pytest.mark.slow
-def test_a_report_that_cannot_be_written_costs_a_warning_only(tmp_path: Path):
+@pytest.mark.parametrize("reason", ["is a folder", "cannot write"])
+def test_a_report_that_cannot_be_written_costs_a_warning_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+):
+    def full(folder: Path) -> None:
+        raise RunError(f"cannot write {folder / 'report.html'}: No space left on device")
+
     class Warnings(QuietObserver):
         def __init__(self) -> None:
             self.texts: list[str] = []
@@ -232,13 +239,17 @@ def test_a_report_that_cannot_be_written_costs_a_warning_only(tmp_path: Path):
     images = np.load(DIGITS / "calibration.npz")["image"][:4]
     np.savez(tmp_path / "few.npz", image=images)
     folder = tmp_path / "digits.placer"
-    (folder / "report.html").mkdir(parents=True)
+    if reason == "is a folder":
+        (folder / "report.html").mkdir(parents=True)
+    else:
+        monkeypatch.setattr("placer.optimizer.run.write_report", full)
     observer = Warnings()
     few = {"data": str(tmp_path / "few.npz"), "engine": "fusion-model", "gpu": "a100"}
     result = optimize(digits(folder, budget=2, **few), observer)
     assert Result.read(folder) == result
     (text,) = [text for text in observer.texts if "report.html" in text]
-    assert text.startswith(f"no report.html: {folder / 'report.html'} is a folder")
+    assert text.startswith("no report.html: ")
+    assert reason in text
     few_samples = "ranges rest on 4 calibration samples only; give at least 8"
     assert few_samples in result.warnings
     assert observer.texts.count(few_samples) == 1
