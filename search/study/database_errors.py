@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from optuna.exceptions import StorageInternalError
 from sqlalchemy import URL
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
 
 def reason_of(error: Exception, url: URL | None = None) -> str:
     """What the database said, without SQL and without the password of ``url``."""
-    cause = error.__cause__ if isinstance(error, StorageInternalError) else None
-    reason: BaseException = cause or error
+    reason: BaseException = error
+    while isinstance(reason, StorageInternalError | PendingRollbackError) and reason.__cause__:
+        reason = reason.__cause__
     if isinstance(reason, DBAPIError) and reason.orig is not None:
         reason = reason.orig  # SQLAlchemy adds the statement and its parameters.
     text = " ".join(str(reason).split()).split(" (Background on", 1)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -111,6 +112,7 @@ class _Joined:
     def __init__(self, session: Any) -> None:
         self._session = session
         self._is_undone = False
+        self._failure: BaseException | None = None
 
     def commit(self) -> None:
         """Have what was done so far sent to the database."""
@@ -118,7 +120,7 @@ class _Joined:
 
     def rollback(self) -> None:
         """Undo all of it."""
-        self._is_undone = True
+        self._is_undone, self._failure = True, sys.exc_info()[1]
         self._session.rollback()
 
     def close(self) -> None:
@@ -129,7 +131,7 @@ class _Joined:
 
     def _current(self) -> Any:
         if self._is_undone:
-            raise PendingRollbackError("a part of the transaction failed")
+            raise PendingRollbackError("a part of the transaction failed") from self._failure
         return self._session
 
 

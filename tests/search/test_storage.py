@@ -28,6 +28,7 @@ from placer.quantization import Placement
 from placer.search.records import Outcome
 from placer.search.samplers import Proposal, RandomProposer
 from placer.search.study import database_retries
+from placer.search.study.database_errors import reason_of
 from placer.search.study.database_retries import DatabaseRetries
 from placer.search.study.storage import open_storage, open_study
 from placer.search.study.study import Study
@@ -127,7 +128,8 @@ def test_a_disk_that_is_full_while_the_study_is_made_ends_in_one_sentence_withou
     )
     out = tmp_path / "out"
     arguments = ("optimize", model, "--engine", "onnxruntime", "--budget", "2", "-o", out)
-    code = [sys.executable, "-c", FULL_DISK, str(size)]
+    # Modules compiled meanwhile would be cut off, too, and stay.
+    code = [sys.executable, "-B", "-c", FULL_DISK, str(size)]
     ended = subprocess.run(
         [*code, *map(str, arguments), "--no-cache", "--preset", "quick", "--quiet"],
         capture_output=True,
@@ -278,11 +280,12 @@ def test_a_transaction_that_fails_leaves_nothing_and_one_that_ends_leaves_all(tm
     with pytest.raises(ZeroDivisionError), storage.transaction(study):
         storage.create_new_trial(study)
         storage.set_study_user_attr(study, "key", 1 / 0)
-    with pytest.raises(StorageInternalError), storage.transaction(study):
+    with pytest.raises(StorageInternalError) as failed, storage.transaction(study):
         trial = storage.create_new_trial(study)
         with suppress(KeyError):  # Undoes the trial, too.
             storage.get_trial(trial + 1)
         storage.set_trial_user_attr(trial, "key", 1)
+    assert "Record does not exist" in reason_of(failed.value)  # What undid the others.
     assert storage.get_all_trials(study) == []
     with storage.transaction(study):
         trial = storage.create_new_trial(study)
