@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -36,4 +37,4 @@ def init_command(
     Nothing is run. `placer optimize` in the file's folder takes its options from there.
     """
     path = placer.init_project(model, data=data, output=output, replace=replace)
-    typer.echo(f"wrote {path}; now run: placer optimize --project {path}")
+    typer.echo(f"wrote {path}; now run: placer optimize --project {shlex.quote(str(path))}")

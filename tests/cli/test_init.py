@@ -101,12 +101,13 @@ def test_folders_that_may_not_be_read_are_no_data(tmp_path: Path, monkeypatch: p
 
 
 def test_editors_find_the_schema_beside_it(placer: Placer):
-    finished = placer("init", DIGITS / "digits.onnx", "--output", "mine/placer.yaml")
+    finished = placer("init", DIGITS / "digits.onnx", "--output", "my own/placer.yaml")
     assert finished.code == 0, finished.err
-    text = Path("mine/placer.yaml").read_text()
+    assert finished.out.endswith("run: placer optimize --project 'my own/placer.yaml'\n")
+    text = Path("my own/placer.yaml").read_text()
     named = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
-    jsonschema.validate(yaml.safe_load(text), json.loads((Path("mine") / named).read_text()))
-    assert (Path("mine") / yaml.safe_load(text)["model"]).samefile(DIGITS / "digits.onnx")
+    jsonschema.validate(yaml.safe_load(text), json.loads((Path("my own") / named).read_text()))
+    assert (Path("my own") / yaml.safe_load(text)["model"]).samefile(DIGITS / "digits.onnx")
 
 
 def test_sizes_that_the_model_leaves_open_are_asked_for_or_the_data_s(placer: Placer):
