@@ -35,6 +35,7 @@ from placer.common.files import (
     check_output_folder,
     make_output_folder,
     remove_if_empty,
+    text_of_source,
     write_text,
 )
 from placer.common.folder_lock import locked
@@ -181,7 +182,7 @@ def apply_placement(
     scheme = in_weight_range(file.scheme, weight_range)
     chosen, named = _bases(file, base, pack)
     file = replace(file, base=named, scheme=scheme)
-    given = None if data is None else str(data)
+    given = None if data is None else text_of_source(data)
     fixed = with_shapes_of_data(path, optima(given_ranges(shapes)), given)
     original, samples = _float_model(path, fixed, given, _pack_name(file, pack), steps, notes)
     loaded = with_opset(original, FLOAT8_OPSET) if scheme.has_float8 else original

@@ -15,10 +15,11 @@ from onnx import ValueInfoProto
 
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset, load_dataset
-from placer.common.files import cannot_write, check_writable
+from placer.common.files import cannot_write, check_writable, text_of_source
 from placer.common.names import texts_of
 from placer.common.ort_session import create_session, run_once
 from placer.common.own_files import ARCHIVE_COMMENT
+from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
 from placer.graph.edit import reads
 from placer.model import Model, load_as_is
@@ -53,7 +54,7 @@ def extract_region(
     around: str | None = None,
     depth: int = 2,
     data: str | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     replace: bool = False,
 ) -> Region:
     """Write a region of the ONNX file ``model`` to ``output`` and, with ``data``, its inputs.
@@ -71,7 +72,7 @@ def extract_region(
     """
     path, target = Path(model), Path(output)
     inputs, outputs = texts_of(inputs), texts_of(outputs)
-    given = None if data is None else str(data)
+    given = None if data is None else text_of_source(data)
     archive = _archive(path, target, given)
     # Else that is noticed when the model is loaded.
     check_writable(target, archive, replace=replace)
@@ -79,7 +80,7 @@ def extract_region(
         raise InputError("a region is given by its outputs or by the node that it is around")
     if depth < 0:
         raise InputError(f"a depth of {depth} is impossible; give 0 or more")
-    source = load_as_is(path, with_shapes_of_data(path, shapes or {}, given))
+    source = load_as_is(path, with_shapes_of_data(path, optima(given_ranges(shapes)), given))
     tidy_named(source.proto)
     types = infer_all_values(source.proto, source.base_dir, source.input_shapes, path)
     if around is None:

@@ -38,6 +38,19 @@ def paths_of(given: str | PathLike[str] | Iterable[str | PathLike[str]]) -> tupl
     return tuple(map(Path, [given] if isinstance(given, str | PathLike) else given))
 
 
+def text_of_source(data: str | PathLike[str], keyword: str = "data") -> str:
+    """Where data is, a path or ``module:function``, as text.
+
+    Raises InputError for anything else, such as arrays, which ``placer.optimize`` alone takes.
+    """
+    if not isinstance(data, str | PathLike):
+        raise InputError(
+            f"`{keyword}` is of type {type(data).__name__}, which only placer.optimize takes; give "
+            "the path of a file, as numpy.savez writes it, or module:function"
+        )
+    return str(data)
+
+
 def read_bytes(path: Path, what: str, field: str) -> bytes:
     """Content of the regular file ``path``, which is no larger than ``field`` of ``Limits`` says.
 

@@ -14,7 +14,7 @@ from onnx import helper
 from placer.calibration.data_shapes import shapes_of_data
 from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.common.counts import MOST_ROUNDS, MOST_THREADS, check_count
-from placer.common.files import paths_of
+from placer.common.files import paths_of, text_of_source
 from placer.common.names import unknown
 from placer.common.shapes import GivenShape, ShapeRange, given_ranges, optima
 from placer.common.statistics import paired_ratio
@@ -102,7 +102,7 @@ def bench(
     check_count("rounds", rounds, LEAST_ROUNDS, MOST_ROUNDS)
     check_count("threads", threads, 1, MOST_THREADS)
     check_estimate_options(engine, gpu)
-    source = None if data is None else str(data)
+    source = None if data is None else text_of_source(data)
     ranges = _ranges(paths[0], given_ranges(shapes), source)
     loaded = [_read(path, ranges) for path in paths]
     networks = [model for model in loaded if isinstance(model, Model)]

@@ -15,7 +15,7 @@ from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import load_dataset
 from placer.calibration.sample import Sample
 from placer.common.counts import MOST_THREADS, check_count
-from placer.common.files import paths_of
+from placer.common.files import paths_of, text_of_source
 from placer.common.names import texts_of
 from placer.common.ort_session import blamed_on
 from placer.common.shapes import GivenShape, given_ranges, optima
@@ -76,13 +76,14 @@ def evaluate(
     if not quantized:
         raise InputError("no quantized model is given; give at least one beside the float model")
     check_count("threads", threads, 1, MOST_THREADS)
-    fixed = with_shapes_of_data(Path(float_model), optima(given_ranges(shapes)), str(data))
+    data = text_of_source(data)
+    fixed = with_shapes_of_data(Path(float_model), optima(given_ranges(shapes)), data)
     source = load_as_is(Path(float_model), fixed)
     given = load_model(Path(float_model), fixed)
     asked = tuple(map(Gate.parse, texts_of(gates)))
     functions = {name: load_function(name) for name in texts_of(metrics)}
     judged = judged_by(given, [gate.output for gate in asked if gate.output])
-    dataset = load_dataset(str(data), source)
+    dataset = load_dataset(data, source)
     dataset.check_informative()
     samples = with_given_labels(list(dataset), labels)
     outputs = tuple(dict.fromkeys((*given.graph.outputs, *judged.graph.outputs)))

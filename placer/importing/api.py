@@ -14,7 +14,7 @@ from placer.accuracy.metrics import finite
 from placer.calibration.data_shapes import with_shapes_of_data
 from placer.calibration.dataset import Dataset
 from placer.common.default_outputs import default_output
-from placer.common.files import check_writable, real_path, write_text
+from placer.common.files import check_writable, real_path, text_of_source, write_text
 from placer.common.processor import this_processor
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
@@ -144,10 +144,11 @@ def import_model(
     if real_path(target) == real_path(source):
         raise InputError(f"output {target} is the quantized model itself; choose another name")
     # Else that is noticed when all is compared.
-    check_writable(target, _placement_file(target), replace=replace)
+    check_writable(target, replace=replace)
+    check_writable(_placement_file(target), replace=replace)
     rules = load_pack(pack)
     given = optima(given_ranges(shapes))
-    wanted = None if data is None else str(data)
+    wanted = None if data is None else text_of_source(data)
     if float_model is not None:
         onnx_model = Path(float_model)
         made = _import_ir(source, onnx_model, target, rules, given, wanted, replace=replace)

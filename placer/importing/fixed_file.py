@@ -8,6 +8,7 @@ from pathlib import Path
 
 from placer.calibration.dataset import synthetic_dataset
 from placer.common.files import check_writable, real_path
+from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.errors import InputError
 from placer.graph.bodies import Bodies, bodies_of
 from placer.graph.edit import all_tensors
@@ -38,7 +39,7 @@ def fix_inputs(
     model: Path | str,
     output: Path | str,
     values: Mapping[str, float],
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     *,
     replace: bool = False,
 ) -> FixedModel:
@@ -61,9 +62,10 @@ def fix_inputs(
     check_tensors(tensors, base_dir, path)
     if is_quantized(proto):
         raise InputError(f"{path} is quantized; recover the float model by placer import first")
-    uncompared = _compared(path, values, shapes or {})
+    given = optima(given_ranges(shapes))
+    uncompared = _compared(path, values, given)
     tidy(proto)
-    fix_in_place(proto, values, shapes or {}, path)
+    fix_in_place(proto, values, given, path)
     proto = normalize(proto, base_dir, path).proto
     with saved_together(proto, base_dir, target, source=path, replace=replace):
         pass

@@ -17,7 +17,7 @@ from onnx import ModelProto
 from placer.accuracy.gates import Gate
 from placer.calibration.collect import default_cache_dir
 from placer.common.custom_ops import custom_ops as with_custom_ops
-from placer.common.files import paths_of
+from placer.common.files import paths_of, text_of_source
 from placer.common.names import texts_of
 from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
@@ -190,8 +190,8 @@ def work(
     """
     changes: dict[str, object] = {
         "model": None if model is None else Path(model),
-        "data": None if data is None else str(data),
-        "evaluation_data": None if eval_data is None else str(eval_data),
+        "data": None if data is None else text_of_source(data),
+        "evaluation_data": None if eval_data is None else text_of_source(eval_data, "eval_data"),
         "device": device,
     }
     given = {name: value for name, value in changes.items() if value is not None}

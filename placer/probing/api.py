@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from placer.calibration.collect import default_cache_dir
+from placer.common.files import text_of_source
 from placer.common.names import texts_of, unknown
 from placer.common.shapes import GivenShape, given_ranges
 from placer.errors import InputError
@@ -86,8 +87,8 @@ def sensitivity(
         model=Path(model),
         shape_ranges=given_ranges(shapes),
         fix=dict(fix or {}),
-        data=None if data is None else str(data),
-        evaluation_data=None if eval_data is None else str(eval_data),
+        data=None if data is None else text_of_source(data),
+        evaluation_data=None if eval_data is None else text_of_source(eval_data, "eval_data"),
         engine=engine,
         threads=threads,
         device=device,

@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 import plotly.graph_objects as go
 
-from placer.common.files import check_writable, write_text
+from placer.common.files import check_writable, paths_of, write_text
 from placer.errors import InputError
 from placer.report import summary
 from placer.report.page import figure_data, render
@@ -86,13 +87,16 @@ class RuleRow:
     cells: tuple[str, ...]
 
 
-def write_comparison(folders: Sequence[Path], output: Path, *, replace: bool = False) -> Path:
+def write_comparison(
+    folders: Sequence[str | PathLike[str]], output: str | PathLike[str], *, replace: bool = False
+) -> Path:
     """Write one page about the runs in ``folders``; returns where it is.
 
     ``replace``: whether a file that no run of placer wrote may be written over.
     Raises InputError for fewer than two or more than eight, for one given twice and for one that is
     no run's output folder, or if ``output`` is one of their files.
     """
+    folders, output = paths_of(folders), Path(output)
     check_writable(output, replace=replace)  # Else that is noticed when all is read.
     if not 2 <= len(folders) <= MOST:
         raise InputError(f"{len(folders)} runs cannot be compared on a page; give 2 to {MOST}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,26 @@ from placer.report.trial_figures import trials_figure
 from placer.results.folder import OnboardingFolder, OutputFolder
 
 
-def write_report(folder: Path, output: Path | None = None, *, replace: bool = False) -> Path:
+def write_report(
+    folder: str | PathLike[str],
+    output: str | PathLike[str] | None = None,
+    *,
+    replace: bool = False,
+) -> Path:
     """Write the report of a run's or an onboarding's output folder; returns where it is.
 
     ``output``: by default ``report.html`` in the folder. ``replace``: whether a file that no run of
     placer wrote may be written over. Raises InputError if ``folder`` is none of
     these, if a file in it is damaged or another run's, or if ``output`` is one of the run's files.
     """
-    check_writable(output, replace=replace)  # Else that is noticed when all is read.
-    path = output or OutputFolder(folder).report
+    folder, given = Path(folder), None if output is None else Path(output)
+    check_writable(given, replace=replace)  # Else that is noticed when all is read.
+    path = given or OutputFolder(folder).report
     OutputFolder(folder).check_is_no_part(path)
     onboarded = OnboardingFolder(folder).summary
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; give the output folder of placer optimize")
-    if output is None:
+    if given is None:
         check_writable(path, replace=replace)
     if onboarded.is_file():
         page = onboarding_page(folder, read_summary(onboarded))

@@ -21,7 +21,7 @@ from placer.calibration.data_shapes import shapes_of_data
 from placer.calibration.preprocessing import PREPROCESSING
 from placer.calibration.sample import LABELS
 from placer.calibration.sources import files_of, function_of
-from placer.common.files import check_writable, make_folder, write_bytes, write_text
+from placer.common.files import check_writable, make_folder, text_of_source, write_bytes, write_text
 from placer.common.shapes import Shape
 from placer.engines.doctor import Diagnosis, diagnose
 from placer.engines.estimated.built_plan import NAME
@@ -61,7 +61,8 @@ def init_project(
     if target.exists() and not replace:
         raise InputError(f"{target} is there already; give `replace` or another `output`")
     check_writable(target, replace=True)  # Else the message would name the schema's folder.
-    text = _draft(path, None if data is None else str(data), target.parent, diagnose())
+    given = None if data is None else text_of_source(data)
+    text = _draft(path, given, target.parent, diagnose())
     make_folder(target.parent / SCHEMA_FOLDER)
     schema = (resources.files("placer.configs") / SCHEMA).read_bytes()
     write_bytes(target.parent / SCHEMA_FOLDER / SCHEMA, schema)
