@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from placer.accuracy.metrics import finite
@@ -29,6 +29,9 @@ METRIC_NEEDS = {
     "max_abs": "an output of numbers",
     "argmax_agreement": "an output with classes along its last axis",
 }
+# Metrics that are shares of positions or labels, often taken for percent, and one as limited.
+_SHARES = ("argmax_agreement", *LABEL_METRICS)
+_AT_MOST_1 = (*_SHARES, "cosine")
 # What a value that is not a number counts as in a constraint, which must be finite.
 _FAR = 1e9
 
@@ -52,7 +55,8 @@ class Gate:
     def parse(text: str) -> Gate:
         """Read ``sqnr>=15``, ``cosine>=0.99@logits`` or ``module:function<=0.1``.
 
-        Raises InputError for an unknown metric, a bad number or the wrong direction.
+        Raises InputError for an unknown metric, a bad number, the wrong direction, and a threshold
+        that tells nothing.
         """
         match = re.fullmatch(r"\s*([^<>=\s]+)\s*(>=|<=)\s*([^@\s]+?)\s*(?:@\s*(\S+)\s*)?", text)
         if match is None:
@@ -73,7 +77,26 @@ class Gate:
             raise InputError(f"gate '{text}': the threshold must be finite")
         if output is not None and metric not in METRICS:
             raise InputError(f"gate '{text}': a function gets all outputs; leave out @{output}")
-        return Gate(metric, comparison, threshold, output)
+        gate = Gate(metric, comparison, threshold, output)
+        gate._check_limits()
+        return gate
+
+    def _check_limits(self) -> None:
+        """Raise InputError for a threshold that no model can meet, or that every model meets."""
+        if self.metric == "max_abs" and self.threshold < 0:
+            raise InputError(f"gate '{self.text()}': max_abs is never negative; give 0 or more")
+        # No drop is larger than 1, and no other metric.
+        is_vain = self.threshold > 1 or (self.metric == "top1_drop" and self.threshold == 1)
+        if not is_vain or self.metric not in _AT_MOST_1:
+            return
+        share = replace(self, threshold=self.threshold / 100)
+        advice = "give at most 1"
+        if self.metric in _SHARES and share.threshold <= 1:
+            advice = f"for {self.threshold:g}% write {share.text()}"
+        raise InputError(
+            f"gate '{self.text()}': {self.metric} is at most 1, so every model "
+            f"{'meets' if self.metric == 'top1_drop' else 'misses'} it; {advice}"
+        )
 
     def text(self) -> str:
         """The gate as the user writes it."""
