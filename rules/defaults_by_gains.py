@@ -26,12 +26,13 @@ from placer.rules.match import Match
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
 from placer.rules.schema import Rule
-from placer.rules.sites import Site, find_sites_with_overlaps, rule_layout
+from placer.rules.sites import Site, find_sites_with_overlaps, place, rule_layout
 from placer.rules.target import ANY_TARGET, Target
 
 _STEPS = 10  # In a microsecond: SciPy's flows are 32-bit integers,
 _MOST = 10**6  # so no site counts for more than that many steps,
 _NEVER = 10**9  # and this is more than all of them.
+_TIE_US = 0.1  # Of what takes as long, readers want one type, so that a tensor is written once.
 _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "BatchNormalization"})
 _BESIDE_CONVS = _ELEMENTWISE | {  # Read and write maps as Convs do.
     *("Concat", "Div", "Relu", "LeakyRelu", "PRelu", "Clip", "Elu", "Sigmoid", "Tanh", "HardSwish"),
@@ -85,12 +86,64 @@ def defaults_by_gains(
         if name in vertices:
             cut.separate(vertices[name][1], _FLOATS, taken_us)
     kept = cut.side_of_source()
+    return _beside_others(
+        [
+            replace(site, default=floats[site.signature])
+            if site.signature in floats and site.signature not in kept
+            else site
+            for site in sites
+        ],
+        graph,
+        {n.name: (s, "") for s in sites for n in s.match.nodes.values()},
+        gains,
+    )
+
+
+def _beside_others(
+    sites: Sequence[Site], graph: Graph, vertices: Mapping[str, tuple[Site, str]], gains: Gains
+) -> tuple[Site, ...]:
+    """``sites``, with layouts that are defaults where most of their tensors are quantized anyway.
+
+    Only tensors count that are then integers for all readers, and whose writer converts them.
+    Sites of equal structure keep one default.
+    """
+    quantized = place(sites, {}).edges
+    integers = quantized.union(*map(_edges_beside_others, sites))
+    tensors = {
+        tensor
+        for tensor in {edge.tensor for edge in quantized}
+        if (node := graph.producer.get(tensor)) is not None
+        and integers.issuperset(graph.edges_of(tensor))
+        and (
+            node.op == "Concat"  # Q moves before it.
+            or _converts(_of_node(node, vertices)[0], node, gains, in_integers=True)
+        )
+    }
+    votes: dict[str, list[bool]] = {}
+    for site in sites:
+        for edge in _edges_beside_others(site):
+            votes.setdefault(site.signature, []).append(edge.tensor in tensors)
+    chosen = {signature for signature, found in votes.items() if 2 * sum(found) > len(found)}
     return tuple(
-        replace(site, default=floats[site.signature])
-        if site.signature in floats and site.signature not in kept
+        replace(site, default=name)
+        if site.signature in chosen and (name := _beside(site)) is not None
         else site
         for site in sites
     )
+
+
+def _edges_beside_others(site: Site) -> frozenset[Edge]:
+    """What ``site`` may quantize where others do."""
+    name = _beside(site)
+    return frozenset() if name is None else site.layouts[name].quantize
+
+
+def _beside(site: Site) -> str | None:
+    """The layout by which ``site``, whose default quantizes nothing, follows others."""
+    if site.layouts[site.default].quantize:
+        return None
+    offered = ((name, lay) for name, lay in site.layouts.items() if name not in site.barred)
+    return next((name for name, layout in offered if layout.beside_others), None)
 
 
 def _fused(
@@ -322,6 +375,7 @@ def _connect(
     read = f"{tensor} quantized"
     for reader in readers - {_FLOATS}:
         cut.never(reader, read)
+        cut.separate(read, reader, _TIE_US)
     # A kernel that converts what it writes spares it, unless some readers want floats.
     in_float, in_integers = (
         _converts(site_of_writer, node, gains, in_integers=state) for state in (False, True)

@@ -121,6 +121,12 @@ class Layout(Strict):
         description="Sets of edges that it quantizes; if one of a set ends up float, none of the "
         "set is quantized.",
     )
+    beside_others: bool = Field(
+        default=False,
+        description="It quantizes only edges of tensors that other nodes read, too, and is the "
+        "default where the default of other sites quantizes most of these and that of the site "
+        "none: a tensor that is integers for all its readers is written once.",
+    )
     default: bool = Field(default=False, description="The choice of the pack's default placement.")
     fuses: list[Fusion] = Field(
         default=[], description="The layers that the engine is known to build from it."

@@ -26,7 +26,8 @@ class ResolvedLayout:
     """A layout of one site in terms of the graph's edges and tensors.
 
     ``own``: of the edges that it quantizes, those into the site's own nodes. ``format``: of its
-    pairs, where it is another than the scheme's own.
+    pairs, where it is another than the scheme's own. ``beside_others``: whether it quantizes only
+    what other nodes read, too, and is to be the default where these quantize it.
     """
 
     quantize: frozenset[Edge]
@@ -36,6 +37,7 @@ class ResolvedLayout:
     all_or_none: tuple[frozenset[Edge], ...] = ()
     own: frozenset[Edge] = frozenset()
     format: Format | None = None
+    beside_others: bool = False
 
     @property
     def tensors(self) -> frozenset[str]:
@@ -216,11 +218,12 @@ def _site(match: Match, graph: Graph, target: Target, formats: Mapping[Format, T
     """``formats``: those that the site may be in, each with the target of a scheme of it."""
     offered = {n: lay for n, lay in match.rule.layouts.items() if target.meets(lay.when)}
     layouts = {name: _resolve(layout, match, graph) for name, layout in offered.items()}
+    layouts = {n: lay for n, lay in layouts.items() if lay.quantize or not lay.beside_others}
     for chosen, own in formats.items():
         layouts |= {
             layout_in(name, chosen): replace(layouts[name], format=chosen)
             for name, layout in offered.items()
-            if layout.has_format(chosen) and own.meets(layout.when)
+            if name in layouts and layout.has_format(chosen) and own.meets(layout.when)
             if layouts[name].quantize and not layouts[name].requires
         }
     return Site(match, layouts, match.rule.default_layout, _signature(match, graph))
@@ -236,6 +239,8 @@ def _resolve(layout: Layout, match: Match, graph: Graph) -> ResolvedLayout:
         return tuple(t for name in names for t in match.tensors.get(name, ()))
 
     quantize = edges(layout.quantize)
+    if layout.beside_others:
+        quantize = frozenset(edge for edge in quantize if _is_read_elsewhere(edge, graph))
     return ResolvedLayout(
         quantize=quantize,
         shared=tuple(
@@ -246,7 +251,14 @@ def _resolve(layout: Layout, match: Match, graph: Graph) -> ResolvedLayout:
         requires=edges(layout.requires),
         all_or_none=tuple(edges(references) for references in layout.all_or_none),
         own=frozenset(edge for edge in quantize if edge.node in inside),
+        beside_others=layout.beside_others,
     )
+
+
+def _is_read_elsewhere(edge: Edge, graph: Graph) -> bool:
+    """Whether another node reads the tensor of ``edge``."""
+    others = (other for other in graph.edges_of(edge.tensor) if other.node != edge.node)
+    return any(not other.is_graph_output for other in others)
 
 
 def _with_those_behind(

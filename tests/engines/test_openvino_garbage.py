@@ -17,6 +17,7 @@ from placer.qdq import Inserter
 from placer.quantization import Placement
 from placer.rules.packaging.load import load_pack
 from placer.rules.sites import find_sites
+from placer.rules.target import ANY_TARGET
 from placer.search.space import build_space
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
@@ -186,7 +187,7 @@ def model(fault: Fault, tmp_path: Path) -> Model:
 
 
 def test_no_layout_puts_pairs_there(fault: Fault, model: Model):
-    space = build_space(model.graph, find_sites(model.graph, PACK.rules))
+    space = build_space(model.graph, find_sites(model.graph, PACK.rules, PACK.target(ANY_TARGET)))
     for group in space.groups:
         for layout in group.layouts:
             placement = space.placement({**space.floats, group.name: layout})

@@ -432,6 +432,43 @@ def test_a_sum_of_integers_takes_time_to_write_floats(reader: str, summed: float
 
 
 @pytest.mark.parametrize(
+    ("saved", "others", "kept"),
+    [
+        (4, "[conv3] r = Conv(a, w)", {"conv1", "conv2", "conv3", "join"}),
+        (-4, "[conv3] r = Conv(a, w)", set()),
+        (4, "[erf1] r = Erf(a)", {"conv1", "conv2"}),
+        (
+            4,
+            "[join2] q = Concat<axis = 1>(a, a) [erf1] r = Erf(q)",
+            {"conv1", "conv2", "join", "join2"},
+        ),
+    ],
+)
+def test_what_others_read_as_integers_is_integers_for_a_concat_too(
+    saved: float, others: str, kept: set[str]
+):
+    """But no branch that it alone reads, and none that another node reads in float anyway."""
+    graph = graph_of_text(
+        f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,16,8,8] x) => (float[1,32,8,8] out, float[1,m,8,8] r)
+        <float[16,16,1,1] w = {{1}}> {{
+          [conv1] a = Conv(x, w)
+          [conv2] b = Conv(a, w)
+          {others}
+          [join] j = Concat<axis = 1>(a, b)
+          [erf2] out = Erf(j)
+        }}
+        """
+    )
+    rules = [rule for rule in load_pack("openvino").rules if rule.id in ("concat", "conv")]
+    given = gains({"Conv": saved}, 1)
+    sites = defaults_by_gains(Matches(graph), find_sites(graph, rules), rules, given)
+    assert {s.match.anchor.name for s in sites if s.layouts[s.default].quantize} == kept
+    assert not [edge for edge in place(sites, {}).edges if edge.tensor == "b"]
+
+
+@pytest.mark.parametrize(
     ("before", "kept"),
     [
         (
