@@ -215,7 +215,8 @@ class _Marks:
         while tensor in self.casts:
             tensor = self.casts[tensor].input[0]
         pair = self.at[edge] = self.pairs[tensor]
-        dtype = self.dtypes[edge] = _dtype(pair, self.pairs, self.constants)
+        made = integer_type(pair, self.pairs, self.constants)
+        dtype = self.dtypes[edge] = str(TensorProto.DataType.Name(made)).lower()
         is_of_scheme = self.scheme is None or self.scheme.is_float8 or dtype != _FLOAT8
         chosen: Format | None = None if is_of_scheme else FLOAT8
         mark = _scale_key(edge, pair, self.constants), chosen
@@ -275,15 +276,21 @@ def _free_name(node: NodeProto, index: int, taken: set[str]) -> str:
     return name
 
 
-def _dtype(
+def integer_type(
     pair: NodeProto, pairs: Mapping[str, NodeProto], constants: Mapping[str, TensorProto]
-) -> str:
-    """The type that ``pair`` dequantizes, by its zero point, its constant or its Q; else uint8."""
-    known = [constants[name] for name in (*pair.input[2:], pair.input[0]) if name in constants]
-    quantize = pairs.get(pair.input[0])
+) -> int:
+    """The type of the integers of ``pair``, a Q, a DQ or a Cast behind one.
+
+    By its zero point, what it dequantizes if that is a constant, or its Q's ``output_dtype``; else
+    uint8, as ONNX defines. ``pairs``: nodes of pairs by what they write.
+    """
+    is_quantize = pair.op_type == PAIR_OPS[0]
+    sources = pair.input[2:] if is_quantize else (*pair.input[2:], pair.input[0])
+    known = [constants[name] for name in sources if name in constants]
+    quantize = pair if is_quantize else pairs.get(pair.input[0])
     given = () if quantize is None else quantize.attribute
     types = [known[0].data_type] if known else [a.i for a in given if a.name == "output_dtype"]
-    return str(TensorProto.DataType.Name(next(iter(types), 0) or TensorProto.UINT8)).lower()
+    return next(iter(types), 0) or int(TensorProto.UINT8)
 
 
 def _scale_key(edge: Edge, pair: NodeProto, constants: Mapping[str, TensorProto]) -> str:

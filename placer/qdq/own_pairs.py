@@ -13,7 +13,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.external_data import is_external
 from placer.graph.operators import OF_SHAPES, PAIR_OPS
 from placer.graph.weights import BIAS_INDEX, WEIGHTED_OPS, added_bias
-from placer.qdq.extract import ExtractedModel
+from placer.qdq.extract import ExtractedModel, integer_type
 from placer.qdq.moved_weights import name_in_file
 from placer.quantization import Format, Placement, Range, Ranges
 from placer.quantization.placement import ScaleGroup
@@ -64,7 +64,9 @@ def own_pairs(model: ExtractedModel) -> OwnPairs:
     for edge, pair in model.pairs.items():
         if edge.tensor in model.constants and edge.node not in tables:
             continue
-        row = [one for node in _row(pair, written) for one in _range(node, model.constants)]
+        row = [
+            one for node in _row(pair, written) for one in _range(node, written, model.constants)
+        ]
         for dtype, _ in row[:1]:
             found = _common([kept for _, kept in row])
             ranges[edge.tensor] = union([ranges.get(edge.tensor, found), found])
@@ -103,13 +105,15 @@ def _nodes(model: ExtractedModel) -> dict[Edge, tuple[str, ...]]:
     return nodes
 
 
-def _range(pair: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[tuple[int, Range]]:
+def _range(
+    pair: NodeProto, written: Mapping[str, NodeProto], constants: Mapping[str, TensorProto]
+) -> Iterator[tuple[int, Range]]:
     """The type and the range of a pair, of scales by channel that of all; none if not known."""
     known = [constants.get(name) for name in pair.input[1:] if name]
     if any(tensor is None or is_external(tensor) for tensor in known):
         return
     scale, *zero_point = (numpy_helper.to_array(tensor) for tensor in known if tensor is not None)
-    dtype = known[1].data_type if len(known) > 1 and known[1] is not None else TensorProto.UINT8
+    dtype = integer_type(pair, written, constants)
     if dtype not in _LEVELS or not scale.size or not np.isfinite(scale).all():
         return
     step, zero = scale.astype(float), zero_point[0].astype(int) if zero_point else 0

@@ -13,6 +13,7 @@ from placer.model import load_quantized
 from placer.qdq.extract import extract_placement
 from placer.qdq.moved_weights import move_weights
 from placer.qdq.own_pairs import own_pairs
+from placer.quantization import Range
 
 
 def moved(text: str) -> onnx.ModelProto:
@@ -68,6 +69,24 @@ def test_a_transpose_before_a_weights_pair_is_applied_to_the_weight():
 def test_pairs_that_were_moved_are_called_as_in_the_file():
     found = extract_placement(moved(LINEAR))
     assert list(own_pairs(found).nodes.values()) == [("q", "d")]
+
+
+def test_without_a_zero_point_integers_have_the_type_that_their_q_names():
+    """TensorRT reads int8 there, although ONNX's default is uint8 (ONNX Runtime issue 27845)."""
+    text = """
+        <ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y, float[2] z)
+        <float s = {0.5}> {
+          a = QuantizeLinear<output_dtype = 3>(x, s) b = DequantizeLinear(a, s) y = Relu(b)
+          c = QuantizeLinear(y, s) d = DequantizeLinear(c, s) z = Exp(d)
+        }"""
+    found = extract_placement(parse_model(text))
+    pairs = own_pairs(found)
+    assert {edge.tensor: dtype for edge, dtype in found.dtypes.items()} == {
+        "x": "int8",
+        "y": "uint8",
+    }
+    assert pairs.types == {"x": "int8", "y": "uint8"}
+    assert pairs.ranges == {"x": Range(-64, 63.5), "y": Range(0, 127.5)}
 
 
 @pytest.mark.parametrize(
