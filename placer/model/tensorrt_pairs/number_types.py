@@ -74,9 +74,17 @@ def check_dequantized(graph: PairGraph, node: NodeProto) -> Iterator[Finding]:
         )
         yield finding(node, "undocumented", reason, "give both one type")
     if graph.types.get(source) == TensorProto.INT32:
-        reason = "it reads int32, which TensorRT does not dequantize"
-        fix = "keep the bias float" if constant is not None else "quantize to int8"
-        yield finding(node, "refused", reason, fix)
+        writer = graph.producer(source)
+        is_bias = constant is not None or _is_bias(graph, node.output[0])
+        fix = "keep the bias float" if is_bias else "quantize to int8"
+        if writer is not None and writer.op_type in QUANTIZE:
+            # As PPQ writes biases. TensorRT-RTX 1.7 builds it, but with which steps is not known.
+            reason = "it reads int32 of a Q, which ONNX does not allow and ONNX Runtime refuses"
+            yield finding(node, "undocumented", reason, fix)
+        else:
+            yield finding(
+                node, "refused", "it reads int32, which TensorRT does not dequantize", fix
+            )
     elif dtype == TensorProto.UINT8:
         reason = "it reads uint8, which TensorRT does not take"
         yield finding(node, "refused", reason, "store int8 values")
