@@ -162,6 +162,14 @@ def read_tensor(tensor: TensorProto, base_dir: Path) -> np.ndarray:
     return numpy_helper.to_array(tensor)
 
 
+def digest(tensor: TensorProto) -> str:
+    """SHA-256 of the tensor's values as stored; of external values, of where they are."""
+    if is_external(tensor):
+        return hashlib.sha256(tensor.SerializeToString()).hexdigest()
+    values = tensor.raw_data or tensor.SerializeToString()
+    return hashlib.sha256(values).hexdigest()
+
+
 def fingerprint(path: Path, tensors: Iterable[TensorProto], base_dir: Path) -> str:
     """``sha256:`` and the hex digest over the model file and its external data files."""
     digest = hashlib.sha256()

@@ -11,6 +11,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from placer.graph import Edge, Node
+from placer.graph.external_data import digest
 from placer.graph.weights import WEIGHTED_OPS, WeightInput, weight_input
 from placer.importing.fake_quantize import (
     Quantized,
@@ -21,7 +22,6 @@ from placer.importing.fake_quantize import (
 )
 from placer.model import Model
 from placer.model.quantized import ActivationScale, Imported, WeightScale
-from placer.model.quantized.imported import digest
 from placer.quantization import Placement
 
 # A weight is the float model's if no value is further off than it was rounded.

@@ -151,7 +151,7 @@ def load_model(
     bind_dimensions(declared, proto.graph, input_shapes)
     values = infer_flat_values(proto, base_dir, input_shapes, path, scopes, declared)
     graph = replace(_indexed(proto, values, scopes, path), normalized=normal.normalized)
-    imported = None if imported is None else imported.restricted(graph)
+    imported = None if imported is None else imported.restricted(graph, normal.folded)
     if scopes:
         proto = without_initializers(proto, ())  # The graph keeps the nodes of the flat one.
         nest(proto.graph, scopes)

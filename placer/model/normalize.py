@@ -49,7 +49,7 @@ from placer.model.minimum_opset import (
 )
 from placer.model.named_dimensions import forget_placeholders
 from placer.model.passes.absent_inputs import drop_absent_inputs
-from placer.model.passes.affine_folding import fold_affine
+from placer.model.passes.affine_folding import FoldedWeight, fold_affine
 from placer.model.passes.constant_folding import fold_repeatedly, may_fold
 from placer.model.passes.constant_nodes import constants_to_initializers
 from placer.model.passes.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
@@ -96,11 +96,14 @@ def tidy(proto: ModelProto) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Normalized:
-    """``notes``: a sentence per kind of change. ``normalized``: see ``Graph``."""
+    """``notes``: a sentence per kind of change. ``normalized``: see ``Graph``. ``folded``: see
+    ``Folded.weights``.
+    """
 
     proto: ModelProto
     notes: tuple[str, ...]
     normalized: frozenset[str]
+    folded: Mapping[str, FoldedWeight]
 
 
 def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
@@ -155,7 +158,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
         notes.append(f"opset {opset} raised to {HALF_OPSET}, which has pairs of half precision")
         constants_to_initializers(graph)
     _name_nodes(graph)
-    return Normalized(proto, tuple(notes), folded.normalized)
+    return Normalized(proto, tuple(notes), folded.normalized, folded.weights)
 
 
 def tidy_quantized(proto: ModelProto) -> None:

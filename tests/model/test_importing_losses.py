@@ -118,12 +118,37 @@ def test_two_scales_of_one_tensor(save: Save):
     assert notes_of(model) == ("'x' has several scales: the largest range is kept",)
 
 
-def test_a_weight_that_another_node_was_folded_into(save: Save):
+@pytest.mark.parametrize(
+    ("scale", "factors", "expected"),
+    [
+        ("float s = {0.5}, int8 z = {0}", "[4,1,1] k = {1, -2, 3, 4}", [0.5, 1, 1.5, 2]),
+        ("float s = {0.5}, int8 z = {0}", " k = {3}", 1.5),
+        (
+            "float[4] s = {1, 2, 3, 4}, int8[4] z = {0, 0, 0, 0}",
+            "[4,1,1] k = {5, 6, 7, -8}",
+            [5, 12, 21, 32],
+        ),
+    ],
+)
+def test_scales_of_a_weight_follow_the_factors_that_are_folded_in(
+    save: Save, scale: str, factors: str, expected: float | list[float]
+):
+    """As those of a BatchNormalization, so that the weight's integers stay as they were."""
+    body = """
+        q = QuantizeLinear<axis = 0>(w, s, z) v = DequantizeLinear<axis = 0>(q, s, z)
+        c = Conv(x, v) y = Mul(c, k)
+    """
+    model = model_of(save, body, f"{scale}, float{factors}")
+    assert model.imported.weights["w"].scale == pytest.approx(expected)
+    assert notes_of(model) == ()
+
+
+def test_a_weight_that_lost_a_channel_has_no_scales(save: Save):
     body = """
         q = QuantizeLinear(w, s, z) v = DequantizeLinear(q, s, z) [conv] c = Conv(x, v)
         [mul] y = Mul(c, k)
     """
-    model = model_of(save, body, "float s = {0.5}, int8 z = {0}, float[4,1,1] k = {1, 2, 3, 4}")
+    model = model_of(save, body, "float s = {0.5}, int8 z = {0}, float[4,1,1] k = {1, 2, 0, 4}")
     assert model.imported.weights == {}
     assert "scales of weight 'w' dropped: another node was folded in" in notes_of(model)
 

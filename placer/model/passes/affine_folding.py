@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from placer.graph.edit import reads, replace_nodes
-from placer.graph.external_data import read_tensor
+from placer.graph.external_data import digest, read_tensor
 from placer.graph.names import UnusedNames, tensor_names
 
 _NORM = "LayerNormalization"
@@ -27,14 +28,29 @@ class _Affine:
     shift: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class FoldedWeight:
+    """What a weight was multiplied by: ``factors`` of shape (channels,) along ``axis``.
+
+    ``source``, ``digest``: its name and that of its values before.
+    """
+
+    source: str
+    digest: str
+    axis: int
+    factors: np.ndarray
+
+
 @dataclass(frozen=True)
 class Folded:
     """``counts``: of folded nodes by operator. ``normalized``: what weighted nodes write that had a
-    BatchNormalization behind them.
+    BatchNormalization behind them. ``weights``: by name, those with one factor for each output
+    channel, but for ConvTransposes in groups, whose channels lie along two axes.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     normalized: frozenset[str] = frozenset()
+    weights: Mapping[str, FoldedWeight] = field(default_factory=dict)
 
 
 def _arithmetic(op: str, position: int, constant: np.ndarray) -> _Affine:
@@ -74,6 +90,7 @@ class _Folder:
         self._producer = {t: node for node in graph.node for t in node.output}
         self._reads = Counter(t for node in graph.node for t in reads(node))
         self._reads.update(value.name for value in graph.output)
+        self._folded: dict[str, FoldedWeight] = {}
 
     def run(self) -> Folded:
         counts: Counter[str] = Counter()
@@ -89,7 +106,7 @@ class _Folder:
         written = frozenset(node.output[0] for node in normalized)
         if counts:
             replace_nodes(self._graph, kept)
-        return Folded(counts, written)
+        return Folded(counts, written, self._folded)
 
     def _fold(self, node: NodeProto) -> NodeProto | None:
         """Fold ``node`` into the node that made its input, which it returns if that is possible."""
@@ -176,12 +193,29 @@ class _Folder:
             new_bias = (bias * scale + affine.shift).astype(dtype)
         if not (np.isfinite(new_weight).all() and np.isfinite(new_bias).all()):
             return False  # The products overflow the weights' type, the activations may not.
+        known = self._folded_weight(node, scale)
         self._replace(node, 1, new_weight)
+        if known is not None:
+            self._folded[node.input[1]] = known
         self._replace(node, 2, new_bias)
         for attribute in node.attribute:
             if node.op_type == "Gemm" and attribute.name == "beta":
                 attribute.f = 1.0
         return True
+
+    def _folded_weight(self, node: NodeProto, factors: np.ndarray) -> FoldedWeight | None:
+        """What is recorded of the weight of ``node``, which is about to be multiplied."""
+        name = node.input[1]
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        if node.op_type == _NORM or (
+            node.op_type == "ConvTranspose" and attributes.get("group", 1) > 1
+        ):
+            return None
+        if known := self._folded.get(name):
+            return replace(known, factors=known.factors * factors)
+        is_second = node.op_type == "ConvTranspose"
+        is_second |= node.op_type == "Gemm" and not attributes.get("transB", 0)
+        return FoldedWeight(name, digest(self._tensors[name]), int(is_second), np.array(factors))
 
     def _bias(self, node: NodeProto) -> np.ndarray | None:
         """The bias, shape (channels,), with Gemm's beta applied; None if it varies by row."""

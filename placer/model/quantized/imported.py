@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
 from placer.graph import Edge, Graph
 from placer.graph.edit import every_node, subgraphs
-from placer.graph.external_data import is_external
+from placer.graph.external_data import digest
 from placer.graph.signs import is_non_negative
 from placer.graph.weights import bias_input, weight_input
+from placer.model.passes.affine_folding import FoldedWeight
 from placer.model.quantized.scales import ActivationScale, WeightScale
 from placer.quantization import Placement, Range, Ranges, Scheme
 from placer.quantization.placement import ScaleGroup
@@ -126,15 +126,18 @@ class Imported:
         fits = weight.axis == axis and weight.scale.shape == (shape[axis],)
         return weight.scale if fits else None
 
-    def restricted(self, graph: Graph) -> Imported:
+    def restricted(self, graph: Graph, folded: Mapping[str, FoldedWeight]) -> Imported:
         """What of this still holds in ``graph``, the normalised float model; the rest is noted.
 
-        Ranges also spread over operators that hand on their input's values.
+        Ranges also spread over operators that hand on their input's values. ``folded``: weights by
+        name that others were folded into; their scales are multiplied by the same factors, so that
+        their integers stay as they were, but for signs.
         """
         tensors = {*graph.producer, *graph.inputs, *graph.initializers}
         kept = {n: s for n, s in self.activations.items() if n in tensors}
         _spread(kept, graph)
         weights = {n: s for n, s in self.weights.items() if _is_same(graph, n, s)}
+        weights |= dict(self._multiplied(graph, folded))
         moved = (
             ScaleGroup(frozenset(_found(group.edges, graph)), group.format)
             for group in self.placement.groups
@@ -152,6 +155,18 @@ class Imported:
             ),
         )
         return replace(restricted, notes=(*self.notes, *_losses(self, restricted, graph)))
+
+    def _multiplied(
+        self, graph: Graph, folded: Mapping[str, FoldedWeight]
+    ) -> Iterator[tuple[str, WeightScale]]:
+        for name, weight in folded.items():
+            scale, now = self.weights.get(weight.source), graph.initializers.get(name)
+            if now is None or scale is None or scale.digest != weight.digest:
+                continue
+            is_along = scale.scale.size == 1 or scale.axis == weight.axis
+            if is_along and weight.factors.all():
+                multiplied = scale.multiplied(weight.factors, weight.axis)
+                yield name, replace(multiplied, digest=digest(now))
 
 
 def _losses(source: Imported, kept: Imported, graph: Graph) -> Iterator[str]:
@@ -173,14 +188,6 @@ def _losses(source: Imported, kept: Imported, graph: Graph) -> Iterator[str]:
         yield _INSIDE.format(_pairs(left))
     weights = {name: scale for name, scale in kept.weights.items() if name not in read}
     yield from _other_constants(graph, weights)
-
-
-def digest(tensor: TensorProto) -> str:
-    """SHA-256 of the tensor's values as stored; of external values, of where they are."""
-    if is_external(tensor):
-        return hashlib.sha256(tensor.SerializeToString()).hexdigest()
-    values = tensor.raw_data or tensor.SerializeToString()
-    return hashlib.sha256(values).hexdigest()
 
 
 def _step(value_range: Range, scheme: Scheme) -> float:

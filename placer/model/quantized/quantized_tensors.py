@@ -10,8 +10,8 @@ import numpy as np
 from onnx import TensorProto
 
 from placer.common.listed import listed
+from placer.graph.external_data import digest
 from placer.model.quantized import arithmetic
-from placer.model.quantized.imported import digest
 from placer.model.quantized.scales import (
     BIAS_TYPES,
     ActivationScale,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -110,6 +110,15 @@ class WeightScale:
     axis: int
     digest: str
     is_float8: bool = False
+
+    def multiplied(self, factors: np.ndarray, axis: int) -> WeightScale:
+        """The scales of the weight times ``factors``, (channels,) along ``axis``.
+
+        Several scales lie along that axis, too. ``digest`` stays that of the weight.
+        """
+        is_one = self.scale.size == 1 and (factors == factors[0]).all()
+        shown = factors[0] if is_one else factors
+        return replace(self, scale=self.scale * np.abs(shown), axis=axis)
 
 
 def type_name(dtype: int) -> str:
