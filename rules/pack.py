@@ -13,6 +13,7 @@ from placer.common.processor import Processor
 from placer.errors import InputError
 from placer.quantization import WeightRangeOption
 from placer.quantization.scheme import in_weight_range
+from placer.rules.condition import Condition
 from placer.rules.pack_manifest import Manifest
 from placer.rules.schema import Rule
 from placer.rules.target import ANY_TARGET, Target
@@ -111,10 +112,9 @@ class Pack:
             raise InputError(f"pack '{self.manifest.name}': {reason}")
         chosen = alternatives[name]
         if not target.meets(chosen.when):
-            needs = chosen.when.compute_capability or chosen.when.engine_versions
             raise InputError(
-                f"scheme '{name}' needs {needs}; the target has compute capability "
-                f"{target.compute_capability}, engine version {target.engine_version}"
+                f"scheme '{name}' needs {_needs(chosen.when, target)}; choose another scheme, or "
+                "a `gpu` and an engine that have it"
             )
         return replace(self, manifest=self.manifest.model_copy(update={"scheme": chosen.scheme}))
 
@@ -150,3 +150,16 @@ class Pack:
                 return rule
         reason = unknown("rule", rule_id, (rule.id for rule in self.rules))
         raise InputError(f"pack '{self.manifest.name}': {reason}")
+
+
+def _needs(condition: Condition, target: Target) -> str:
+    """What of ``condition`` a pack's scheme may ask for, and what ``target`` has of it."""
+    asked = (
+        ("compute capability", condition.compute_capability, target.compute_capability),
+        ("engine version", condition.engine_versions, target.engine_version),
+    )
+    wanted = [(what, needed, has) for what, needed, has in asked if needed is not None]
+    return " and ".join(
+        f"{what} {needed}" + ("" if has is None else f" (the target has {has})")
+        for what, needed, has in wanted
+    )

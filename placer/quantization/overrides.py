@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
-from placer.common.names import near
+from placer.common.names import near, unknown
 from placer.errors import InputError
 from placer.graph import Edge, Graph
 from placer.graph.selection import selected_nodes
@@ -92,10 +92,13 @@ class Override(BaseModel):
         try:
             return Override.model_validate(values)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
+            errors = error.errors(include_url=False)
+            first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
             field_name = ".".join(str(part) for part in first["loc"])
             message = first["msg"].removeprefix("Value error, ")
             where = f"{field_name}: " if field_name else ""
+            if first["type"] == "extra_forbidden":
+                where, message = "", unknown("key", field_name, _KEYS)
             raise InputError(f"`overrides` {_shown(given)}: {where}{message}") from error
 
 

@@ -272,6 +272,8 @@ def test_apply_keeps_what_is_pinned(net: Path):
         ("tensor=x,node=first,method=mse", "give either tensor or node"),
         ("method=mse", "give either tensor or node"),
         ("x", "'x' is not KEY=VALUE"),
+        ("conv1=minmax", "unknown key 'conv1'; use one of: tensor, node, method, range, scale, z"),
+        ("metod=mse,tensor=x", "zero_point, weights; did you mean 'method'?"),
         ("tensor=a,range=-1:1", "tensor 'a' shares its scale with 'b'; pin both alike"),
     ],
 )

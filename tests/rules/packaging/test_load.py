@@ -146,7 +146,8 @@ def test_an_alternative_scheme_is_for_targets_that_have_it():
     assert float8.manifest.scheme.is_float8
     assert float8.rules == loaded.rules
     assert float8.fingerprint != loaded.fingerprint
-    with pytest.raises(InputError, match=r"scheme 'fp8' needs >=8\.9; .* capability 8\.0"):
+    needs = r"scheme 'fp8' needs compute capability >=8\.9 \(the target has 8\.0\); choose"
+    with pytest.raises(InputError, match=needs):
         loaded.with_scheme("fp8", Target(compute_capability="8.0"))
     with pytest.raises(InputError, match="pack 'tensorrt': unknown scheme 'fp4'; use one of: fp8"):
         loaded.with_scheme("fp4")
