@@ -26,7 +26,7 @@ def distance(
     if data.synthetic:
         inputs = scaled_to(inputs, ranges)
     try:
-        source = Source.of(model)
+        source = Source.of(model, data)
         seen = onnx.ModelProto()
         seen.CopyFrom(result)
         add_outputs(seen, source.outputs)

@@ -10,7 +10,8 @@ from placer.graph.edit import reads, subgraphs
 from placer.graph.index import Graph
 from placer.graph.training import is_training
 
-# https://onnx.ai/onnx/operators: those whose outputs differ from run to run, whatever their seed.
+# https://onnx.ai/onnx/operators: those whose outputs differ from run to run. With the attribute
+# `seed` each session of ONNX Runtime draws the same in the same order.
 RANDOM_OPS = frozenset(
     {
         "Bernoulli",
@@ -23,12 +24,18 @@ RANDOM_OPS = frozenset(
 )
 
 
-def random_outputs(graph: Graph) -> dict[str, str]:
-    """Name of the random node that a graph output depends on, by output; others are left out."""
+def random_outputs(graph: Graph, *, seeded: bool = True) -> dict[str, str]:
+    """Name of the random node that a graph output depends on, by output; others are left out.
+
+    ``seeded``: whether nodes with a seed count as random.
+    """
     source: dict[str, str] = {}
     for node in graph.nodes:
         cause = next((source[t] for t in reads(node.proto) if t in source), None)
-        if cause is None and any(_draws(inner, graph) for inner in _nested(node.proto)):
+        if cause is None and any(
+            _draws(inner, graph) and (seeded or not _has_seed(inner))
+            for inner in _nested(node.proto)
+        ):
             cause = node.name
         if cause is not None:
             source.update((tensor, cause) for tensor in node.outputs if tensor)
@@ -39,6 +46,10 @@ def _draws(node: NodeProto, graph: Graph) -> bool:
     return node.op_type in RANDOM_OPS or (
         node.op_type == "Dropout" and is_training(node, graph.initializers)
     )
+
+
+def _has_seed(node: NodeProto) -> bool:
+    return any(attribute.name == "seed" for attribute in node.attribute)
 
 
 def _nested(node: NodeProto) -> Iterator[NodeProto]:

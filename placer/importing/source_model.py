@@ -25,6 +25,7 @@ from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import InputError, LimitError, RunError
 from placer.graph.node_names import unique_names
 from placer.graph.port_arithmetic import IntegerPort, as_numbers, integer_ports
+from placer.graph.randomness import random_outputs
 from placer.importing.source_pairs import SourcePair, source_pairs, without_pairs
 from placer.model import Model, load_as_is, load_model
 from placer.model.fixed_inputs import fix_in_place, fixed_values
@@ -47,7 +48,7 @@ DATA_SAMPLES = 1024
 
 
 # Why nothing is compared of some files, whose float outputs alone tell a distance.
-NOTHING = "the file has no float output with finite values"
+NOTHING = "the file has no float output whose values are finite and the same in each run"
 
 
 def _reason(error: RunError) -> str:
@@ -96,10 +97,11 @@ class Source:
     swapped: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(model: Model) -> Source:
+    def of(model: Model, data: Dataset | None = None) -> Source:
         """The file that ``model`` was made from; inputs that it was fixed for are constants.
 
-        Raises UncomparedError with ONNX Runtime's reason if it refuses the file.
+        Outputs that differ from run to run on the first sample of ``data`` are not compared. Raises
+        UncomparedError with ONNX Runtime's reason if it refuses the file.
         """
         proto, judged = load_as_is(model.path, model.input_shapes).proto, _judged(model)
         if fixed := fixed_values(model.proto):
@@ -112,6 +114,7 @@ class Source:
         try:
             run = _run_of(proto, model)
             outputs = frozenset(present.intersection(judged.graph.outputs))
+            outputs -= random_on(model, data) if data is not None else frozenset()
             return Source(proto, model, run, outputs, judged.swapped)
         except RunError as error:
             raise UncomparedError(_reason(error)) from error
@@ -179,6 +182,25 @@ class Source:
             log.info("not compared with the source: %s", error)
             return -math.inf
         return Comparison(sums, self.swapped).sqnr
+
+
+def random_on(model: Model, data: Dataset) -> frozenset[str]:
+    """Graph outputs that a random node without a seed makes differ between two runs.
+
+    They are run on the first sample of ``data``, where such a node may be scaled by 0 or not run.
+    """
+    drawn = random_outputs(model.graph, seeded=False)
+    if not drawn:
+        return frozenset()
+    run, inputs = _run_of(model.proto, model), next(iter(data)).inputs
+    one, other = run(inputs), run(inputs)
+    return frozenset(name for name in drawn if not _is_same(one[name], other[name]))
+
+
+def _is_same(one: object, other: object) -> bool:
+    if is_float(one):
+        return np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True)
+    return isinstance(one, np.ndarray) and np.array_equal(one, np.asarray(other))
 
 
 def _run_of(proto: ModelProto, model: Model) -> Run:
@@ -280,7 +302,7 @@ def recovered(model: Model, data: Dataset, samples: int = PAIR_SAMPLES) -> tuple
     and LimitError where a run takes too much.
     """
     try:
-        source = Source.of(model)
+        source = Source.of(model, data)
         comparison = _distance(source, model, data)
     except UncomparedError as error:
         return model, Distance(None, str(error))

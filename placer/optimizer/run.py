@@ -46,6 +46,7 @@ from placer.optimizer.search_loop import devices_of, search
 from placer.optimizer.setup.auto_engine import Resolved, resolve_engine_and_base
 from placer.optimizer.setup.auto_scheme import resolve_schemes, schemes_of_defaults
 from placer.optimizer.setup.prepare import prepare
+from placer.optimizer.setup.random_gates import check_random_gates
 from placer.optimizer.setup.study_settings import (
     dashboard_command,
     earlier_study,
@@ -94,6 +95,7 @@ def optimize(request: Request, observer: Observer) -> Result:
                 schemes = resolve_schemes(request, observer)
                 resolved = resolve_engine_and_base(request, observer, schemes, limit)
                 task = _prepared(resolved, schemes, observer, limit)
+                check_random_gates(task)
                 if few := note_on_few_labels(task.gates, task.evaluation_data):
                     observer.warn(few)
                     task = replace(task, warnings=(*task.warnings, few))

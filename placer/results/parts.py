@@ -271,7 +271,7 @@ class SourcePart(Part):
 
     compared: bool = Field(
         description="false: ONNX Runtime does not run the file, or it has no float output with "
-        "finite values"
+        "finite values that are the same in each run"
     )
     float_sqnr_db: float | None = Field(
         description="of the float model that was recovered, on calibration data; null if exact"

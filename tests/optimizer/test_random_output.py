@@ -57,9 +57,17 @@ def test_a_model_that_was_exported_in_training_mode(
 
 
 @pytest.mark.slow
-def test_the_reason_is_named(placer: Callable[..., Finished], save: Callable[..., Path]):
-    run = ("optimize", save(NOISY), "--engine", "fusion-model", "--gpu", "a100", "--no-cache")
-    quick = ("--preset", "quick", "--budget", 3)
-    finished = placer(*run, *quick, "--gate", "sqnr>=10")
-    assert finished.code == 3
-    assert "output 'side' is random (node 'noise')" in finished.err
+def test_a_gate_on_a_random_output_is_refused_before_the_search(
+    placer: Callable[..., Finished], save: Callable[..., Path]
+):
+    run = ("--engine", "fusion-model", "--gpu", "a100", "--no-cache", "--preset", "quick")
+    refused = placer("optimize", save(NOISY), *run, "--budget", 3, "--gate", "sqnr>=10")
+    assert refused.code == 2
+    assert "gate sqnr>=10: output 'side' is random (node 'noise') and differs from" in refused.err
+    silent = NOISY.replace("Add(n, x)", "Mul(n, nothing)").replace(
+        "w = {0.1}", "w = {0.1}, float nothing = {0}"
+    )
+    seeded = NOISY.replace("RandomNormalLike(x)", "RandomNormalLike<seed = 1.0>(x)")
+    for text in (silent, seeded):
+        finished = placer("optimize", save(text), *run, "--budget", 2, "--gate", "sqnr>=10")
+        assert "is random" not in finished.err

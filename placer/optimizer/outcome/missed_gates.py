@@ -111,6 +111,8 @@ def missed_sentence(
         first = ", of which the first trial is the float model's" if is_float else ""
         return f"no quantized candidate was measured, so none meets {gates}; {on}{first}"
     for output, node in random_outputs(task.model.graph).items():
+        if not any(gate.output in (None, output) for gate in task.gates):
+            continue
         return (
             f"no candidate meets {gates}: output '{output}' is random (node '{node}') and differs "
             "from run to run; name the outputs to compare, e.g. sqnr>=15@scores"

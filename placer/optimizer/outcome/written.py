@@ -157,7 +157,7 @@ def _judge(
     )
     if task.source_sqnr is None:
         return Written(gates, evaluation, None, digest)
-    source = Source.of(task.model)
+    source = Source.of(task.model, task.evaluation_data)
     samples = inputs_of(task.model, task.evaluation_data)
     comparison = source.compared(run, samples)
     if comparison is None:
