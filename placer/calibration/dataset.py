@@ -201,9 +201,7 @@ def synthetic_dataset(model: Model, samples: int, seed: int) -> Dataset:
     for spec in specs.values():
         if spec.dtype.kind not in "fiub":
             kind = "text" if spec.dtype.kind == "O" else spec.dtype
-            fix = "give data"
-            if str(kind) == "bfloat16":  # Nor can NumPy's files hold it.
-                fix = "export the model in float32, which --base bfloat16 converts"
+            fix = spec.advice or "give data"
             raise InputError(f"input '{spec.name}' holds {kind}, which cannot be made up; {fix}")
 
     def read(_: Note) -> Iterator[Sample]:

@@ -47,9 +47,10 @@ def converted(
             )
         if not (kind == wanted == "f" or (kind in "iu" and wanted in "iu")):
             hint = "preprocess it as in training and " if kind in "iu" and wanted == "f" else ""
+            fix = spec.advice or f"{hint}save it as {spec.dtype}"
             raise InputError(
                 f"{origin}: array '{spec.name}' has type {array.dtype} but the model needs "
-                f"{spec.dtype}; {hint}save it as {spec.dtype}"
+                f"{spec.dtype}; {fix}"
             )
         if wanted in "iu":
             _check_fits(array, spec, origin)

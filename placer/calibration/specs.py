@@ -32,6 +32,13 @@ class InputSpec:
         return math.prod(self.shape)
 
     @property
+    def advice(self) -> str:
+        """What to do about a type that NumPy's files cannot hold; empty for those that they can."""
+        if self.dtype.name == "bfloat16":
+            return "export the model in float32, which `base` bfloat16 converts"
+        return ""
+
+    @property
     def layouts(self) -> str:
         """Shapes of an array of N samples, for messages."""
         stacked = _shown(("N", *self.shape))

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placer.calibration.dataset import load_dataset
+from placer.calibration.dataset import load_dataset, synthetic_dataset
+from placer.errors import InputError
 from placer.model import Model
-from tests.calibration.conftest import error_of, images, saved
+from tests.calibration.conftest import IMAGE, error_of, images, model_of, saved
 
 
 def test_missing_file(image: Model, tmp_path: Path) -> None:
@@ -120,6 +121,15 @@ def test_integers_for_a_float_input(image: Model, tmp_path: Path) -> None:
         f"{source}, sample 0: array 'x' has type uint8 but the model needs float32; preprocess it "
         "as in training and save it as float32"
     )
+
+
+def test_a_type_that_no_file_of_numpy_holds(tmp_path: Path) -> None:
+    model = model_of(IMAGE.format(batch=1).replace("float", "bfloat16"), tmp_path)
+    advice = "export the model in float32, which `base` bfloat16 converts"
+    source = saved(tmp_path / "data.npz", x=images(2))
+    assert error_of(source, model).endswith(f"but the model needs bfloat16; {advice}")
+    with pytest.raises(InputError, match=f"which cannot be made up; {advice}"):
+        synthetic_dataset(model, 1, 0)
 
 
 def test_floats_for_an_integer_input(text: Model, tmp_path: Path) -> None:
