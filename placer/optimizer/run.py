@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,6 +41,7 @@ from placer.optimizer.outcome.pareto_front import (
 from placer.optimizer.outcome.summary import summarize
 from placer.optimizer.outcome.winner import chosen, written_and_judged
 from placer.optimizer.outcome.written import Written
+from placer.optimizer.run_log import log_to
 from placer.optimizer.search_loop import devices_of, search
 from placer.optimizer.setup.auto_engine import Resolved, resolve_engine_and_base
 from placer.optimizer.setup.auto_scheme import resolve_schemes, schemes_of_defaults
@@ -100,7 +100,7 @@ def optimize(request: Request, observer: Observer) -> Result:
                     observer.warn(few)
                     task = replace(task, warnings=(*task.warnings, few))
             give_back_freed(task.model.weight_bytes)
-            with _log_to(folder.log):
+            with log_to(folder.log):
                 return _run(task, folder, observer, spent)
     finally:
         remove_if_empty(folder.path)
@@ -326,21 +326,3 @@ def _write_report(folder: OutputFolder, observer: Observer) -> None:
     except PlacerError as error:  # Everything else is written; the report can be made again.
         log.warning("no report: %s", error)
         observer.warn(f"no {folder.report.name}: {error}")
-
-
-@contextmanager
-def _log_to(path: Path) -> Iterator[None]:
-    """Keep placer's log messages in ``path`` while the run lasts."""
-    root = logging.getLogger("placer")
-    # Opened with the first message: a run that is refused leaves no file.
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        root.setLevel(level)
-        root.removeHandler(handler)
-        handler.close()

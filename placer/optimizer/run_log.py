@@ -1,0 +1,56 @@
+"""placer's log messages in a file, as long as a run lasts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _Level:
+    """The level of placer's logger, which is its own again once no run logs.
+
+    Threads may make several runs at once.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._runs, self._own = Lock(), 0, logging.NOTSET
+
+    def lower(self, logger: logging.Logger) -> None:
+        """Let messages of a run pass."""
+        with self._lock:
+            if not self._runs:
+                self._own = logger.level
+            self._runs += 1
+            logger.setLevel(logging.INFO)
+
+    def put_back(self, logger: logging.Logger) -> None:
+        """End what ``lower`` began."""
+        with self._lock:
+            self._runs -= 1
+            if not self._runs:
+                logger.setLevel(self._own)
+
+
+_LEVEL = _Level()
+
+
+@contextmanager
+def log_to(path: Path) -> Iterator[None]:
+    """Keep placer's log messages in ``path``; those of runs in other threads are among them."""
+    logger = logging.getLogger("placer")
+    # Opened with the first message: a run that is refused leaves no file.
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter(_FORMAT))
+    logger.addHandler(handler)
+    _LEVEL.lower(logger)
+    try:
+        yield
+    finally:
+        _LEVEL.put_back(logger)
+        logger.removeHandler(handler)
+        handler.close()
