@@ -178,8 +178,11 @@ def _notes_on_function(model: Model) -> list[str]:
     """Why ``model`` was not compared with its file; raises InputError if it is another function."""
     try:
         inputs = synthetic_dataset(model, SAMPLES, 0)
-    except InputError as error:
-        return [f"what placer makes of {model.path} is not compared with the file: {error}"]
+    except InputError:
+        return [
+            f"{model.path} has inputs that cannot be made up, so what placer makes of it is not "
+            "compared with it"
+        ]
     doubt = check_same_function(model, inputs)
     return [] if doubt is None else [doubt]
 

@@ -155,6 +155,17 @@ def test_another_network_is_refused(network: Path, tmp_path: Path, placer: Run):
     assert placer("export-qat", file, "other.onnx", "--partial").code == 0
 
 
+def test_inputs_that_hold_text_leave_out_the_comparison(network: Path, tmp_path: Path, placer: Run):
+    proto = onnx.load(network)
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("s", onnx.TensorProto.STRING, [1]))
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("t", onnx.TensorProto.STRING, [1]))
+    proto.graph.node.append(onnx.helper.make_node("Identity", ["s"], ["t"]))
+    onnx.save(proto, "text.onnx")
+    done = placer("export-qat", written(tmp_path, network, PLACEMENT, RANGES), "text.onnx")
+    assert done.code == 0, done.err
+    assert "warning: text.onnx has inputs that cannot be made up, so what placer" in done.out
+
+
 def test_the_network_is_compared_with_the_file(
     network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placer: Run
 ):
