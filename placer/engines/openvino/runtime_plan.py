@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,10 +31,13 @@ def read_plan(runtime: Any, tags: Tags, times: Mapping[str, float], source: str)
     """
     operations = read_operations(runtime, tags)
     homes = assign_nodes(operations, tags)
+    numbers_in = defaultdict[str, list[int]](list)
+    for number, home in sorted(homes.items()):
+        if not is_pair(tags, number):
+            numbers_in[home].append(number)
     layers = []
     for op in operations:
-        numbers = [n for n in sorted(homes) if homes[n] == op.name and not is_pair(tags, n)]
-        numbers = numbers or [n for n in op.nodes if op.kind in RECURRENT_KINDS]
+        numbers = numbers_in[op.name] or [n for n in op.nodes if op.kind in RECURRENT_KINDS]
         names = [tags.nodes[number].name for number in numbers]
         layers.append(_layer(op, names, _kind(op, bool(names)), times.get(op.name)))
     for number, node in enumerate(tags.nodes):
