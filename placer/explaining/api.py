@@ -270,6 +270,8 @@ def explain(
     Raises InputError for wrong input.
     """
     path, source = Path(model), None if placement is None else Path(placement)
+    if profile is not None and actual is None:
+        raise InputError("`profile` has the times of an engine's plan; give the plan by `actual`")
     if pack is None and gpu is None:
         pack = _built_in_pack(path, source)
     device = device_for(gpu, pack)
@@ -281,9 +283,7 @@ def explain(
         raise InputError(unknown("base", base, BASES))
     target = target_on(device, weak, _processor(processor, device, rules))
     if scheme is not None:
-        rules = rules.with_scheme(scheme, target)
-        if source is not None:
-            _check_scheme(source, scheme, rules)
+        rules = _with_scheme(rules, scheme, target, source)
     given = optima(given_ranges(shapes))
     with without_collection():
         placed = placed_model(path, source, given, fix, rules)
@@ -297,36 +297,43 @@ def explain(
             explanation = explainer.explain(placed.placement, placed.idle)
     if placed.own is not None:
         explanation = replace(explanation, pairs=placed.own.nodes)
-    times = None if profile is None else Path(profile)
-    built = None if actual is None else read_plan(Path(actual), times)
-    outcomes = compare_sites(explanation.decisions, explanation.plan, built) if built else ()
-    if built is not None and not outcomes:
-        raise InputError(
-            f"{actual} names no node of {path}; give the plan of an engine built from this file"
-        )
+    built, outcomes = _built(explanation, path, actual, profile)
     return ModelExplanation(
-        placed.source,
-        explanation,
-        device,
-        base,
-        rules,
-        built,
-        tuple(outcomes),
-        target,
-        placed,
-        scheme,
+        placed.source, explanation, device, base, rules, built, outcomes, target, placed, scheme
     )
 
 
-def _check_scheme(path: Path, name: str, rules: Pack) -> None:
-    """Raise InputError if the placement at ``path`` is in other formats than ``rules``."""
-    of_file, asked = read_placement(path).scheme, rules.manifest.scheme
+def _built(
+    explanation: Explanation,
+    path: Path,
+    actual: str | PathLike[str] | None,
+    profile: str | PathLike[str] | None,
+) -> tuple[Plan | None, tuple[SiteOutcome, ...]]:
+    """The engine's own plan ``actual``, and what became of each site in it."""
+    if actual is None:
+        return None, ()
+    built = read_plan(Path(actual), None if profile is None else Path(profile))
+    outcomes = tuple(compare_sites(explanation.decisions, explanation.plan, built))
+    if not outcomes:
+        raise InputError(
+            f"{actual} names no node of {path}; give the plan of an engine built from this file"
+        )
+    return built, outcomes
+
+
+def _with_scheme(rules: Pack, name: str, target: Target, placement: Path | None) -> Pack:
+    """``rules`` in the scheme ``name``; InputError if ``placement`` is in other formats."""
+    rules = rules.with_scheme(name, target)
+    if placement is None:
+        return rules
+    of_file, asked = read_placement(placement).scheme, rules.manifest.scheme
     if (of_file.activation, of_file.weight) != (asked.activation, asked.weight):
         raise InputError(
-            f"{path} was made for activations in {of_file.activation} and weights in "
+            f"{placement} was made for activations in {of_file.activation} and weights in "
             f"{of_file.weight}, which scheme '{name}' does not have; leave out `scheme`, or give "
             "the one that the placement was made with"
         )
+    return rules
 
 
 def _stored_base(graph: Graph, device: Device | None) -> str:

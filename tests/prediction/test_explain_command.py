@@ -385,6 +385,7 @@ def test_wrong_flags_are_one_sentence(save: Callable[..., Path], placer: Callabl
     assert placer("explain", model, "--gpu", "gtx-9").code == 2
     assert placer("explain", "nowhere.onnx").code == 2
     assert placer("explain", model, "--placement", "nowhere.yaml").code == 2
+    assert "give the plan by --actual" in placer("explain", model, "--profile", "times.json").err
 
 
 def test_scales_in_constant_nodes_are_compared_by_value(
