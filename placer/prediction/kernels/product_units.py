@@ -246,9 +246,9 @@ class ProductUnits:
 
     def _multiplies_floats(self, node: Node, row: str) -> bool:
         """Whether a product multiplies ``row`` by a weight in float."""
-        if node.inputs[0] != row or self._made.reads_integers(node):
+        if node.inputs[0] != row or not multiplies_weight(self._graph, node):
             return False
-        return multiplies_weight(self._graph, node)
+        return not self._made.reads_integers(node)
 
     def _reads_rounded(self, node: Node) -> bool:
         """Whether only the matrix has a pair, and the weight is float.
