@@ -27,7 +27,12 @@ def joined(body: str) -> str:
 
 SCALED = "[fc1] o = MatMul(r, w)\n[add1] p = Add(o, b)\n[mul1] q = Mul(p, b)\n"
 NORMALIZED = "[fc1] o = Gemm(r, w, b)\n[soft1] out = Softmax<axis = -1>(o)"
+BESIDE = """
+    (float[1,32] x) => (float out, float other) <float[32,32] w = {1}, float[32] b = {1}> {
+      [relu1] r = Relu(x) [fc1] out = Gemm(r, w, b) [beside] other = Sigmoid(r)
+    }"""
 GRAPHS = {
+    "a row that an activation reads, too": BESIDE,
     "a row is multiplied where it is computed": head(256, 512),
     "however long it is": head(4096, 384),
     "or many the columns": head(248, 4096),
