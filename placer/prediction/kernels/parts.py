@@ -13,9 +13,13 @@ from placer.prediction.layers.motion import NormalForm
 # ``product``: a convolution or matrix product, a kernel of its own. ``pool``: MaxPool and
 # AveragePool, and ``norm``: InstanceNorm and GroupNorm of maps, as well. All others are generated:
 # ``reduce`` sums over dimensions, ``cast`` makes the engine's float type of a graph input, or the
-# model's of what becomes a graph output.
+# model's of what becomes a graph output. ``plugin``: an operator that ONNX does not have, whose
+# kernel is not NVIDIA's, so that nothing becomes part of it.
 # ``pair`` quantizes, and dequantizes, for several readers.
-Role = Literal["product", "pool", "norm", "pointwise", "reduce", "move", "quantize", "pair", "cast"]
+Role = (
+    Literal["product", "pool", "norm", "plugin"]
+    | Literal["pointwise", "reduce", "move", "quantize", "pair", "cast"]
+)
 
 CONVS = ("Conv", "ConvTranspose")
 PRODUCTS = ("MatMul", "Gemm")
@@ -152,6 +156,8 @@ class Unit:
 
 def role_of(node: Node) -> Role:
     """What a node is that is one unit."""
+    if node.op != node.qualified_op:
+        return "plugin"
     if node.op in POOLS:
         return "pool"
     if node.op in REDUCE:
