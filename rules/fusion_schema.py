@@ -74,7 +74,7 @@ class Fusion(Strict):
     scalar_operands: list[str] = Field(
         default=[],
         description="The layer exists only if these pattern nodes have one computed operand, which "
-        "is the first of Sub, Div and Pow, and constants of one element.",
+        "is the first of Sub and Pow, and constants of one element.",
     )
     one_scale: bool = Field(
         default=False,

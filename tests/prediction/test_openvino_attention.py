@@ -121,6 +121,7 @@ def test_attention_takes_an_operator_between_softmax_and_values(given, keys, val
         ("Mul(p, half)", True),
         ("Add(half, p)", True),
         ("Exp(p)", True),
+        ("Div(half, p)", True),
         ("Sub(half, p)", False),
         ("Add(p, each)", False),
         ("Div(p, each)", False),

@@ -13,8 +13,9 @@ from placer.graph import Graph, Node
 from placer.rules.fusion_schema import Fusion
 from placer.rules.match import Match
 
-_COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min"})
-_EITHER = _COMMUTATIVE | {"Sub"}  # A constant may be the first operand.
+# A constant may be the first operand; in products of integers of Div, but not of Sub.
+_EITHER = frozenset({"Add", "Mul", "Sub", "Max", "Min"})
+_EITHER_IN_INTEGERS = _EITHER - {"Sub"} | {"Div"}
 
 
 def find_branches(match: Match, fusion: Fusion, graph: Graph) -> list[Node]:
@@ -37,8 +38,8 @@ def has_scalar_operands(match: Match, fusion: Fusion, graph: Graph) -> bool:
 
 def _is_with_scalars(node: Node, graph: Graph) -> bool:
     computed = [i for i, t in enumerate(node.inputs) if t and t not in graph.initializers]
-    first = computed == [0] or (computed == [1] and node.op in _COMMUTATIVE)
-    return first and all(_is_scalar(t, graph) for t in node.inputs if t in graph.initializers)
+    alone = computed == [0] or (computed == [1] and node.op in _EITHER_IN_INTEGERS)
+    return alone and all(_is_scalar(t, graph) for t in node.inputs if t in graph.initializers)
 
 
 def _branch(
