@@ -29,6 +29,7 @@ from placer.explaining.foldable import foldable
 from placer.explaining.grouped_convs import grouped_convs
 from placer.explaining.idle_constants import idle_constants
 from placer.explaining.mixed_types import mixed_types
+from placer.explaining.output_pairs import output_pairs
 from placer.explaining.padded_channels import padded_channels
 from placer.explaining.placed_model import PlacedModel, placed_model
 from placer.explaining.placeholder_scales import placeholder_scales
@@ -172,7 +173,8 @@ class ModelExplanation:
             scales_by_channel(self._placed.by_channel, self.pack),
             "" if own is None else scales_by_reader(graph, self._placed.placement, self.pack),
         )
-        first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several)
+        returned = "" if own is None else output_pairs(self._placed.types)
+        first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several, returned)
         given = (graph, plan, self.base, self.pack, self.target)
         stored = "" if own is None else float_base(*given)
         off, apart = self._placed.shifted, self._placed.summed

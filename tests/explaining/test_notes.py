@@ -347,6 +347,21 @@ def test_random_numbers_of_the_shape_of_a_constant_are_none(save: Save):
     assert not any("of constants" in note for note in notes_of(path, "tensorrt-rtx"))
 
 
+@pytest.mark.parametrize("pack", ["tensorrt", "onnxruntime", "openvino"])
+def test_pairs_on_outputs_are_told(save: Save, pack: str):
+    """TensorRT issue 2604: MobileNetV2 with a pair behind every operator."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] yd, float[1,16,8,8] r)
+    <float[16,16,1,1] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} y = Conv(xd, wd) {PAIR.format("y")} r = Relu(xd)
+    }}""")
+    assert [note for note in notes_of(path, pack) if "output" in note] == [
+        "the pair on the output 'yd' rounds what the model returns to 8 bits: take it out unless "
+        "that is meant, as NVIDIA advises (TensorRT issue 2604)"
+    ]
+
+
 UNFIT = {
     "another axis than that of the scales": (
         "[v] v = DequantizeLinear(w, t, b)",

@@ -115,10 +115,17 @@ def _quantized(change: Change, pairs: Pairs) -> Iterator[str]:
     for edges, format_text in ((added, ""), (other, " in the scheme's own format")):
         plain = tuple(edge for edge in edges if edge not in formats)
         if plain:
-            yield f"quantize {edges_text(plain)}{format_text}"
+            yield _added_text(plain, format_text)
     for chosen in sorted({formats[edge] for edge in (*added, *other) if edge in formats}):
         same = tuple(edge for edge in (*added, *other) if formats.get(edge) == chosen)
-        yield f"quantize {edges_text(same)} to {chosen}"
+        yield _added_text(same, f" to {chosen}")
+
+
+def _added_text(edges: Sequence[Edge], format_text: str) -> str:
+    """That ``edges`` are to be quantized, and what a pair on a graph output does to it."""
+    outputs = [f"'{edge.tensor}'" for edge in edges if not edge.node]
+    rounds = f", which rounds the output {listed(outputs, MOST_EDGES)}" if outputs else ""
+    return f"quantize {edges_text(edges)}{format_text}{rounds}"
 
 
 def edges_text(edges: Sequence[Edge]) -> str:
