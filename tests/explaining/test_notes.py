@@ -4,8 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 
 import placer
 
@@ -345,6 +347,29 @@ def test_random_numbers_of_the_shape_of_a_constant_are_none(save: Save):
       r = RandomNormalLike(v) m = ReduceMax<axes = [1]>(r) {PAIR.format("x")} y = Add(xd, m)
     }}""")
     assert not any("of constants" in note for note in notes_of(path, "tensorrt-rtx"))
+
+
+@pytest.mark.parametrize("scale", ["nan", "inf"])
+def test_scales_that_are_no_numbers_are_told_first(save: Save, scale: str):
+    """TensorRT issues 2628 and 3112: calibration met NaN."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float[16,16,1,1] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}, float t = {{1}}> {{
+      [q] xq = QuantizeLinear(x, t, z) [d] xd = DequantizeLinear(xq, t, z)
+      {PAIR.format("w")} y = Conv(xd, wd)
+    }}""")
+    proto = onnx.load(path)
+    (stored,) = (tensor for tensor in proto.graph.initializer if tensor.name == "t")
+    stored.CopyFrom(numpy_helper.from_array(np.float32(scale), "t"))
+    onnx.save(proto, path)
+    for pack in ("onnxruntime", "openvino"):
+        assert notes_of(path, pack)[0] == (
+            f"this file has no result as it is: node 'q' (QuantizeLinear) on 'x': its scale is "
+            f"{scale}, which makes NaN of every value; calibrate again with other data (and 1 more)"
+        )
+    (out,) = ort.InferenceSession(path).run(None, {"x": np.ones((1, 16, 8, 8), np.float32)})
+    assert np.isnan(out).all()
 
 
 @pytest.mark.parametrize("pack", ["tensorrt", "onnxruntime", "openvino"])

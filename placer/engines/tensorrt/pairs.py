@@ -12,7 +12,13 @@ from placer.graph import Edge, Graph
 from placer.graph.edit import all_tensors
 from placer.graph.external_data import data_folder
 from placer.graph.weights import is_depthwise, weight_input
-from placer.model.tensorrt_pairs import Finding, alike, check_pairs, misplaced_scales
+from placer.model.tensorrt_pairs import (
+    Finding,
+    alike,
+    check_pairs,
+    infinite_scales,
+    misplaced_scales,
+)
 from placer.qdq.extract import ExtractedModel
 
 _SHOWN = 2
@@ -72,11 +78,16 @@ def unfit_scales(proto: ModelProto, path: Path) -> str:
     """A sentence on scales of ``proto`` that no engine takes, or ``""``.
 
     TensorRT-RTX 1.7.1, ONNX Runtime 1.32 and OpenVINO 2026.4.1 refuse each kind of them
-    (tests/explaining/test_notes.py).
+    (tests/explaining/test_notes.py), but for those that are not finite: with these the latter two
+    compute.
     """
-    found = misplaced_scales(proto, data_folder(all_tensors(proto.graph), path), path)
-    if not found:
-        return ""
-    nodes = {finding.node for finding in found}
-    more = f" (and {len(nodes) - 1} more)" if len(nodes) > 1 else ""
-    return f"no engine runs this file as it is: {found[0]}{more}"
+    folder = data_folder(all_tensors(proto.graph), path)
+    for found, what in (
+        (misplaced_scales(proto, folder, path), "no engine runs this file as it is"),
+        (infinite_scales(proto, folder, path), "this file has no result as it is"),
+    ):
+        nodes = {finding.node for finding in found}
+        more = f" (and {len(nodes) - 1} more)" if len(nodes) > 1 else ""
+        if found:
+            return f"{what}: {found[0]}{more}"
+    return ""

@@ -6,7 +6,7 @@ tests hold them against that builder.
 
 from __future__ import annotations
 
-from placer.model.tensorrt_pairs.check import check_pairs, misplaced_scales
+from placer.model.tensorrt_pairs.check import check_pairs, infinite_scales, misplaced_scales
 from placer.model.tensorrt_pairs.finding import Finding, alike
 from placer.model.tensorrt_pairs.older_tensorrt import moved_by_identities, refused_by_tensorrt_8
 from placer.model.tensorrt_pairs.repeated_names import repeated_names
@@ -15,6 +15,7 @@ __all__ = [
     "Finding",
     "alike",
     "check_pairs",
+    "infinite_scales",
     "misplaced_scales",
     "moved_by_identities",
     "refused_by_tensorrt_8",

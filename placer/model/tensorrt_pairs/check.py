@@ -6,15 +6,17 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from onnx import ModelProto, NodeProto
+import numpy as np
+from onnx import ModelProto, NodeProto, numpy_helper
 
+from placer.graph.external_data import is_external
 from placer.graph.flat import flatten
 from placer.model.normalize import infer_values, tidy_quantized
 from placer.model.passes.constant_folding import fold_constants
 from placer.model.passes.constant_nodes import constants_to_initializers
 from placer.model.quantized.operators import DEQUANTIZE, FAKE_QUANTIZE, QUANTIZE, is_of_amd
 from placer.model.quantized.restored_pairs import arithmetic_pairs
-from placer.model.tensorrt_pairs.finding import Finding
+from placer.model.tensorrt_pairs.finding import Finding, finding
 from placer.model.tensorrt_pairs.missing_kernels import check_kernels
 from placer.model.tensorrt_pairs.number_types import (
     check_cast,
@@ -60,6 +62,24 @@ def misplaced_scales(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Fin
         graph = PairGraph(proto, base_dir, path, infer_values(proto, {}, path))
     found = [one for node, count in several for one in check_axis(graph, node, count)]
     return tuple(one for one in found if one.verdict == "refused")
+
+
+def infinite_scales(proto: ModelProto, base_dir: Path, path: Path) -> tuple[Finding, ...]:
+    """Nodes of ``proto`` with a stored scale that is NaN or infinite: engines compute NaN there.
+
+    Arguments as of ``misplaced_scales``; external scales are not read.
+    """
+    graph, found = PairGraph(proto, base_dir, path), []
+    for node in graph.nodes:
+        if not _scales(graph, node) or is_external(graph.constants[node.input[1]]):
+            continue
+        values = numpy_helper.to_array(graph.constants[node.input[1]]).astype(np.float32)
+        if np.isfinite(values).all():
+            continue
+        shown = values[~np.isfinite(values)].flat[0]
+        reason = f"its scale is {shown:g}, which makes NaN of every value"
+        found.append(finding(node, "altered", reason, "calibrate again with other data"))
+    return tuple(found)
 
 
 def _scales(graph: PairGraph, node: NodeProto) -> int:
