@@ -38,7 +38,7 @@ def source_pairs(proto: ModelProto) -> Iterator[SourcePair]:
         targets = tuple(target for _, target in read)
         if not read or any(op != "DequantizeLinear" for op, _ in read):
             continue
-        if outputs.isdisjoint((node.output[0], *targets)):
+        if node.output[0] not in outputs:
             zero_point = constants.get(node.input[2]) if len(node.input) > 2 else None
             clamps = node.input[0] in written and _is_lowest(zero_point)
             yield SourcePair(node.output[0], node.input[0], targets, clamps)

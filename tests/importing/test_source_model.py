@@ -49,6 +49,14 @@ SATURATING = f"""
   [conv2] y = Conv<pads = [1, 1, 1, 1]>(d, v)
 }}
 """
+# The same of what the model returns (ONNX Runtime issue 24711).
+SATURATING_OUTPUT = f"""
+{HEAD} {IO} <{PAIRS}, {CONV}> {{
+  [conv1] c = Conv<pads = [1, 1, 1, 1]>(x, w)
+  [q] i = QuantizeLinear(c, t, z)
+  [dq] y = DequantizeLinear(i, t, z)
+}}
+"""
 # Noise, and no more.
 ORDINARY = SATURATING.replace("(c, t, z)", "(c, s, z)").replace("(i, t, z)", "(i, s, z)")
 
@@ -68,7 +76,9 @@ def recover(path: Path) -> tuple[Model, float | None]:
     return found, distance.sqnr
 
 
-@pytest.mark.parametrize("text", [RESIDUAL, SATURATING], ids=["residual", "saturating"])
+@pytest.mark.parametrize(
+    "text", [RESIDUAL, SATURATING, SATURATING_OUTPUT], ids=["residual", "saturating", "output"]
+)
 def test_a_pair_that_is_part_of_the_function_stays_as_arithmetic(save: Save, text: str):
     path = save(text)
     x = data(1)
@@ -149,6 +159,19 @@ def test_a_constant_that_its_pair_makes_finite_is_named(save: Save):
     model = load_model(path)
     with pytest.raises(InputError, match="initializer 'w' holds NaN or infinity, which its pair"):
         recovered(model, synthetic_dataset(model, 2, 0))
+
+
+def test_of_a_weight_that_its_pair_cuts_off_the_rest_is_kept(save: Save):
+    """ONNX Runtime issue 24711: weights of up to 2.7 with a scale for 0.13."""
+    pair = "[wq] e = QuantizeLinear(w, k, z) [wd] f = DequantizeLinear(e, k, z)"
+    text = ORDINARY.replace("float s", "float k = {0.001}, float s")
+    path = save(text.replace("[conv1] c", f"{pair} [conv1] c").replace("(x, w)", "(x, f)"))
+    model, distance = recover(path)
+    assert distance > 25
+    assert [note.split(", and its pair")[0][:21] for note in model.imported.notes] == [
+        "constant 'w' reaches "
+    ]
+    assert model.imported.weights["w/cut_off"].scale == pytest.approx(0.001)
 
 
 def test_what_cannot_be_kept_is_refused(save: Save):

@@ -13,6 +13,8 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from placer.errors import InputError
 from placer.model.quantized.names import Names
 
+_MOST_CUT_OFF = 0.1  # Of a constant's energy: quantizers that choose a range keep far more.
+
 Part = tuple[list[NodeProto], list[TensorProto]]
 
 
@@ -69,6 +71,30 @@ def step_growth(floats: np.ndarray, scale: np.ndarray, axis: int) -> float:
         others = tuple(i for i in range(floats.ndim) if i != axis % floats.ndim)
     steps = np.ravel(magnitude.max(axis=others, initial=0.0)) / 127
     return float(np.max(steps / scale.astype(np.float64).ravel(), initial=0.0))
+
+
+def cut_off(
+    values: np.ndarray,
+    scale: np.ndarray,
+    zero_point: np.ndarray,
+    limits: tuple[float, float],
+    axis: int,
+) -> np.ndarray | None:
+    """``values``, a float constant, as far as its pair represents them, without the rounding.
+
+    None where it represents nearly all: what it cuts off is below a tenth of their energy. So it is
+    where ``scale`` is none that the range follows from, or does not fit ``values``.
+    """
+    if values.dtype.kind != "f" or not (np.isfinite(scale).all() and (scale > 0).all()):
+        return None
+    wide = values.astype(np.float64)
+    try:
+        step, zero = (along(a.astype(np.float64), wide, axis) for a in (scale, zero_point))
+    except ValueError:
+        return None
+    left = wide.clip(*((limit - zero) * step for limit in limits))
+    is_cut = np.square(wide - left).sum() > _MOST_CUT_OFF * np.square(wide).sum()
+    return left.astype(values.dtype) if is_cut else None
 
 
 def quantize_nodes(

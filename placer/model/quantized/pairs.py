@@ -75,7 +75,7 @@ def _rounded(state: ImportState, node: NodeProto, info: Quantized) -> Quantized:
 def _quantize(state: ImportState, integers: str, source: str, info: Quantized) -> None:
     """Remember that ``integers`` stands for the float tensor of ``info``."""
     if info.tensor in state.draft.constants:
-        info = replace(info, is_constant=True)
+        info = replace(info, tensor=_cut_off(state, info), is_constant=True)
         if info.scale is not None:
             values, tensor = state.draft.array(info.tensor), state.draft.constants[info.tensor]
             state.records.add_weight(
@@ -86,6 +86,27 @@ def _quantize(state: ImportState, integers: str, source: str, info: Quantized) -
             info = replace(info, tensor=clamp(state, source, info))
         state.records.add_activation(info)
     state.quantized[integers] = info
+
+
+def _cut_off(state: ImportState, info: Quantized) -> str:
+    """The constant that ``info`` quantizes, or one of what its pair leaves of it.
+
+    Where a pair cuts off so much that the file computes with other weights, these are the model's.
+    """
+    if info.scale is None:
+        return info.tensor
+    values, limits = state.draft.array(info.tensor), (info.lowest, info.highest)
+    left = arithmetic.cut_off(values, info.scale, info.zero_point, limits, info.axis)
+    if left is None:
+        return info.tensor
+    shown = np.abs(values.astype(np.float64)).max(), np.abs(left.astype(np.float64)).max()
+    state.records.notes.append(
+        f"constant '{info.tensor}' reaches {shown[0]:.3g}, and its pair cuts it off at "
+        f"{shown[1]:.3g}: the float model has what is left, as the file computes with that; "
+        "calibrate it again"
+    )
+    name = state.draft.names.unused(f"{info.tensor}/cut_off")
+    return state.draft.set_constant(name, left)
 
 
 def visit_dequantize_linear(state: ImportState, node: NodeProto) -> None:
