@@ -36,9 +36,13 @@ def written_by(condition: WrittenBy) -> Check:
     def check(_: Nodes, tensors: Tensors, graph: Graph) -> bool:
         names = tensors.get(condition.tensor, ())
         writers = [_writer(tensor, condition, graph) for tensor in names]
-        return bool(writers) and enough(
-            w is not None and w.qualified_op in condition.op for w in writers
-        )
+        return bool(writers) and enough(w is not None and is_one(w, graph) for w in writers)
+
+    def is_one(writer: Node, graph: Graph) -> bool:
+        if writer.qualified_op not in condition.op:
+            return False
+        operands = writer.inputs[1:2] if writer.op not in ("Add", "Mul") else writer.inputs
+        return not condition.with_constant or not graph.initializers.keys().isdisjoint(operands)
 
     return check
 

@@ -123,6 +123,9 @@ class WrittenBy(Strict):
     past: list[str] = Field(
         default=[], description="Operators that may follow it, each by its first input."
     )
+    with_constant: bool = Field(
+        default=False, description="Its second input is constant, or any of an Add's or a Mul's."
+    )
 
 
 class ReadBy(Strict):

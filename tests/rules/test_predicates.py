@@ -465,6 +465,27 @@ def test_one_of_a_variadic_name_may_be_enough(enough: str, holds: bool):
     assert bool(find_matches(graph, joined)) is holds
 
 
+@pytest.mark.parametrize(
+    ("writer", "holds"),
+    [
+        ("Add(x, k)", True),
+        ("Add(k, x)", True),
+        ("Sub(x, k)", True),
+        ("Sub(k, x)", False),
+        ("Add(x, x)", False),
+        ("Mul(x, k)", False),
+    ],
+)
+def test_a_writer_may_have_to_read_a_constant(writer: str, holds: bool):
+    graph = graph_of_text(
+        f"{HEAD} g (float[2,4] x) => (float[2,4] out) <float k = {{3}}> "
+        f"{{ s = {writer} out = Relu(s) }}"
+    )
+    condition = "written_by: {tensor: s, op: [Add, Sub], with_constant: true}"
+    matched = rule("\n  relu: {op: Relu, inputs: [s], output: y}\n", condition)
+    assert bool(find_matches(graph, matched)) is holds
+
+
 @pytest.mark.parametrize(("places", "holds"), [("", True), ("[1]", False), ("[1,1]", True)])
 def test_readers_may_have_to_change_the_number_of_dimensions(places: str, holds: bool):
     graph = graph_of_text(f"""{HEAD} g (float[2,4] x) => (float out)
