@@ -122,6 +122,7 @@ class Epilogues:
         if turned := turned_with(self._graph, product, chain):
             return [*turned, *chain]
         is_alone = adds or writes_line(self._graph, product)
+        is_alone = is_alone or count > 0 or self._flat.are_of(product)
         beside = [] if is_alone else self._beside(product, chain)
         return prepared if beside is None else [*chain, *beside]
 
@@ -230,14 +231,14 @@ class Epilogues:
         return readers if alone and readers[0].node.op == "Relu" else []
 
     def _beside(self, product: Unit, chain: Sequence[Unit]) -> list[Unit] | None:
-        """What else is computed of what a Conv's generated kernel makes alone, as an output more.
+        """What else is computed of what a product's kernel makes alone, as an output more.
 
         The norm of what a block passes on, as RepVGG adds it behind the next Conv. None: there are
         more outputs, or what follows takes one along, and another kernel does all that is computed
-        of the Conv (eight small graphs).
+        of the product (eight small graphs of Convs and 40 of matrices, with or without pairs).
         """
         passed_on = [unit for unit in (product, *chain) if set(unit.outputs) & self._outputs]
-        if product.node.op not in CONVS or passed_on:
+        if passed_on:
             return []
         shape = self._graph.type_of(product.node.outputs[0]).shape
         done, beside = [product, *chain], list[Unit]()
@@ -251,6 +252,10 @@ class Epilogues:
             if not made or not unit.reads or len(self._groups[unit.group]) > 1:
                 continue
             quantized = any(edge in self._form.scales for edge, _ in (*unit.reads, *unit.readers))
+            if product.node.op in PRODUCTS and any(r.role == "cast" for _, r in unit.readers):
+                return []
+            if quantized and product.node.op in PRODUCTS:
+                return None
             if quantized or self._graph.type_of(unit.outputs[0]).shape != shape:
                 continue
             done.append(unit)
@@ -297,7 +302,8 @@ class Epilogues:
         """Whether a product's kernel does it; a cast only of a single matrix, and for no sort."""
         if unit.node.op in _BEHIND or sums_few(unit) or unit.casts_for_float32:
             return False
-        if unit.node.op == "Pow" and unit.role != "cast" and not self._is_half(unit):
+        powers = unit.node.op == "Pow" and not self._is_half(unit)
+        if unit.role != "cast" and (powers or unit.node.op == "Erf"):
             # In FP32, of what is cast in any case.
             return len(self._graph.edges_of(unit.node.inputs[0])) == 1
         if unit.role != "cast":

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
-from placer.prediction.kernels.gelus import gelus
+from placer.prediction.kernels.gelus import whole_gelus
 from placer.prediction.kernels.parts import PRODUCTS
 from placer.prediction.layers.motion import NormalForm
 
@@ -29,7 +29,7 @@ def factors(
     those that are almost, which only scale what another product wrote for them.
     """
     product_of: dict[str, Node] = {}
-    ends = {gelu.nodes[-1].name for gelu in gelus(graph)}
+    ends = {gelu.nodes[-1].name for gelu in whole_gelus(graph, form.scales)}
     for node in reversed(graph.nodes):
         if number(graph, node) is None or node.name in ends:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from placer.graph import Edge
 from placer.graph.weights import weight_input
@@ -13,7 +13,7 @@ from placer.prediction.kernels.gates import Gates
 from placer.prediction.kernels.generated import Generated
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.norm_epilogues import epilogue_of_norm
-from placer.prediction.kernels.parts import PRODUCTS, Unit
+from placer.prediction.kernels.parts import PRODUCTS, Unit, has_float_weight
 from placer.prediction.kernels.quantizers import Quantizers
 from placer.prediction.kernels.reductions import has_heads, sums_places
 from placer.prediction.kernels.repeated import RepeatedUnits
@@ -82,10 +82,10 @@ class Kernels:
     def _join_products(self) -> None:
         """Products of one tensor with weights are one (queries, keys and values; heads).
 
-        Integers are one tensor where they have one scale. What multiplies by an INT8 weight that
-        it dequantizes reads floats (24 small graphs of a product for keys and values).
+        Integers are one tensor where they have one scale, and those that multiply floats by it are
+        one as those that multiply integers are.
         """
-        known: dict[object, Unit] = {}
+        known: dict[object, list[Unit]] = {}
         for unit in self._groups.units:
             weight = weight_input(self._graph, unit.node)
             row = self.sums.is_row_product(unit) or self.sums.multiplies_few(unit)
@@ -93,7 +93,8 @@ class Kernels:
                 continue
             if not (row or unit.role == "product"):
                 continue
-            if unit.scales:  # Weights of several scales are not one.
+            rounded = unit.integers and has_float_weight(self._graph, self._form, unit)
+            if unit.scales and (row or not rounded):  # Weights of several scales are not one.
                 continue
             if not (row or unit.integers) and self._gates.are(unit):
                 continue
@@ -103,10 +104,24 @@ class Kernels:
             read = edge.tensor, unit.integers and not row, scale
             powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
             ends = self._relu_of(unit) is not None  # As all of a kernel do, or none.
-            alike = depth, row, powered, unit.unpacks_weight, ends
-            first = known.setdefault((*read, *alike), unit)
-            if first is not unit:
-                self._groups.merge(first.group, unit.group)
+            alike = depth, row, powered, unit.unpacks_weight, ends, rounded
+            known.setdefault((*read, *alike), []).append(unit)
+        for units in known.values():
+            ends = self._relu_of(units[0]) is not None
+            if ends or units[0].integers or not any(u.dequantizes for u in units[:-1]):
+                self._join(units, ends)
+
+    def _join(self, products: Sequence[Unit], ends: bool) -> None:
+        """Let products be one kernel; ``ends``: with a Relu of each.
+
+        Those of floats are none if one dequantizes its weight, but for the last one, whose weight
+        another kernel makes floats of then (55 small graphs of two and three products).
+        """
+        last = products[-1]
+        if len(products) > 1 and last.dequantizes and not (ends or last.integers):
+            last.dequantizes, last.unpacks_weight = False, True
+        for product in products[1:]:
+            self._groups.merge(products[0].group, product.group)
 
     def _fuse_epilogues(self) -> None:
         before = self._groups.find_dependences()

@@ -8,14 +8,15 @@ A tanh form with a Pow is none, since that is computed in FP32.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx import numpy_helper
 
-from placer.graph import Graph, Node
+from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
 from placer.prediction.kernels.views import only_reader, readers_of
+from placer.prediction.layers.motion import Scale
 
 _TOLERANCE = 2**-11  # Of FP16, in which a file may have its constants.
 
@@ -45,6 +46,21 @@ def gelus(graph: Graph) -> tuple[Gelu, ...]:
         ):
             functions.append(Gelu(inner[0], nodes))
     return tuple(functions)
+
+
+def whole_gelus(graph: Graph, scales: Mapping[Edge, Scale]) -> list[Gelu]:
+    """The GELUs without a pair inside, which would make it none (15 small graphs)."""
+    return [gelu for gelu in gelus(graph) if _is_whole(gelu, scales)]
+
+
+def _is_whole(gelu: Gelu, scales: Mapping[Edge, Scale]) -> bool:
+    edges = [
+        Edge(tensor, node.name, index)
+        for node in gelu.nodes
+        for index, tensor in enumerate(node.inputs)
+    ]
+    given = {scales.get(edge) for edge in edges if edge.tensor == gelu.given}
+    return len(given) == 1 and not any(e in scales for e in edges if e.tensor != gelu.given)
 
 
 def constant(graph: Graph, node: Node) -> float | None:

@@ -14,6 +14,7 @@ from placer.prediction.kernels.channels import (
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.joins import Joins, is_joined_with_sums
 from placer.prediction.kernels.lines import IN_PARTS, LINE_RANK
+from placer.prediction.kernels.norms import normalizes_groups
 from placer.prediction.kernels.parts import (
     MAP_RANK,
     NORMED,
@@ -109,6 +110,8 @@ class Generated:
             return False
         if unit.alone or self._is_left_to_readers(writer, unit):
             return False
+        if unit.role == "reduce" and normalizes_groups(self._graph, unit.node):
+            return False
         if self._is_turned_apart(writer, unit) or self._is_joined_apart(writer, unit):
             return False
         if self._is_moved_for_sums(writer, unit) or self._pads_apart(writer, unit):
@@ -132,6 +135,8 @@ class Generated:
         if self._is_joined_later(self._groups.of(writer), unit):
             return True
         if self._reads_later_part(writer, unit) or self._is_joined(writer, unit):
+            return True
+        if self._writes_beside(self._groups.of(writer), unit):
             return True
         joined = self.joins.is_in_place(writer) or self.joins.is_in_place(unit)
         return joined or self._reads_part(writer, unit)
@@ -256,6 +261,17 @@ class Generated:
         """Whether ``unit`` reads a part of a joined tensor, which a kernel ends with writing."""
         tensors = {edge.tensor for edge, source in unit.reads if source is writer}
         return unit.node.op != "Transpose" and self.joins.is_part(writer, tensors)
+
+    def _writes_beside(self, kernel: Sequence[Unit], unit: Unit) -> bool:
+        """Whether ``unit`` writes a part of joined floats of which ``kernel`` reads another one.
+
+        A generated kernel does not read what it writes (six small graphs, as nodes of DLA, whose
+        Relu is a kernel of its own behind the sum).
+        """
+        joined = [reader for _, reader in unit.readers if self.joins.joins_floats(reader)]
+        parts = {e.tensor for reader in joined for e, w in reader.reads if w is not unit}
+        reads = [(e, w) for other in kernel for e, w in other.reads if w not in kernel]
+        return any(e.tensor in parts and e not in self._form.scales for e, _ in reads)
 
     def _only_turns_tokens(self, kernel: Sequence[Unit]) -> bool:
         """Whether it makes a map of tokens, which is only stored otherwise and padded then.

@@ -8,12 +8,14 @@ from placer.graph.transposes import order_of
 from placer.prediction.kernels.attention import NARROW, share_heads
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.names import KernelNames
+from placer.prediction.kernels.norms import normalizes_groups
 from placer.prediction.kernels.parts import (
     CONVS,
     MAP_RANK,
     PRODUCTS,
     VIEWS,
     Unit,
+    has_float_weight,
     multiplies_weight,
 )
 from placer.prediction.kernels.units import Units
@@ -42,7 +44,8 @@ class Moves:
 
         So do maps that a Conv's kernel wrote, which are stored otherwise. Of heads that are no
         multiple of eight wide, of what is read twice and of what a Conv reads, or a product that
-        writes a map, the kernel has the Transpose's name.
+        writes a map, the kernel has the Transpose's name. So it has if integers are turned for a
+        product whose weight has no pair, or quantized behind one that dequantizes (14 graphs).
         """
         if all(self.is_view(unit) for unit in units):
             return self._makes_rows(units) and self._keeps_channels(units)
@@ -51,10 +54,15 @@ class Moves:
         writers = [w for u in units for _, w in u.reads if w not in units]
         edges = (e for u in units for e, _ in (*u.reads, *u.readers))
         quantized = any(e in self._form.scales and not self._units.is_float8(e) for e in edges)
-        if quantized and not all(w is not None and w.scales for w in writers):
+        if quantized and not all(w and w.scales and not w.dequantizes for w in writers):
             return False
         readers = [r for u in units for _, r in u.readers if r not in units]
         if not readers or any(reader.role != "product" for reader in readers):
+            return False
+        if any(
+            reader.integers and has_float_weight(self._graph, self._form, reader)
+            for reader in readers
+        ):
             return False
         if all(self._turns_map(unit) for unit in units):
             return True
@@ -82,8 +90,10 @@ class Moves:
         """Whether nothing runs: views, and a Concat that products write into."""
         if any(unit.role == "cast" or unit.names is not None for unit in units):
             return False
-        readers = (reader for unit in units for _, reader in unit.readers)
+        readers = [reader for unit in units for _, reader in unit.readers]
         if any(r.alone and r.node.name not in self._units.of_groups for r in readers):
+            return False
+        if any(r.role == "reduce" and normalizes_groups(self._graph, r.node) for r in readers):
             return False
         if all(self.is_view(unit) for unit in units):
             return not (self._makes_map(units) or self._makes_rows(units))

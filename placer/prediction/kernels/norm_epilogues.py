@@ -21,7 +21,8 @@ def epilogue_of_norm(made: Units, norm: Unit) -> Sequence[Unit]:
             return []
     elif whole and sorted(ops) == ["Mul", "Sigmoid"]:
         epilogue = sorted(readers, key=lambda unit: unit.index)
-        if [w for _, w in epilogue[1].reads if w not in (norm, epilogue[0])]:
+        inside = [(e, w) for e, w in epilogue[1].reads if e not in made.form.scales]
+        if [w for _, w in inside if w in (norm, epilogue[0])] != [w for _, w in epilogue[1].reads]:
             return []
     else:
         return []

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from placer.graph import Edge, Node
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.flattened import MATRIX_RANK, batches
-from placer.prediction.kernels.norms import GroupNorm, group_norms, is_of_groups
+from placer.prediction.kernels.norms import (
+    GroupNorm,
+    group_norms,
+    is_of_groups,
+    normalizes_groups,
+)
 from placer.prediction.kernels.parts import NORMED, NORMS, PRODUCTS, SQUARES, Unit, role_of
 from placer.prediction.kernels.reductions import (
     is_large,
@@ -18,6 +24,8 @@ from placer.prediction.kernels.reductions import (
 from placer.prediction.kernels.rows import Rows
 from placer.prediction.kernels.views import readers_of
 from placer.prediction.kernels.wiring import UnitGraph
+
+_VIEWED_BACK = 3  # Nodes of a GroupNorm without a factor and a sum.
 
 
 class NormUnits:
@@ -43,8 +51,9 @@ class NormUnits:
                 self._add_group_norm(norm)
         elif node.op == "InstanceNormalization" and not is_of_groups(self._graph, node):
             self._add_instance_norm(node)
-        elif node.op == "InstanceNormalization" and self._channels_of(node) > 1:
-            self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs)).alone = True
+        elif normalizes_groups(self._graph, node):
+            summed = self._made.add(node, "reduce", self._made.edges(node), tuple(node.outputs))
+            summed.alone = not self._is_only_rounded_behind(node)
         elif node.op == "LRN":
             self._add_response_norm(node)
         elif len(self._siblings(node)) > 1:
@@ -59,6 +68,15 @@ class NormUnits:
         else:
             return self._add_sums_of_squares(node)
         return True
+
+    def _is_only_rounded_behind(self, norm: Node) -> bool:
+        """Whether a pair is behind a norm of groups and none before it.
+
+        Its kernel computes what follows then (six small graphs).
+        """
+        before = any(edge in self._form.scales for edge in self._made.edges(norm)[:1])
+        behind = self._graph.edges_of(norm.outputs[0])
+        return not before and any(edge in self._form.scales for edge in behind)
 
     def _add_sums_of_squares(self, node: Node) -> bool:
         """Add units of sums or means of squares; False if it is none, or one unit as others are."""
@@ -224,21 +242,19 @@ class NormUnits:
         return reader.op in ("Clip", "Add", "Max") and self._is_expanded(reader)
 
     def _group_norms(self) -> Mapping[str, GroupNorm]:
-        """Those without a pair inside."""
-        norm_of = group_norms(self._graph)
-        inside = {id(n): self._inside(n) for n in norm_of.values()}
-        return {
-            name: norm
-            for name, norm in norm_of.items()
-            if not any(edge in self._form.scales for edge in inside[id(norm)])
-        }
+        """Those that no pair cuts, up to the factor or the sum with a pair (12 small graphs)."""
+        found = {id(norm): norm for norm in group_norms(self._graph).values()}
+        kept = [self._until_pair(norm) for norm in found.values()]
+        return {node.name: norm for norm in kept if norm is not None for node in norm.nodes}
 
-    def _inside(self, norm: GroupNorm) -> list[Edge]:
-        """The edges between its nodes; a pair before the first may have moved past it."""
-        given, moved = (self._made.edges(node)[0] for node in norm.nodes[:2])
-        edges = [edge for node in norm.nodes[2:] for edge in self._made.edges(node)]
-        same = self._form.scales.get(given) == self._form.scales.get(moved)
-        return edges if same else [moved, *edges]
+    def _until_pair(self, norm: GroupNorm) -> GroupNorm | None:
+        """Its nodes before the first with a pair of its own; None if it is no norm then."""
+        given = self._form.given
+        quantized = [
+            any(edge in given for edge in self._made.edges(node)) for node in norm.nodes[1:]
+        ]
+        count = 1 + (*quantized, True).index(True)
+        return replace(norm, nodes=norm.nodes[:count]) if count >= _VIEWED_BACK else None
 
     def _add_group_norm(self, norm: GroupNorm) -> None:
         """A GroupNorm: one kernel, or the one for InstanceNorm between two generated ones."""
@@ -280,9 +296,6 @@ class NormUnits:
         read = given._replace(tensor=cast) if self._half else given
         edges = [read, Edge(sums, node.name, NORMED)]
         self._made.add(node, "pointwise", edges, tuple(node.outputs))
-
-    def _channels_of(self, node: Node) -> int:
-        return (self._graph.type_of(node.inputs[0]).shape or (0, 0))[1]
 
     def _turn(self, edge: Edge) -> None:
         """A kernel without a node's name that stores a map otherwise for who reads it next."""

@@ -57,6 +57,14 @@ def is_of_groups(graph: Graph, node: Node) -> bool:
     return given[:2] != made[:2]
 
 
+@kept
+def normalizes_groups(graph: Graph, node: Node) -> bool:
+    """Whether an InstanceNormalization is over several groups of channels."""
+    if node.op != "InstanceNormalization" or not is_of_groups(graph, node):
+        return False
+    return (graph.type_of(node.inputs[0]).shape or (0, 0))[1] > 1
+
+
 def _group_norm(graph: Graph, norm: Node) -> GroupNorm | None:
     chain = _group_norm_nodes(graph, norm)
     if chain is None:

@@ -180,6 +180,15 @@ def multiplies_weight(graph: Graph, node: Node) -> bool:
     return node.op in PRODUCTS and weight_input(graph, node) is not None
 
 
+def has_float_weight(graph: Graph, form: NormalForm, product: Unit) -> bool:
+    """Whether a product multiplies by a constant without a pair."""
+    weight = weight_input(graph, product.node)
+    if weight is None:
+        return False
+    edge = Edge(product.node.inputs[weight.index], product.node.name, weight.index)
+    return edge not in form.scales
+
+
 def is_padded(graph: Graph, product: Unit) -> bool:
     """Whether it is a ConvTranspose whose kernel computes more channels than there are."""
     if product.role != "product" or product.node.op != "ConvTranspose":

@@ -85,7 +85,8 @@ class SharedPairs:
     def _waits(self, joined: Reads, writer: Unit, tensor: str, scale: Scale) -> bool:
         """Whether joined integers depend on floats that the kernel of their part writes.
 
-        A Q that moved there from behind the Concat stays with the part (24 small graphs).
+        A Q that moved there from behind the Concat stays with the part unless one that is joined
+        before depends on these floats (44 small graphs).
         """
         kernel = self._groups.of(writer)
         floats = [
@@ -95,8 +96,21 @@ class SharedPairs:
             if reader not in kernel
             and (edge.tensor, self._form.scales.get(edge)) != (tensor, scale)
         ]
-        given = [unit for edge, unit in joined if edge not in self._form.back]
-        return any(self._groups.depends(unit, reader) for unit in given for reader in floats)
+        waiting = [
+            unit
+            for edge, unit in joined
+            if edge not in self._form.back or self._is_behind(edge, unit, floats)
+        ]
+        return any(self._groups.depends(unit, reader) for unit in waiting for reader in floats)
+
+    def _is_behind(self, edge: Edge, joined: Unit, floats: Sequence[Unit]) -> bool:
+        """Whether a part that is joined before the one at ``edge`` depends on ``floats``."""
+        earlier = [w for e, w in joined.reads if w and e.input_index < edge.input_index]
+        return any(
+            writer is reader or self._groups.depends(writer, reader)
+            for writer in earlier
+            for reader in floats
+        )
 
     def _dequantizers(self, source: Unit, tensor: str, scale: Scale) -> Iterator[Unit]:
         """What makes floats of joined integers: once, for all that can be one kernel with it."""

@@ -9,7 +9,7 @@ placements that move to the same pairs have the same form.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from placer.graph import Edge
@@ -67,12 +67,14 @@ class NormalForm:
 
     ``scales``: the scale of each edge that carries a pair, given or moved there.
     ``second``: where a Q moved onto an edge that has a pair of another scale: the tensor passes
-    through both. ``back``: the edges of ``scales`` that a Q moved onto.
+    through both. ``back``: the edges of ``scales`` that a Q moved onto; ``given``: those that
+    had a pair before.
     """
 
     scales: Mapping[Edge, Scale]
     second: Mapping[Edge, Scale]
     back: Set[Edge] = frozenset()
+    given: Set[Edge] = frozenset()
 
     def last(self, edge: Edge) -> Scale | None:
         """The scale in which the node at ``edge`` gets its integers; None for a float edge."""
@@ -163,7 +165,7 @@ def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Norm
         moves = [draft.move_back(passage) for passage in back]
         moves += [_forward(passage, draft.scales) for passage in passages if passage.forward]
         changed = any(moves)
-    return draft.form()
+    return replace(draft.form(), given=frozenset(given))
 
 
 def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterator[Edge]:

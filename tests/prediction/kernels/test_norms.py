@@ -115,6 +115,13 @@ def text_of(shown: str) -> str:
 
 
 test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=17)
+test_group_norms_with_a_pair_inside = builder_test(
+    {
+        "a factor with a pair is no part of the GroupNorm": ("m->scale1", GROUP_NORM),
+        "a pair behind its norm leaves no GroupNorm": ("n->map1", GROUP_NORM),
+    },
+    opset=17,
+)
 
 
 @pytest.mark.builder

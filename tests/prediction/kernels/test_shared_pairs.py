@@ -19,6 +19,8 @@ READERS = {
     "Add": "[add] c = Add(t, z)",
     "Tanh": "[tanh] d = Tanh(t)",
     "joined": "[conv4] p = Conv(t, w4) [join] j = Concat<axis = 1>(t, p) [conv3] e = Conv(j, w3)",
+    "joined last": """
+      [conv4] p = Conv(t, w4) [join] j = Concat<axis = 1>(p, t) [conv3] e = Conv(j, w3)""",
     "beside": "[conv4] p = Conv(z, w4) [join] j = Concat<axis = 1>(t, p) [conv3] e = Conv(j, w3)",
     "resized": """
       [conv4] p = Conv<strides = [2, 2]>(z, w4)
@@ -79,6 +81,10 @@ GRAPHS = {
     "a Q that moves there from behind stays with the part": (
         f"{FIRST} j->conv3 w3->conv3",
         graph(SILU, "joined"),
+    ),
+    "but not if what is joined before it depends on its floats": (
+        f"{FIRST} j->conv3 w3->conv3",
+        graph(SILU, "joined last"),
     ),
     "a product reads a copy of a part of two": (
         f"{FIRST} {MADE} {JOINED}",

@@ -29,6 +29,12 @@ BESIDE = f"""
       [queries] q = MatMul(n, w) [relu1] r = Relu(q) [keys] k = MatMul(n, w2) [relu2] s = Relu(k)
       [values] u = MatMul(n, w3) [shares] p = Softmax(u) [sub] d = Sub(r, s) [add] out = Add(d, p)
     }}"""
+JOINT = f"""
+    (float[1,16,32] x) => (float out, float out2, float out3)
+    {WEIGHTS[:-1]}, float[32,64] w2 = {{1}}, float[32,64] w3 = {{1}}> {{
+      [active] n = Tanh(x) [queries] q = MatMul(n, w) [sin1] out = Sin(q)
+      [keys] k = MatMul(n, w2) [sin2] out2 = Sin(k) [values] u = MatMul(n, w3) [sin3] out3 = Sin(u)
+    }}"""
 ALONE = "w->product1 v->product2"
 GRAPHS = {
     "another kernel adds the bias and the residual": (ALONE, MLP),
@@ -37,6 +43,9 @@ GRAPHS = {
     "so is one whose result another kernel quantizes": ("w->product1 r->product2 v->product2", T5),
     "another kernel computes what is behind a Gemm, and casts": (ALONE, ROWS),
     "of several products those with a Relu are one": ("w->queries w2->keys w3->values", BESIDE),
+    "of joint products the last weight is dequantized by another kernel": ("w3->values", JOINT),
+    "but any other weight with a pair leaves each product alone": ("w->queries", JOINT),
+    "integers that multiply floats are joint": ("n->queries n->keys w3->values", JOINT),
     "a product of integers beside": ("w->product1 r->product2 v->product2", MLP),
 }
 
