@@ -167,7 +167,7 @@ TABLE = """
 <ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
 g (int64[2] x) => (float[2,40] y) <uint8[3,40] t = {{ZEROS}},
 float[3,{blocks}] s = {{0}}, uint8[3,3] z = {{0, 0, 0, 0, 0, 0, 0, 0, 0}},
-float one = {{1}}, uint8[2] two = {{0, 0}}> {{
+float one = {{1}}, uint8[2] two = {{0, 0}}, uint8[0,40] none = {{}}> {{
   [take] y = com.microsoft.GatherBlockQuantized<gather_axis = 0, quantize_axis = 1,
       block_size = 16{fields}>({read})
 }}""".replace("ZEROS", ", ".join("0" * 120))
@@ -214,6 +214,7 @@ def test_a_table_in_blocks_becomes_the_floats_that_it_stands_for(
         ({"fields": ", bits = 3"}, "has values of 3 bits, where placer unpacks 2, 4 and 8"),
         ({"read": "t, x"}, "has no table, or no scale of it"),
         ({"read": "t, x, x"}, "computes 'x', its table or a scale of it"),
+        ({"read": "none, x, s"}, r"has a table of shape \(0, 40\), which holds no values"),
         ({"read": "t, x, one"}, r"has scales of shape \(\) and .* for a table of shape \(3, 40\)"),
         ({"read": "t, x, s, two"}, r"has .* zero points of shape \(2,\) for a table of shape"),
         ({"blocks": 2}, r"has scales .* of shape \(3, 2\) along axis 1 .* in blocks of 16"),

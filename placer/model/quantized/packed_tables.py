@@ -74,6 +74,8 @@ def _table(state: ImportState, node: NodeProto) -> _Table:
 def _unpacked(state: ImportState, node: NodeProto, table: _Table) -> np.ndarray:
     """The float table, made of some rows at a time where blocks do not cross them."""
     stored, scales = state.draft.array(table.values), state.draft.array(table.scales)
+    if not stored.size:
+        raise state.refuse(node, f"has a table of shape {stored.shape}, which holds no values")
     points = _zero_points(state, table, scales)
     if scales.ndim != stored.ndim or points.shape != scales.shape:
         raise state.refuse(
@@ -82,7 +84,7 @@ def _unpacked(state: ImportState, node: NodeProto, table: _Table) -> np.ndarray:
             f"table of shape {stored.shape}",
         )
     rows = len(stored)
-    step = max(1, VALUES_AT_ONCE * rows // max(stored.size, 1) if table.axis else rows)
+    step = max(1, VALUES_AT_ONCE * rows // stored.size) if table.axis else rows
     parts = []
     for first in range(0, rows, step):
         part = slice(first, first + step)

@@ -83,7 +83,7 @@ def _packed(state: ImportState, node: NodeProto) -> _Packed:
     given = constants_at(state, node, (_WEIGHT, _SCALES), (_ZERO_POINTS, _GROUPS))
     weight, scales, zero_points, groups = given
     if groups:
-        of_rows = state.draft.array(groups)[:rows]
+        of_rows = state.draft.array(groups).ravel()[:rows]
         if not np.array_equal(of_rows, np.arange(rows) // block):
             raise state.refuse(node, "reorders its rows by g_idx, which placer does not undo")
     return _Packed(weight, scales, zero_points, rows, columns, bits, block)
