@@ -128,8 +128,9 @@ def signed_apart(
     """The placement of ``model``, with what no kernel reads in a format of its own.
 
     Other int8 is converted to uint8, as the types that come back say. ONNX Runtime converts what
-    one DequantizeLinear reads, after giving each reader one, and nothing at the graph's edges, nor
-    constants: products read int8 weights and int32 biases, but no sum takes operands of two types.
+    one DequantizeLinear reads, after giving each reader one, and nothing at the graph's edges,
+    without a zero point, nor constants: products read int8 weights and int32 biases, but no sum
+    takes operands of two types.
     16 and 4 bits are in ``MOVED_FORMATS``. No kernel reads activations with a scale for each
     channel.
 
@@ -141,7 +142,13 @@ def signed_apart(
     further = _of_further_quantizers(model, quantizers)
     added = set(_of_added_types(model, graph))
     moved = {edge: to for edge in left for to in _past_mover(edge, model, graph)}
-    groups = {ScaleGroup(frozenset({edge})) for edge in moved.values()}
+    groups = {
+        ScaleGroup(
+            frozenset({to}),
+            None if _has_zero_point(model.pairs[edge]) else foreign_format(model.dtypes[edge]),
+        )
+        for edge, to in moved.items()
+    }
     for group in model.placement.groups:
         formats: dict[tuple[Format | None, object], set[Edge]] = {}
         for edge in group.edges - moved.keys():
@@ -213,6 +220,8 @@ def _unconverted(
         if edge.tensor in model.constants:
             return edge.node not in products or edge.input_index == BIAS_INDEX
         integers = _integers(pair)
+        if not _has_zero_point(pair):
+            return True
         if _is_reshaped(edge, graph, model):
             return False
         is_written = integers in quantizers and integers not in outputs
@@ -221,7 +230,7 @@ def _unconverted(
     return {
         edge
         for edge, pair in model.pairs.items()
-        if _is_signed(pair, model.constants) and is_left(edge, pair)
+        if model.dtypes[edge] == "int8" and is_left(edge, pair)
     }
 
 
@@ -286,6 +295,5 @@ def _integers(pair: NodeProto) -> str:
     return str(pair.output[0] if pair.op_type == "QuantizeLinear" else pair.input[0])
 
 
-def _is_signed(pair: NodeProto, constants: Mapping[str, TensorProto]) -> bool:
-    zero_point = next((constants.get(name) for name in pair.input[2:]), None)
-    return zero_point is not None and zero_point.data_type == TensorProto.INT8
+def _has_zero_point(pair: NodeProto) -> bool:
+    return len(pair.input) > 2 and bool(pair.input[2])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 from onnxruntime.quantization import (
@@ -21,6 +22,7 @@ from onnxruntime.quantization import (
 from placer.engines.onnxruntime import OnnxRuntimeEngine
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.explaining.api import explain
+from placer.explaining.integer_nodes import integer_nodes
 from placer.graph.text import parse_model
 from placer.model import load_model
 from placer.plan import Plan
@@ -329,3 +331,29 @@ def test_quantizers_of_training_tools_are_no_plugins(tmp_path: Path):
     (told,) = explain(tmp_path / "model.onnx", pack="tensorrt").unpredicted
     assert told.startswith("com.amd.quark.BFPQuantizeDequantize: a training tool's simulation")
     assert told.endswith("have the tool export Q/DQ pairs")
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Conv"])
+@pytest.mark.parametrize(("point", "is_integer"), [("", False), (", z", True)])
+def test_int8_without_a_zero_point_is_not_converted(
+    tmp_path: Path, op: str, point: str, is_integer: bool
+):
+    """As files of opset 21 may have it; held against the graph that ONNX Runtime optimizes."""
+    shape, weight = ("1,4,8,8", "4,4,1,1") if op == "Conv" else ("8,4", "4,4")
+    named = "" if point else "<output_dtype = 3>"
+    path = tmp_path / "model.onnx"
+    text = f"""
+        <ir_version: 10, opset_import: ["": 21]> g (float[{shape}] x) => (float[{shape}] y)
+        <float s = {{0.5}}, int8 z = {{0}}, int8[{weight}] w = {{{", ".join(["3"] * 16)}}}> {{
+          q = QuantizeLinear{named}(x, s{point}) d = DequantizeLinear(q, s{point})
+          v = DequantizeLinear(w, s{point}) [op] c = {op}(d, v)
+          e = QuantizeLinear{named}(c, s{point}) y = DequantizeLinear(e, s{point})
+        }}"""
+    onnx.save(parse_model(text), path)
+    plan = explain(path, pack="onnxruntime").explanation.plan
+    assert ("op" in integer_nodes(plan)) == is_integer
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    made = {node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node}
+    assert (f"QLinear{op}" in made) == is_integer
