@@ -157,6 +157,22 @@ def test_what_q_takes_along_behind_a_concat_moves_to_the_branches(body, int8, tm
     assert found[frozenset({"conv1"}), ("uint8" if int8 else "float",)] == 1
 
 
+def test_it_moves_behind_the_pair_that_a_branch_has_for_its_other_reader(tmp_path):
+    text = JOINED.replace("[conv1] a = Conv<pads = [1, 1, 1, 1]>(x, w1)", "")
+    made = (
+        "[conv2] b = Conv<pads = [1, 1, 1, 1]>(z, w1) [conv1] a = Conv<pads = [1, 1, 1, 1]>(b, w1)"
+    )
+    text = text.replace("[tanh] b = Tanh(z)", made)
+    text = text.replace("float[1,32,8,8] y", "float[1,64,8,8] y")
+    body = "[act] d = Relu(c) [conv] e = Conv(d, w) [join2] y = Concat<axis = 1>(e, d)"
+    pairs = [(Edge("b", "conv1", 0), Edge("b", "join", 1)), (Edge("w1", "conv1", 1),)]
+    pairs += [(Edge("d", "conv", 0), Edge("d", "join2", 1)), (Edge("w", "conv", 1),)]
+    found, converted = check(text.replace("BODY", body), pairs, tmp_path)
+    assert found[frozenset({"join"}), ("uint8",)] == 1
+    assert converted["requantize", "uint8", "uint8"] == 1
+    assert not any("act" in nodes for nodes, _ in found)
+
+
 def test_it_stays_where_something_else_reads_the_concat(tmp_path):
     text = JOINED.replace("BODY", "[act] d = Relu(c) [conv] e = Conv(d, w) [add] y = Add(e, c)")
     pairs = [(Edge("d", "conv", 0),), (Edge("w", "conv", 1),)]

@@ -8,6 +8,7 @@ placements that move to the same pairs have the same form.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -127,6 +128,20 @@ class FormDraft:
                 changed = True
         return changed
 
+    def move_forward(self, passage: Passage) -> bool:
+        """Move the DQ of all inputs behind the node if they have one scale, or may differ."""
+        read = ChainMap(self.second, self.scales) if self.second else self.scales
+        scale = common_scale(passage.before, read)
+        if scale is None and passage.per_channel:
+            scale = _joint(passage.before, read)
+        missing = [edge for edge in passage.after if edge not in self.scales]
+        if scale is None or scale.format in passage.without or not missing:
+            return False
+        if passage.whole and len(missing) < len(passage.after):
+            return False  # The Q that is there and the one that comes would be two.
+        self.scales.update(dict.fromkeys(missing, scale))
+        return True
+
     def form(self) -> NormalForm:
         """What there is now."""
         return NormalForm(self.scales, self.second, self.back)
@@ -156,14 +171,14 @@ def move_pairs(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Norm
         early = [p for p in passages if p.forward and not p.per_channel]
         changed = True
         while changed:
-            moves = [_forward(passage, draft.scales) for passage in early]
+            moves = [draft.move_forward(passage) for passage in early]
             changed = any(moves)
     back = [p for p in passages if p.backward and given.keys().isdisjoint(p.inside)]
     back.reverse()
     changed = True
     while changed:
         moves = [draft.move_back(passage) for passage in back]
-        moves += [_forward(passage, draft.scales) for passage in passages if passage.forward]
+        moves += [draft.move_forward(passage) for passage in passages if passage.forward]
         changed = any(moves)
     return replace(draft.form(), given=frozenset(given))
 
@@ -183,20 +198,6 @@ def repeated(given: Mapping[Edge, Scale], passages: Sequence[Passage]) -> Iterat
             again = known.setdefault(edge, scale) == scale and edge in given
             if again and not passage.per_channel:
                 yield edge
-
-
-def _forward(passage: Passage, scales: dict[Edge, Scale]) -> bool:
-    """Move the DQ of all inputs behind the node if they have one scale, or may differ."""
-    scale = common_scale(passage.before, scales)
-    if scale is None and passage.per_channel:
-        scale = _joint(passage.before, scales)
-    missing = [edge for edge in passage.after if edge not in scales]
-    if scale is None or scale.format in passage.without or not missing:
-        return False
-    if passage.whole and len(missing) < len(passage.after):
-        return False  # The Q that is there and the one that comes would be two.
-    scales.update(dict.fromkeys(missing, scale))
-    return True
 
 
 def common_scale(edges: Sequence[Edge], scales: Mapping[Edge, Scale]) -> Scale | None:
