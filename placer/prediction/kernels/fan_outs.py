@@ -162,6 +162,13 @@ def are_quantized_alike(graph: Graph, fan: FanOut, quantized: Container[Edge]) -
     return len({is_quantized(graph, part, quantized) for part in parts}) == 1
 
 
+def is_quantized_before(graph: Graph, fan: FanOut, given: Container[Edge]) -> bool:
+    """Whether a pair lies before the parts are taken: one kernel makes all of them (36 graphs)."""
+    return any(
+        edge in given for node in (*fan.chain, *fan.tails) for edge in graph.edges_into(node)
+    )
+
+
 def is_quantized(graph: Graph, part: str, quantized: Container[Edge]) -> bool:
     """Whether a part is so before a product, which reads it behind views and a factor at most."""
     edges = graph.edges_of(part)

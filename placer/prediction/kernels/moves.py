@@ -100,7 +100,10 @@ class Moves:
         return self._are_of_attention(units) or self._kernels.is_in_place(units[0])
 
     def _are_of_attention(self, units: Sequence[Unit]) -> bool:
-        """Whether they only move what whole attentions wrote, in its type, for no Conv."""
+        """Whether they only move what whole attentions wrote, in its type.
+
+        For no Conv, nor integers for a product whose weight has no pair.
+        """
         writers = [w for unit in units for _, w in unit.reads if w not in units]
         if not _only_move(units) or not all(w and self._units.is_mha(w) for w in writers):
             return False
@@ -109,7 +112,10 @@ class Moves:
         float8 = all(map(self._units.is_float8, read))
         if quantized and not float8 and not all(w and w.integers for w in writers):
             return False
-        return not any(self._reads_turned(reader) for unit in units for _, reader in unit.readers)
+        readers = [reader for unit in units for _, reader in unit.readers]
+        if any(r.integers and has_float_weight(self._graph, self._form, r) for r in readers):
+            return False
+        return not any(map(self._reads_turned, readers))
 
     def _reads_turned(self, reader: Unit) -> bool:
         """Whether it needs what it reads as a Transpose stores it: a Conv, or a map's product."""

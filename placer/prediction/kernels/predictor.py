@@ -12,7 +12,7 @@ Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 
@@ -27,7 +27,7 @@ from placer.prediction.kernels.layers import KernelLayers
 from placer.prediction.kernels.order import branches_last_first, depth_first_from_inputs
 from placer.prediction.kernels.parts import POOLS, PRODUCTS
 from placer.prediction.kernels.same_values import sources
-from placer.prediction.kernels.scaled_pairs import scaled_pairs
+from placer.prediction.kernels.scaled_pairs import number_passages, scaled_pairs
 from placer.prediction.kernels.shared_operands import joined_products
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.wiring import is_volume
@@ -108,7 +108,8 @@ class KernelPredictor:
             matches = Matches(self._graph)
         self._base, self._integer, self._stored = base, integer, stored or {}
         rules = [rule for rule in rules if target.meets(rule.when)]
-        self._passages = self._known(find_passages(matches, rules))
+        passages = [*find_passages(matches, rules), *self._gathers()]
+        self._passages = self._known(sorted(passages, key=self._place))
         self._attentions = attentions(self._graph, self._float32)
         self._apart = kept_apart(self._graph, self._float32)
         self._sources = sources(self._graph, ranges or {})
@@ -128,6 +129,19 @@ class KernelPredictor:
         if self._integer == FLOAT8:
             return tuple(p for p in passages if id(p) not in ends)
         return tuple(replace(p, without=(FLOAT8,)) if id(p) in ends else p for p in passages)
+
+    def _gathers(self) -> Iterator[Passage]:
+        """Gathers of constant places, behind which DQ moves, as of queries, keys and values."""
+        for node in self._graph.nodes:
+            known = node.op == "Gather" and node.inputs[1] in self._graph.initializers
+            made = self._graph.edges_of(node.outputs[0])
+            if known and made and not any(edge.is_graph_output for edge in made):
+                given = [e for e in self._graph.edges_into(node) if e.input_index == 0]
+                if given:
+                    yield Passage(tuple(given), tuple(made), backward=False)
+
+    def _place(self, passage: Passage) -> int:
+        return self._graph.by_name[passage.before[0].node].index
 
     def _pools_volume(self, passage: Passage) -> bool:
         node = self._graph.by_name[passage.before[0].node]
@@ -159,7 +173,9 @@ class KernelPredictor:
     def _predict(self, placement: Placement) -> Prediction:
         given = scales_of(placement)
         left = moved_placement(self._left.placed(placement), self._graph)
-        form = move_pairs(scaled_pairs(self._graph, self._scales(left)), self._passages)
+        scales = scaled_pairs(self._graph, self._scales(left))
+        numbers = number_passages(self._graph, scales)
+        form = move_pairs(scales, sorted([*self._passages, *numbers], key=self._place))
         units = Units(
             self._graph,
             form,

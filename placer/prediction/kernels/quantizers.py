@@ -202,13 +202,15 @@ class Quantizers:
         scales = {self._form.last(edge) for edge, _ in unit.reads}
         if len(scales) > 1 or None in scales:
             return False
-        if any(self._groups.requantizes(*part) for part in unit.reads):
+        last = max((w for _, w in unit.reads if w is not None), key=lambda w: w.index, default=None)
+        kernel = not self._groups.is_float(last)  # Of the last part, which may join as well.
+        if kernel and any(self._groups.requantizes(*part) for part in unit.reads):
             return False
         if any(self._is_joined_twice(part) for part, _ in unit.reads):
             return False
         if not any(self._takes_integers(reader) for _, reader in unit.readers):
             return False
-        if any(self._writes_two(*part) for part in unit.reads):
+        if kernel and any(self._writes_two(*part) for part in unit.reads):
             return False
         of_product = any(self._is_known(*part) for part in unit.reads)
         moved = any(

@@ -14,48 +14,60 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.kept import kept
 from placer.prediction.kernels.factors import number
 from placer.prediction.kernels.gelus import whole_gelus
 from placer.prediction.kernels.parts import CONVS
-from placer.prediction.layers.motion import Scale
+from placer.prediction.layers.motion import Passage, Scale
 
 
 def scaled_pairs(graph: Graph, scales: Mapping[Edge, Scale]) -> dict[Edge, Scale]:
-    """``scales``, and those that pairs have on the other side of a number."""
+    """``scales``, where two pairs around a number have the first one's."""
     found = dict(scales)
-    kept = {node.name for gelu in whole_gelus(graph, scales) for node in gelu.nodes}
-    nodes = [node for node in graph.nodes if node.name not in kept]
-    for node in nodes:
-        given = _given(graph, node)
-        if given is None:
-            continue
-        made = graph.edges_of(node.outputs[0])
-        free = not any(edge in found for edge in made) or _is_own(graph, node, found)
-        if (scale := found.get(given)) is not None and free:
-            found.update(dict.fromkeys(made, scale))
-    for node in reversed(nodes):
-        given = _given(graph, node)
-        if given is None or given in found or _is_of_conv(graph, node):
-            continue
-        scale = _common(graph, node, found)
-        if scale is not None:
-            found[given] = scale
+    for node in _factors(graph, scales):
+        scale = found.get(_given(graph, node))
+        if scale is not None and _is_own(graph, node, found):
+            found.update(dict.fromkeys(graph.edges_of(node.outputs[0]), scale))
     return found
+
+
+def number_passages(graph: Graph, scales: Mapping[Edge, Scale]) -> list[Passage]:
+    """The numbers past which pairs of given ``scales`` move."""
+    return [
+        Passage(
+            (_given(graph, node),),
+            tuple(graph.edges_of(node.outputs[0])),
+            backward=not _is_of_conv(graph, node),
+        )
+        for node in _factors(graph, scales)
+    ]
 
 
 def is_absorbed(graph: Graph, factor: Node, scales: Mapping[Edge, Scale]) -> bool:
     """Whether the scale of a pair takes in what ``factor`` multiplies by."""
-    given = _given(graph, factor)
-    scale = scales.get(given) if given is not None else None
+    if not _multiplies(graph, factor):
+        return False
+    scale = scales.get(_given(graph, factor))
     return scale is not None and _common(graph, factor, scales) == scale
 
 
-def _given(graph: Graph, factor: Node) -> Edge | None:
-    """What is multiplied by a number; None if ``factor`` does no such thing, or for an output."""
-    if number(graph, factor) is None or factor.outputs[0] in graph.outputs:
-        return None
-    edges = (Edge(tensor, factor.name, index) for index, tensor in enumerate(factor.inputs))
-    return next((edge for edge in edges if edge.tensor not in graph.initializers), None)
+def _factors(graph: Graph, scales: Mapping[Edge, Scale]) -> list[Node]:
+    """What multiplies by a number; GELUs are known as such where no pair is inside."""
+    whole = {node.name for gelu in whole_gelus(graph, scales) for node in gelu.nodes}
+    return [n for n in graph.nodes if n.name not in whole and _multiplies(graph, n)]
+
+
+@kept
+def _multiplies(graph: Graph, node: Node) -> bool:
+    """Whether it multiplies what another node reads by a number."""
+    if number(graph, node) is None or node.outputs[0] in graph.outputs:
+        return False
+    return bool(graph.edges_into(node)) and bool(graph.edges_of(node.outputs[0]))
+
+
+def _given(graph: Graph, factor: Node) -> Edge:
+    """What is multiplied by a number."""
+    return next(e for e in graph.edges_into(factor) if e.tensor not in graph.initializers)
 
 
 def _is_own(graph: Graph, factor: Node, scales: Mapping[Edge, Scale]) -> bool:

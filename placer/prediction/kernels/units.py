@@ -17,6 +17,7 @@ from placer.prediction.kernels.fan_outs import (
     fan_outs,
     has_gelu,
     is_quantized,
+    is_quantized_before,
     is_sorted,
 )
 from placer.prediction.kernels.in_place import InPlace
@@ -83,6 +84,7 @@ class Units(UnitGraph):
             for name, fan in fan_outs(graph).items()
             if not (self.reads_integers(graph.by_name[name]) and not is_sorted(graph, fan))
             and are_quantized_alike(graph, fan, form.scales)
+            and not is_quantized_before(graph, fan, form.given)
         }
         self._pools: dict[object, Unit] = {}  # By what they are computed of.
         self._means: dict[object, Unit] = {}

@@ -57,6 +57,15 @@ GRAPHS = {
     "and so are values of 32 channels": (PAIRS, attention(16, 128, 32)),
     "and so are 520 tokens": (PAIRS, attention(16, 520)),
 }
+PLACES = ("zero", "one", "two")
+GATHERED = JOINT.replace("49", "48").replace(
+    "[cut1] q5, k5, v5 = Split<axis = 0, num_outputs = 3>(t)",
+    " ".join(f"{name} = Constant<value = int64 {{{i}}}>()" for i, name in enumerate(PLACES)),
+)
+for heads, place in zip("qkv", PLACES, strict=True):
+    GATHERED = GATHERED.replace(
+        f"{heads} = Squeeze({heads}5, first)", f"{heads} = Gather<axis = 0>(t, {place})"
+    )
 SCORED = "q->scores1 u->scores1 o->out1 wo->out1"
 JOINED = {
     "what moves parts of a joint product without a bias is called after it": (
@@ -66,6 +75,14 @@ JOINED = {
     "parts that are not quantized alike are cut out at once": (
         SCORED + " n->joint1 wj->joint1",
         JOINT,
+    ),
+    "a pair before parts are taken is that of each, and one kernel makes them": (
+        "n->joint1 wj->joint1 h->turn1",
+        GATHERED,
+    ),
+    "rows for a float weight are called after their views": (
+        "h->turn1 a->mix1 r->rows1",
+        GATHERED,
     ),
 }
 

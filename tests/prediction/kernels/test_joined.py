@@ -54,7 +54,18 @@ DENSE = f"""
       [join2] k = Concat<axis = 1>(x, a, b)
       [conv3] out = Conv(k, w4)
     }}"""
+TREE = """
+    (float[1,16,8,8] x) => (float[1,16,8,8] out)
+    <float[16,16,3,3] w1 = {1}, float[16,16,3,3] w2 = {1}, float[16,32,1,1] w3 = {1}> {
+      [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(x, w1) [relu1] a = Relu(c1)
+      [conv2] c2 = Conv<pads = [1, 1, 1, 1]>(a, w2) [add1] s = Add(c2, a) [relu2] t = Relu(s)
+      [join1] j = Concat<axis = 1>(t, a) [conv3] out = Conv(j, w3)
+    }"""
 GRAPHS = {
+    "what scales an INT8 Conv adds one part, and another kernel writes the other one": (
+        "a->conv2 w2->conv2",
+        TREE,
+    ),
     "what a Resize reads is computed by the Conv where it is joined later": ("", NECK),
     "and where an INT8 Conv wrote it, by a kernel of its own": ("x->conv1 w1->conv1", NECK),
     "the kernel that joins integers quantizes it": (
