@@ -25,6 +25,7 @@ from placer.search.landscape.layer_signatures import Signature
 from placer.search.landscape.moves import layouts_of
 from placer.search.models.bayesian_linear import Gaussian, Measured, Summed, Sums
 from placer.search.models.misfit import Correlation, learn_misfit
+from placer.search.models.profiles import agreed
 
 # The prior of a layer's time, up to a common factor: launch, 8-bit operations at twice the rate of
 # others, bytes moved. Assumed; only ratios matter, and measurements replace them.
@@ -83,11 +84,7 @@ class LatencyModel:
             for i, signature in enumerate(self._rows.observed)
             if signature.id in remembered
         }
-        profiled: dict[int, list[float]] = {}
-        for observation in observations:
-            for number, share in observation.layers.items():
-                profiled.setdefault(self._rows.index[number], []).append(share)
-        means = {i: _mean(shares) for i, shares in sorted(profiled.items())}
+        means = self._rows.layers(observations, floats)
         self._first = _single(self._rows.before(), known, prior, REMEMBERED)
         self._second = _single(self._first.posterior, means, prior, PROFILE)
         deviations = [TOTAL_FLOOR, *(max(o.deviation, TOTAL_FLOOR) for o in observations)]
@@ -234,6 +231,16 @@ class _Rows:
                 [np.full(len(kinds), OWN**2), np.zeros(len(causes)), corrections**2]
             ),
         )
+
+    def layers(self, observations: Sequence[Observation], floats: State) -> dict[int, float]:
+        """What profiles say of costs, by unknown. ``floats``: the state of the float model."""
+        seen = [observation for observation in observations if observation.layers]
+        profiles = [{self.index[n]: share for n, share in own.layers.items()} for own in seen]
+        found: dict[int, list[float]] = {}
+        for profile in agreed(profiles, [observation.state == floats for observation in seen]):
+            for unknown, share in profile.items():
+                found.setdefault(unknown, []).append(share)
+        return {unknown: _mean(shares) for unknown, shares in sorted(found.items())}
 
     def draw(self, seed: Sequence[int]) -> np.ndarray:
         """Unknowns drawn from before any measurement, each by a seed of its own."""
