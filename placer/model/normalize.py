@@ -66,6 +66,7 @@ from placer.model.passes.repeated_casts import bypass_repeated_casts, may_have_r
 from placer.model.passes.scalar_ranges import make_scalars
 from placer.model.passes.sparse_initializers import write_out_sparse
 from placer.model.passes.undone_transposes import take_out_undone
+from placer.model.save import SOURCE_PROPERTY
 
 MIN_IR_VERSION = 8
 MAX_IR_VERSION = 11  # what ONNX Runtime 1.23 reads
@@ -82,9 +83,11 @@ def tidy(proto: ModelProto) -> None:
 
     The graph has a name, initializers are no graph inputs, nodes are sorted, the standard domain is
     called "", inferred types are dropped, dimensions called "?" have no name, and the IR version is
-    one that ONNX Runtime reads.
+    one that ONNX Runtime reads. What is made of the model does not name the file of its source.
     """
     graph = proto.graph
+    for entry in [one for one in proto.metadata_props if one.key == SOURCE_PROPERTY]:
+        proto.metadata_props.remove(entry)
     graph.name = graph.name or "graph"
     _drop_initializer_inputs(graph)
     del graph.value_info[:]

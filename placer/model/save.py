@@ -37,8 +37,8 @@ from placer.version import __version__
 
 # ONNX Runtime copies what is in a message twice while it loads it; a file it maps into memory.
 _MAPPED_BYTES = 1 << 26
-# What metadata name the file with that a model was made of.
-_SOURCE = "placer.source"
+# What metadata name the file with that a model was made of, from the model's folder on.
+SOURCE_PROPERTY = "placer.source"
 # The fields `graph` of ModelProto and `initializer` of GraphProto, with the wire type of messages.
 _GRAPH, _INITIALIZER = b"\x3a", b"\x2a"
 
@@ -70,7 +70,7 @@ def saved_together(
     """
     proto.producer_name, proto.producer_version = PRODUCER, __version__
     named = {entry.key: entry.value for entry in proto.metadata_props}
-    onnx.helper.set_model_props(proto, {**named, _SOURCE: str(source)})
+    onnx.helper.set_model_props(proto, {**named, SOURCE_PROPERTY: _from(target, source)})
     if _needs_data_file(proto):
         _check_data_file(target, replace=replace)
     with written_together(target) as draft:
@@ -84,8 +84,17 @@ def source_of(path: Path) -> Path | None:
         return None
     with suppress(OSError, DecodeError):
         properties = onnx.load(path, load_external_data=False).metadata_props
-        return next((Path(entry.value) for entry in properties if entry.key == _SOURCE), None)
+        named = (entry.value for entry in properties if entry.key == SOURCE_PROPERTY)
+        return next((path.parent / name for name in named), None)
     return None
+
+
+def _from(target: Path, source: Path) -> str:
+    """``source`` from the folder of ``target`` on, however both were written.
+
+    The file is then the same wherever the folders of both are.
+    """
+    return os.path.relpath(source.parent.resolve() / source.name, target.parent.resolve())
 
 
 def _check_data_file(target: Path, *, replace: bool) -> None:

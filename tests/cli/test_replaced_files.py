@@ -13,6 +13,7 @@ import pytest
 from placer.checkup.run import FORMAT as CHECKUP
 from placer.cli.onboard import markdown_of
 from placer.common.own_files import is_own
+from placer.model import load_model
 from placer.prediction.times.fitted import FORMAT as FIT
 from placer.report.page import render
 from placer.results.onboarding import Summary
@@ -133,6 +134,25 @@ def test_models_of_one_name_have_outputs_of_their_own(placer: Placer, command: s
     placer(*command.format("b").split())  # No file is lost that a command would make again.
     assert own.exists()
     assert Path(f"quantized{suffix}").read_bytes() != before
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    "command",
+    ["import {} -o {}", "extract {} --around act --depth 0 -o {}"],
+    ids=["import", "extract"],
+)
+def test_outputs_are_the_same_however_the_model_is_named(placer: Placer, command: str):
+    """Caches and resumed studies know a model by its bytes."""
+    for model, output in (
+        ("quantized.onnx", "a.onnx"),
+        (Path("quantized.onnx").resolve(), "b.onnx"),
+    ):
+        assert placer(*command.format(model, output).split()).code == 0
+    assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
+    assert str(Path().resolve()).encode() not in Path("a.onnx").read_bytes()
+    model = load_model(Path("a.onnx"))
+    assert "placer.source" not in {entry.key for entry in model.proto.metadata_props}
 
 
 ESTIMATED = "--engine fusion-model --gpu a100"
