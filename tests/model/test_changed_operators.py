@@ -145,3 +145,31 @@ def test_a_mask_that_a_branch_returns_is_refused(save: Save):
         }""")
     with pytest.raises(InputError, match=r"\(Dropout\) gives its mask .* opset 10"):
         load_model(path)
+
+
+def test_an_unread_mask_is_taken_though_another_branch_reads_a_tensor_of_its_name(save: Save):
+    path = save("""
+        <ir_version: 4, opset_import: ["": 10]>
+        g (float[3,4] x, bool c) => (float[3,4] y) <float zero = {0}> {
+          y = If(c) <
+            then_branch = a () => (float[3,4] p) { p, mask = Dropout(x) },
+            else_branch = b () => (float[3,4] q) { mask = Greater(x, zero) q = Cast<to = 1>(mask) }
+          >
+        }""")
+    x = np.array([[-1, 0, 1, 2]] * 3, np.float32)
+    same_outputs(path, x=x, c=np.array(True))
+    same_outputs(path, x=x, c=np.array(False))
+
+
+def test_a_mask_that_a_branch_reads_is_refused(save: Save):
+    path = save("""
+        <ir_version: 4, opset_import: ["": 10]>
+        g (float[3,4] x, bool c) => (float[3,4] z) {
+          [drop] y, m = Dropout(x)
+          z = If(c) <
+            then_branch = a () => (float[3,4] p) { p = Cast<to = 1>(m) },
+            else_branch = b () => (float[3,4] q) { q = Identity(y) }
+          >
+        }""")
+    with pytest.raises(InputError, match=r"node 'drop' \(Dropout\) gives its mask"):
+        load_model(path)

@@ -28,7 +28,7 @@ from onnx import (
 )
 
 from placer.errors import InputError
-from placer.graph.edit import every_node, replace_nodes, standard_opset, subgraphs
+from placer.graph.edit import every_node, reads, replace_nodes, standard_opset, subgraphs
 from placer.graph.external_data import is_external
 from placer.graph.names import UnusedNames, tensor_names
 from placer.graph.node_names import node_title
@@ -62,10 +62,14 @@ def check_masks(proto: ModelProto, path: Path) -> None:
     opset = standard_opset(proto)
     if opset > _LAST_MASK:
         return
-    read = {value.name for graph in _every_graph(proto.graph) for value in graph.output}
-    read.update(tensor for node in every_node(proto.graph.node) for tensor in node.input)
-    for node in every_node(proto.graph.node):
-        if _is_any(node, ("Dropout",)) and len(node.output) > 1 and node.output[1] in read:
+    for graph in _every_graph(proto.graph):  # Branches may call tensors of theirs the same.
+        masks = {n.output[1]: n for n in graph.node if _is_any(n, ("Dropout",)) and n.output[1:]}
+        if not masks:
+            continue
+        read = {tensor for node in graph.node for tensor in reads(node)}
+        read.update(value.name for value in graph.output)
+        node = next((node for mask, node in masks.items() if mask in read - {""}), None)
+        if node is not None:
             raise InputError(
                 f"{path}: {node_title(node)} gives its mask to others, which opset {opset} does "
                 "not define outside of training; export the model with opset "
