@@ -128,7 +128,8 @@ def _equal_layouts(rule: Rule) -> Iterator[str]:
 def _decision(layout: Layout) -> str:
     shared = sorted(sorted(tensors) for tensors in layout.share_scale)
     parts = (sorted(layout.quantize), shared, sorted(layout.keep_float), sorted(layout.requires))
-    return repr((*parts, sorted(layout.keep_float_past), layout.when))
+    past = sorted(layout.keep_float_past)
+    return repr((*parts, past, layout.beside_others, layout.when))
 
 
 def _lint_layers(rule: Rule, pack: Pack) -> Iterator[str]:
