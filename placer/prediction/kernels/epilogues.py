@@ -231,17 +231,18 @@ class Epilogues:
         return readers if alone and readers[0].node.op == "Relu" else []
 
     def _beside(self, product: Unit, chain: Sequence[Unit]) -> list[Unit] | None:
-        """What else is computed of what a product's kernel makes alone, as an output more.
+        """What else is computed of what a Conv's generated kernel makes alone, as an output more.
 
         The norm of what a block passes on, as RepVGG adds it behind the next Conv. None: there are
         more outputs, or what follows takes one along, and another kernel does all that is computed
-        of the product (eight small graphs of Convs and 40 of matrices, with or without pairs).
+        of the Conv (eight small graphs). Of a matrix product it does if anything is quantized of
+        what is computed of it alone (40).
         """
         passed_on = [unit for unit in (product, *chain) if set(unit.outputs) & self._outputs]
         if passed_on:
             return []
         shape = self._graph.type_of(product.node.outputs[0]).shape
-        done, beside = [product, *chain], list[Unit]()
+        done, beside, matrix = [product, *chain], list[Unit](), product.node.op in PRODUCTS
         following = Following(self._units, product)
         for unit in done:
             following.add_readers(unit)
@@ -252,15 +253,15 @@ class Epilogues:
             if not made or not unit.reads or len(self._groups[unit.group]) > 1:
                 continue
             quantized = any(edge in self._form.scales for edge, _ in (*unit.reads, *unit.readers))
-            if product.node.op in PRODUCTS and any(r.role == "cast" for _, r in unit.readers):
-                return []
-            if quantized and product.node.op in PRODUCTS:
+            if quantized and matrix:
                 return None
             if quantized or self._graph.type_of(unit.outputs[0]).shape != shape:
                 continue
             done.append(unit)
             beside.append(unit)
             following.add_readers(unit)
+        if matrix:
+            return []
         outputs = sum(self._leaves(unit, done) for unit in done)
         taken_along = any(map(self._is_pulled, beside))
         return None if taken_along or outputs > _OUTPUTS else beside
