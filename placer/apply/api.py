@@ -75,7 +75,8 @@ class AppliedModel:
 
     ``new_sites``: where rules could quantize nodes that are new. ``sqnr``: in dB, of the result's
     outputs against those of the model as it was given; None if ONNX Runtime does not run both,
-    or without data for inputs that cannot be made up.
+    or without data for inputs that cannot be made up. Values that are not finite do not count; the
+    warnings tell of those that are in the model alone.
     """
 
     file: PlacementFile = field(repr=False)

@@ -42,12 +42,15 @@ def distance(
         return None
     sqnr = comparison.sqnr
     if not sqnr >= MIN_SQNR_DB:
+        lost = f"; {comparison.left_out}" if comparison.left_out else ""
         raise InputError(
-            f"with this placement the outputs of {model.path} would differ too much ({sqnr:.1f} dB"
+            f"with this placement the outputs of {model.path} would differ too much "
+            f"({sqnr:.1f} dB{lost}"
             + (
                 " on random inputs); give `data` to calibrate it"
                 if data.synthetic
                 else "); check the placement's ranges, or calibrate on other data"
             )
         )
+    notes += comparison.notes(model.path)
     return sqnr

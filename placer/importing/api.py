@@ -193,7 +193,7 @@ def _import_pairs(
         losses=tuple(imported.losses(pack.manifest.scheme)),
         sqnr=found.sqnr,
         compared_on=_in_words(samples),
-        warnings=samples.notes,
+        warnings=(*samples.notes, *found.notes),
         uncompared=found.reason,
     )
     # Once nothing can fail.
@@ -236,7 +236,7 @@ def _import_ir(
         raise InputError(f"output {target} is the float model itself; choose another name")
     model, quantized, matched = carried_over(source, float_model, shapes)
     samples = samples_of(data, model)
-    sqnr = distance(source, model, quantized, inputs_of(model, samples))
+    found = distance(source, model, quantized, inputs_of(model, samples))
     made = ImportedModel(
         model=target,
         placement_file=_placement_file(target),
@@ -244,9 +244,9 @@ def _import_ir(
         imported=matched.imported,
         comparison=_compare(model, matched.imported, pack),
         losses=tuple(matched.imported.losses(pack.manifest.scheme)),
-        sqnr=sqnr,
+        sqnr=found.sqnr,
         compared_on=_in_words(samples),
-        warnings=samples.notes,
+        warnings=(*samples.notes, *found.notes),
         matched=matched,
     )
     with saved_together(quantized, model.base_dir, target, source=source, replace=replace) as draft:

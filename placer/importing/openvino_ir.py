@@ -17,7 +17,7 @@ from placer.engines.registry import EngineOptions
 from placer.errors import InputError
 from placer.importing.fake_quantize import read_ir
 from placer.importing.ir_matching import Matched, match_ir
-from placer.importing.source_model import Comparison, output_sums
+from placer.importing.source_model import Comparison, Distance, output_sums
 from placer.model import Model, load_model
 from placer.model.judged import add_outputs, has_tensors, judged_by
 from placer.qdq import Inserter
@@ -54,7 +54,7 @@ def carried_over(
     return model, Inserter(model, scheme).insert(matched.imported.placement, ranges), matched
 
 
-def distance(ir: Path, model: Model, quantized: ModelProto, samples: Iterable[Tensors]) -> float:
+def distance(ir: Path, model: Model, quantized: ModelProto, samples: Iterable[Tensors]) -> Distance:
     """SQNR in dB of the outputs of ``quantized`` against those of ``ir``, both on OpenVINO.
 
     Where rows are chosen by value, what they are chosen from stands for these outputs
@@ -88,10 +88,11 @@ def distance(ir: Path, model: Model, quantized: ModelProto, samples: Iterable[Te
             # The IR may call its outputs otherwise; their order is the ONNX model's.
             named = dict(zip(names, expected.values(), strict=True))
             sums.append(output_sums({n: named[n] for n in names if n in compared}, actual))
-    sqnr = Comparison(sums, judged.swapped).sqnr
+    comparison = Comparison(sums, judged.swapped)
+    sqnr = comparison.sqnr
     if sqnr < MIN_SQNR_DB:
         raise InputError(
             f"with the scales of {ir}, the ONNX model's outputs agree with the IR's to {sqnr:.1f} "
             "dB only: it is another function; give the ONNX model that the IR was made from"
         )
-    return sqnr
+    return Distance(sqnr, notes=comparison.notes(ir))

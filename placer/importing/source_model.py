@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from onnx import ModelProto
@@ -38,6 +39,9 @@ log = logging.getLogger(__name__)
 SUSPECT_DB = 15.0
 # One pair of 8 bits leaves 20 dB and more of a signal that it was made for.
 MATERIAL_DB = 10.0
+# Which share of the values that are finite in one model may be NaN or infinite in the other. Noise
+# SUSPECT_DB below a normally distributed signal turns 5.5% of its signs, and their logarithms NaN.
+MOST_LOST = 0.05
 # How many groups of pairs are looked at, each of which takes an ONNX Runtime session, and on how
 # many of the samples on which the models differ most.
 MOST_GROUPS = 400
@@ -66,11 +70,12 @@ class Distance:
     """How far the recovered float model is from the quantized file.
 
     ``sqnr``: in dB, of its outputs against the file's; None where ``reason`` says why they were not
-    compared.
+    compared. ``notes``: what was left out of it.
     """
 
     sqnr: float | None
     reason: str = ""
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return what is said of it at the end of a sentence."""
@@ -161,7 +166,7 @@ class Source:
     def _wanted(self, inputs: Tensors) -> Tensors:
         return {name: v for name, v in self.run(inputs).items() if name in self.outputs}
 
-    def _sums(self, wanted: Tensors, computed: Tensors) -> dict[str, GroupSums]:
+    def _sums(self, wanted: Tensors, computed: Tensors) -> dict[str, OutputSums]:
         """``output_sums``, of quantized outputs by the numbers that they stand for."""
         return output_sums(as_numbers(wanted, self._ports), as_numbers(computed, self._ports))
 
@@ -207,15 +212,39 @@ def _run_of(proto: ModelProto, model: Model) -> Run:
     return HalfPrecisionModel(proto, model.base_dir, threads=1).run
 
 
+@dataclass
+class OutputSums(GroupSums):
+    """Sums over the values of one output that are finite in both models.
+
+    ``size``: how many it has, of which ``finite`` are finite in the one, and ``lost`` of these not
+    in the other.
+    """
+
+    size: int = 0
+    finite: int = 0
+    lost: int = 0
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether the one model has a finite value, or none at all."""
+        return self.finite > 0 or self.size == 0
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether more is lost than rounding explains: any if all values are finite in the one."""
+        return self.lost > (MOST_LOST * self.finite if self.finite < self.size else 0)
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """The float outputs of two models: sums by output, for each sample.
 
+    An output of which more than ``MOST_LOST`` is lost is infinitely far.
     ``swapped``: outputs that may have other rows, as behind another choice of a NonMaxSuppression.
     They count as long as they are no reason to suspect the models, so that choices agree.
     """
 
-    samples: Sequence[Mapping[str, GroupSums]]
+    samples: Sequence[Mapping[str, OutputSums]]
     swapped: frozenset[str] = frozenset()
 
     @property
@@ -229,54 +258,79 @@ class Comparison:
         order = sorted(range(len(most)), key=lambda index: most[index], reverse=True)
         return sorted(order[:count])
 
+    @property
+    def left_out(self) -> str:
+        """Which values were not compared as they are not finite, as clauses; "" if all were."""
+        clauses = []
+        for name, sums in self._by_output.items():
+            whole = _whole(sums)
+            if not whole.is_compared:
+                clauses.append(f"'{name}' has no finite value")
+            elif whole.lost:
+                clauses.append(
+                    f"{whole.lost} of {whole.finite} finite values of '{name}' become NaN or "
+                    "infinite"
+                )
+        return "; ".join(clauses)
+
+    def notes(self, source: Path) -> tuple[str, ...]:
+        """``left_out`` as a warning on the comparison with the file at ``source``."""
+        text = f"not everything could be compared with {source}: {self.left_out}"
+        return (text,) if self.left_out else ()
+
+    @cached_property
+    def _by_output(self) -> Mapping[str, Sequence[OutputSums]]:
+        names = dict.fromkeys(name for sample in self.samples for name in sample)
+        return {name: [sample.get(name, OutputSums()) for sample in self.samples] for name in names}
+
     @cached_property
     def shares(self) -> Mapping[str, Sequence[float]]:
         """By output that counts, noise of each sample over the signal of all."""
-        names = dict.fromkeys(name for sample in self.samples for name in sample)
         found = {}
-        for name in names:
-            sums = [sample.get(name, GroupSums()) for sample in self.samples]
-            whole = GroupSums(reference=sum(one.reference for one in sums))
-            found[name] = [replace(whole, error=one.error).noise for one in sums]
+        for name, sums in self._by_output.items():
+            whole = _whole(sums)
+            if whole.is_compared:
+                errors = [math.inf if whole.is_broken and s.lost else s.error for s in sums]
+                found[name] = [replace(whole, error=error).noise for error in errors]
         if _sqnr(found) < SUSPECT_DB:
             return {name: own for name, own in found.items() if name not in self.swapped}
         return found
+
+
+def _whole(sums: Sequence[OutputSums]) -> OutputSums:
+    """The signal and the counts of all samples."""
+    return OutputSums(
+        reference=sum(one.reference for one in sums),
+        size=sum(one.size for one in sums),
+        finite=sum(one.finite for one in sums),
+        lost=sum(one.lost for one in sums),
+    )
 
 
 def _sqnr(shares: Mapping[str, Sequence[float]]) -> float:
     return decibels(max((sum(one) for one in shares.values()), default=0.0))
 
 
-def output_sums(wanted: Tensors, computed: Tensors) -> dict[str, GroupSums]:
+def output_sums(wanted: Tensors, computed: Tensors) -> dict[str, OutputSums]:
     """By output of floats, ``computed`` held against ``wanted`` on one sample.
 
-    Outputs without any finite value in ``wanted`` are left out.
+    Values that are finite in ``wanted`` alone are counted: a logarithm behind rounding has some.
     """
     sums = {}
     for name, values in wanted.items():
-        if not is_float(values) or (values.size and not np.isfinite(values).any()):
+        if not is_float(values):
             continue
-        sums[name] = GroupSums()
+        own = np.isfinite(values)
+        sums[name] = OutputSums(size=values.size, finite=int(own.sum()))
         other = computed.get(name)
         if other is None or other.shape != values.shape:
-            sums[name].add_mismatch(values[np.isfinite(values)])
-        else:
-            sums[name].add(*_comparable(values, other))
+            if own.any() or not values.size:
+                sums[name].add_mismatch(values[own])
+            continue
+        both = own & np.isfinite(other)
+        sums[name].lost = int((own & ~both).sum())
+        sums[name].add(values[both], other[both])
     return sums
-
-
-def _comparable(values: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Entries of ``values`` and ``other`` that tell how far these are apart.
-
-    Where ``values`` hold NaN or infinity, as a logarithm behind rounding does at some entries and
-    not at others, those count that are finite in both; unless that leaves out most of them.
-    """
-    own = np.isfinite(values)
-    if own.all():
-        return values, other
-    both = own & np.isfinite(other)
-    chosen = both if 2 * both.sum() >= own.sum() else own
-    return values[chosen], other[chosen]
 
 
 def is_float(values: object) -> bool:
@@ -317,12 +371,13 @@ def recovered(model: Model, data: Dataset, samples: int = PAIR_SAMPLES) -> tuple
             comparison = _distance(source, model, data) or comparison
     if comparison.sqnr < MIN_SQNR_DB:
         _refuse_infinite(model)
+        left_out = f"; {comparison.left_out}" if comparison.left_out else ""
         raise InputError(
             f"{model.path} is quantized, and the float model that placer recovers from it gives "
-            f"other outputs ({comparison.sqnr:.1f} dB); give the float model"
+            f"other outputs ({comparison.sqnr:.1f} dB{left_out}); give the float model"
             + (", or `data`, as these were random inputs" if data.synthetic else "")
         )
-    return model, Distance(comparison.sqnr)
+    return model, Distance(comparison.sqnr, notes=comparison.notes(model.path))
 
 
 def _refuse_infinite(model: Model) -> None:
@@ -348,7 +403,7 @@ def _distance(source: Source, model: Model, data: Dataset) -> Comparison | None:
         raise
     except RunError as error:
         log.info("not compared with the source: %s", error)
-        return Comparison([{"": GroupSums(error=math.inf)}] * len(data))
+        return Comparison([{"": OutputSums(error=math.inf)}] * len(data))
 
 
 def inputs_of(model: Model, data: Dataset) -> Iterator[Tensors]:

@@ -7,9 +7,8 @@ import numpy as np
 import onnx
 import pytest
 
-from placer.accuracy.metrics import GroupSums
 from placer.engines.onnxruntime import OnnxRuntimeModel
-from placer.importing.source_model import Comparison
+from placer.importing.source_model import Comparison, OutputSums
 from placer.model import load_model
 from placer.model.judged import with_outputs
 from placer.qdq import Inserter
@@ -53,8 +52,8 @@ def test_apply_and_import_take_what_swaps_rows(
 
 
 def test_rows_count_as_long_as_the_same_are_chosen():
-    def sums(error: float) -> GroupSums:
-        return GroupSums(reference=1.0, error=error)
+    def sums(error: float) -> OutputSums:
+        return OutputSums(reference=1.0, error=error)
 
     agreeing = Comparison([{"scores": sums(1e-4), "rows": sums(1e-3)}], frozenset({"rows"}))
     assert agreeing.sqnr == pytest.approx(30)

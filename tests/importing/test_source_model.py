@@ -13,7 +13,7 @@ from onnxruntime.quantization import quantize_dynamic
 
 from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.errors import InputError
-from placer.importing.source_model import Source, recovered
+from placer.importing.source_model import Comparison, Source, output_sums, recovered
 from placer.importing.source_pairs import SourcePair
 from placer.model import Model, load_model
 from placer.results.result import Result
@@ -345,14 +345,35 @@ def test_outputs_are_compared_where_they_are_finite_and_not_random(placer: Place
         finished = placer("import", source, "-o", "float.onnx", *data_of)
         assert finished.code == 0, finished.err
         assert re.search(r"outputs agree with the file's to \d\d\.\d dB", finished.out)
+        assert re.search(r"warning: not everything .*'n' has no finite value", finished.out)
         finished = placer("apply", "float.placement.yaml", "float.onnx", *data_of)
         assert finished.code == 0, finished.err
+        assert "not everything could be compared with float.onnx: " in finished.out
     cut = onnx.load("float.onnx")
     del cut.graph.output[:2]
     onnx.save(cut, "infinite.onnx")
     finished = placer("apply", "float.placement.yaml", "infinite.onnx")
     assert finished.code == 0, finished.err
     assert "is not compared with infinite.onnx: the file has no float output whose" in finished.out
+
+
+@pytest.mark.parametrize(
+    ("infinite", "lost", "is_compared"),
+    [(0, 0, True), (0, 1, False), (1, 49, True), (1, 50, False)],
+)
+def test_a_twentieth_of_the_values_may_be_lost_where_not_all_are_finite(
+    infinite: int, lost: int, is_compared: bool
+):
+    file = np.ones((2, 500), np.float32)
+    file[0, :infinite] = np.inf
+    result = file.copy()
+    result[1, :lost] = np.nan
+    comparison = Comparison(
+        [output_sums({"y": one}, {"y": other}) for one, other in zip(file, result, strict=True)]
+    )
+    assert comparison.sqnr == (np.inf if is_compared else -np.inf)
+    told = f"{lost} of {1000 - infinite} finite values of 'y' become NaN or infinite"
+    assert comparison.left_out == (told if lost else "")
 
 
 def test_why_onnx_runtime_does_not_run_the_file_is_said(placer: Placer, save: Save):

@@ -162,9 +162,10 @@ def _judge(
     comparison = source.compared(run, samples)
     if comparison is None:
         return Written(gates, evaluation, None, digest)
-    least = GateValue(
-        Gate("sqnr", ">=", MIN_SQNR_DB), comparison.sqnr, "all outputs, against the quantized file"
-    )
+    where = "all outputs, against the quantized file"
+    if comparison.left_out:
+        where += f" ({comparison.left_out})"
+    least = GateValue(Gate("sqnr", ">=", MIN_SQNR_DB), comparison.sqnr, where)
     return Written((*gates, least), evaluation, comparison.sqnr, digest)
 
 

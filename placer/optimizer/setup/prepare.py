@@ -342,6 +342,8 @@ def _taken_apart(
     source = model.source_quantization()
     sentence = source.summary(request.model, pack.manifest.scheme, keep)
     warn(f"{sentence}; {distance}")
+    for note in distance.notes:
+        warn(note)
     return model if keep else replace(model, imported=None)
 
 
