@@ -58,6 +58,16 @@ class Gate:
         Raises InputError for an unknown metric, a bad number, the wrong direction, and a threshold
         that tells nothing.
         """
+        gate = Gate.parse_stored(text)
+        gate._check_limits()
+        return gate
+
+    @staticmethod
+    def parse_stored(text: str) -> Gate:
+        """``parse`` for gates of finished runs, whose thresholds an earlier version may have taken.
+
+        Raises InputError for what is not a gate.
+        """
         match = re.fullmatch(r"\s*([^<>=\s]+)\s*(>=|<=)\s*([^@\s]+?)\s*(?:@\s*(\S+)\s*)?", text)
         if match is None:
             raise InputError(f"gate '{text}' is not a condition; write e.g. sqnr>=15")
@@ -77,9 +87,7 @@ class Gate:
             raise InputError(f"gate '{text}': the threshold must be finite")
         if output is not None and metric not in METRICS:
             raise InputError(f"gate '{text}': a function gets all outputs; leave out @{output}")
-        gate = Gate(metric, comparison, threshold, output)
-        gate._check_limits()
-        return gate
+        return Gate(metric, comparison, threshold, output)
 
     def _check_limits(self) -> None:
         """Raise InputError for a threshold that no model can meet, or that every model meets."""

@@ -54,7 +54,7 @@ def inputs_of(job: Job, described: Described, folder: Path) -> dict[str, str]:
         if source is not None:
             hashes[name] = f"{source} {_source(source, folder)}"
     for text in options.gates or ():
-        metric = Gate.parse(text).metric
+        metric = Gate.parse_stored(text).metric
         if ":" in metric:
             hashes[f"gate function {metric}"] = _module(metric, folder)
     for text in options.warm_starts or ():

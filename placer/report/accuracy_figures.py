@@ -49,7 +49,9 @@ class Accuracy:
 
 def accuracies(result: Result) -> list[Accuracy]:
     """What trials tell of accuracy; what a front is of, or tells them apart best, comes first."""
-    metrics = [_of_gate(Gate.parse(text), result) for text in result.gates if _is_accuracy(text)]
+    metrics = [
+        _of_gate(Gate.parse_stored(text), result) for text in result.gates if _is_accuracy(text)
+    ]
     noise = {t.number: t.noise for t in result.trials if t.noise is not None}
     if noise and (result.front or not any(m.title.startswith("sqnr,") for m in metrics)):
         values = {n: decibels(power) if power > 0 else math.inf for n, power in noise.items()}

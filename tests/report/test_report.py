@@ -145,6 +145,12 @@ def test_gate_not_met(missed: Path):
     assert accuracies(Result.read(missed))[0].title == "sqnr, dB (gate sqnr>=90)"
 
 
+def test_a_gate_that_is_refused_today_is_told_of_an_earlier_run(missed: Path):
+    text = (missed / "result.json").read_text().replace("sqnr>=90", "top1_drop<=1")
+    earlier = accuracies(Result.model_validate_json(text))
+    assert "top1_drop (gate top1_drop<=1)" in {metric.title for metric in earlier}
+
+
 def test_warnings_and_what_is_not_calibrated_come_with_the_verdict(copy: Path):
     change(copy, lambda d: d.update(calibrated=False, warnings=["the GPU throttled & more"]))
     text = page(copy).text
