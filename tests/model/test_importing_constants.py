@@ -60,6 +60,43 @@ def test_quantized_weights_become_float_and_keep_their_scales(save: Save):
     ]
 
 
+@pytest.mark.parametrize(
+    ("scale", "factors", "scales", "integers"),
+    [
+        (
+            "float[2] s = {0.5, 0.5}, int8[2] z = {0, 0}",
+            "[2,1,1] k = {2, -127}",
+            [1, 64],
+            [[-128, 127], [127, -99]],
+        ),
+        ("float s = {0.5}, int8 z = {0}", " k = {-2}", 128 / 127, [[127, -126], [127, -99]]),
+        (
+            "float s = {0.5}, int8 z = {0}",
+            "[2,1,1] k = {-254, 1}",
+            [128, 0.5],
+            [[127, -126], [-128, 100]],
+        ),
+    ],
+    ids=["a scale for each channel", "one for all", "one that becomes one for each"],
+)
+def test_a_channel_with_minus_128_and_a_negative_factor_is_rounded_again(
+    save: Save, scale: str, factors: str, scales: float | list[float], integers: list[list[int]]
+):
+    """int8 has no 128: clipped to 127, the value would be off by a whole step."""
+    model = load_model(
+        save(f"""{HEAD} g (float[1,2,8,8] x) => (float[1,2,8,8] y)
+        <int8[2,2,1,1] w_quantized = {{-128, 127, -128, 100}}, {scale}, float{factors}> {{
+          v = DequantizeLinear<axis = 0>(w_quantized, s, z) [conv] c = Conv(x, v) y = Mul(c, k)
+        }}""")
+    )
+    candidate = Inserter(model, TENSORRT).insert(
+        Placement.of([Edge("w", "conv", 1)]), model.imported.ranges(TENSORRT)
+    )
+    values = {t.name: numpy_helper.to_array(t) for t in candidate.graph.initializer}
+    assert model.imported.weights["w"].scale == pytest.approx(scales)
+    assert values["w/quantized"].squeeze().tolist() == integers
+
+
 def test_float_weights_behind_q_keep_their_values(save: Save):
     """As pytorch-quantization and ModelOpt write them."""
     body = """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, numpy_helper
 
 from placer.graph import Edge, Graph
 from placer.graph.edit import every_node, subgraphs
@@ -131,7 +131,8 @@ class Imported:
 
         Ranges also spread over operators that hand on their input's values. ``folded``: weights by
         name that others were folded into; their scales are multiplied by the same factors, so that
-        their integers stay as they were, but for signs.
+        their integers stay as they were, but for signs. Those of a channel with a -128 whose sign
+        changes are rounded again.
         """
         tensors = {*graph.producer, *graph.inputs, *graph.initializers}
         kept = {n: s for n, s in self.activations.items() if n in tensors}
@@ -166,7 +167,8 @@ class Imported:
             is_along = scale.scale.size == 1 or scale.axis == weight.axis
             if is_along and weight.factors.all():
                 multiplied = scale.multiplied(weight.factors, weight.axis)
-                yield name, replace(multiplied, digest=digest(now))
+                reaching = multiplied.reaching(numpy_helper.to_array(now))  # Folding wrote it here.
+                yield name, replace(reaching, digest=digest(now))
 
 
 def _losses(source: Imported, kept: Imported, graph: Graph) -> Iterator[str]:
