@@ -13,7 +13,7 @@ from typing import Any
 
 from placer.accuracy.gates import METRICS, Gate
 from placer.common.custom_ops import custom_op_libraries
-from placer.common.default_outputs import own_output
+from placer.common.default_outputs import is_another_file, own_output
 from placer.common.user_code import source_fingerprint
 from placer.engines.rounds import TIMING
 from placer.errors import PlacerError
@@ -158,8 +158,7 @@ def apart_from_others(request: Request, observer: Observer) -> Request:
     if request.output is not None or request.storage is not None:
         return request
     other = (_kept(request, STUDY_NAME) or {}).get(_MODEL_FILE)
-    model_path = request.model.resolve()
-    if not isinstance(other, str) or Path(other) == model_path or not Path(other).is_file():
+    if not isinstance(other, str) or not is_another_file(Path(other), request.model):
         return request
     output = own_output(request.model, SUFFIX)
     observer.stage(f"{request.output_folder} is about {other}; these results go to {output}")
