@@ -24,4 +24,13 @@ def name_origin(model: onnx.ModelProto, placement: str, pack: str, calibrated: b
 
 def named_pack(model: onnx.ModelProto) -> str | None:
     """Name and version of the rule pack that ``model`` was made with; None if it does not tell."""
-    return next((e.value for e in model.metadata_props if e.key == PACK_PROPERTY), None)
+    return _named(model, PACK_PROPERTY)
+
+
+def named_placement(model: onnx.ModelProto) -> str | None:
+    """Identity of the placement that ``model`` was made with; None if it does not tell."""
+    return _named(model, PLACEMENT_PROPERTY)
+
+
+def _named(model: onnx.ModelProto, key: str) -> str | None:
+    return next((entry.value for entry in model.metadata_props if entry.key == key), None)

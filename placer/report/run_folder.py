@@ -20,6 +20,7 @@ from placer.graph.scopes import Scopes
 from placer.plan import Plan
 from placer.plan.readers.read import read_plan
 from placer.qdq.extract import ExtractedModel, extract_placement
+from placer.qdq.origin import named_placement
 from placer.quantization import Range
 from placer.quantization.placement_file import read_placement
 from placer.results.folder import OutputFolder
@@ -132,6 +133,7 @@ def _topology(files: OutputFolder, result: Result) -> Topology | None:
     except (OSError, DecodeError) as error:
         raise InputError(f"cannot read {path}: {error}; run placer optimize again") from error
     result.check_model(path)
+    _check_placement(proto, path, result)
     scopes = flatten(proto.graph)
     extracted = extract_placement(proto)
     nodes = tuple(map(_with_returned, extracted.nodes)) if scopes else extracted.nodes
@@ -151,6 +153,17 @@ def _topology(files: OutputFolder, result: Result) -> Topology | None:
         ranges=_ranges(files.placement),
         scopes=scopes,
     )
+
+
+def _check_placement(proto: onnx.ModelProto, path: Path, result: Result) -> None:
+    """Raise InputError for a model of another placement, all that tells runs without a SHA-256."""
+    named = named_placement(proto)
+    wanted = named if result.best is None else result.best.placement
+    if named is not None and named != wanted:
+        raise InputError(
+            f"{path} has placement {named}, but {OutputFolder(path.parent).result} is about "
+            f"{wanted}; put that run's model back, or run placer optimize again"
+        )
 
 
 def _types(

@@ -21,7 +21,7 @@ import pytest
 import typer
 
 from placer.cli.app import app
-from placer.errors import RunError
+from placer.errors import InputError, RunError
 from placer.graph.scopes import Body
 from placer.graph.shapes import ShapeRange
 from placer.optimizer.observer import QuietObserver
@@ -29,6 +29,7 @@ from placer.optimizer.options.command import command_of
 from placer.optimizer.run import Request, optimize
 from placer.plan import Layer, Plan, Port
 from placer.plan.json_format import plan_json
+from placer.qdq.origin import name_origin
 from placer.report import write_report
 from placer.report.accuracy_figures import accuracies, accuracy_figure
 from placer.report.graph_figure import graph_figure
@@ -209,6 +210,11 @@ def test_another_model_is_not_reported_as_the_result(placer: Placer, copy: Path)
     assert f"{path} is not the file that this run wrote (its SHA-256 is not the one" in finished.err
     change(copy, lambda document: document["best"].pop("model_sha256"))  # Of an earlier version.
     assert load_run(copy).topology is not None
+    name_origin(proto, "0123456789ab", "tensorrt 1.0.0", calibrated=True)
+    onnx.save(proto, path)
+    words = f"has placement 0123456789ab, but {copy / 'result.json'} is about"
+    with pytest.raises(InputError, match=re.escape(words)):
+        load_run(copy)
 
 
 def test_a_report_is_not_written_over_a_file_of_the_run(placer: Placer, copy: Path):
