@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+import onnx.defs
 import onnx.inliner
 import onnx.shape_inference
 from onnx import (
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -29,6 +31,7 @@ from placer.common.ort_session import one_line
 from placer.errors import InputError
 from placer.graph.edit import (
     adopt,
+    every_node,
     fix_input_shapes,
     reads,
     remove_dead_nodes,
@@ -37,7 +40,7 @@ from placer.graph.edit import (
     subgraphs,
     without_large_tensors,
 )
-from placer.graph.node_names import unique_names
+from placer.graph.node_names import node_title, unique_names
 from placer.graph.operators import STANDARD_DOMAINS
 from placer.model.minimum_opset import (
     HALF_OPSET,
@@ -188,14 +191,48 @@ def inline_functions(proto: ModelProto, path: Path) -> None:
     if not proto.functions:
         return
     stub = without_large_tensors(proto)
+    changing = _nodes_to_convert(stub)
     try:
-        if any(standard_opset(function) != standard_opset(proto) for function in proto.functions):
+        if changing:
             stub = _with_types(stub)  # Else the converter ends at the first tensor without one.
-        adopt(proto, onnx.inliner.inline_local_functions(stub, convert_version=True))
+        adopt(proto, onnx.inliner.inline_local_functions(stub, convert_version=bool(changing)))
     except _INFERENCE_ERRORS as error:
-        raise InputError(
-            f"{path}: its local functions cannot be inlined: {one_line(error)}"
-        ) from error
+        reason = one_line(error)
+        for function, node in changing[:1]:
+            reason = (
+                f"function '{function.name}' has opset {standard_opset(function)}, whose "
+                f"{node_title(node)} cannot be converted to the model's opset "
+                f"{standard_opset(proto)}; export the model with one opset"
+            )
+        raise InputError(f"{path}: its local functions cannot be inlined: {reason}") from error
+
+
+def _nodes_to_convert(proto: ModelProto) -> list[tuple[FunctionProto, NodeProto]]:
+    """One node of each function that means something else in the opset of ``proto``.
+
+    Other functions get that opset: the converter would change nothing in them, but it ends where a
+    function calls another one, and in bodies, whose tensors have no types there.
+    """
+    found, opset = [], standard_opset(proto)
+    for function in proto.functions:
+        before = standard_opset(function)
+        nodes = [n for n in every_node(function.node) if _changes(n, before, opset)]
+        found += [(function, node) for node in nodes[:1]]
+        for entry in function.opset_import:
+            if entry.domain in STANDARD_DOMAINS and not nodes:
+                entry.version = opset
+    return found
+
+
+def _changes(node: NodeProto, before: int, after: int) -> bool:
+    """Whether an opset between both, or one that does not exist, defines the operator anew."""
+    if before == after or node.domain not in STANDARD_DOMAINS:
+        return False
+    try:
+        schemas = [onnx.defs.get_schema(node.op_type, version) for version in (before, after)]
+    except onnx.defs.SchemaError:
+        return True
+    return schemas[0].since_version != schemas[1].since_version
 
 
 def _with_types(proto: ModelProto) -> ModelProto:

@@ -545,6 +545,71 @@ def test_functions_of_another_opset_are_inlined_beside_weights_and_other_functio
     assert ops(tmp_path / "model.onnx") == {"Mul": 1, "LeakyRelu": 1, "Add": 1, "Squeeze": 1}
 
 
+@pytest.mark.parametrize(
+    ("body", "functions", "expected"),
+    [
+        (
+            """p = Mul(x, x) y = If(c) <
+              then_branch = t () => (float[1,4] a) { a0 = Neg(p) a = mine.f(a0) },
+              else_branch = e () => (float[1,4] b) { b = Abs(p) }
+            >""",
+            "",
+            ["Mul", "If"],
+        ),
+        (
+            """y = Loop(n, go, x) <
+              body = l (int64 i, bool k, float[1,4] s) => (bool l, float[1,4] t) {
+                l = Identity(k) p = Neg(s) t = mine.f(p)
+              }
+            >""",
+            "",
+            ["Neg", "LeakyRelu"] * 2,
+        ),
+        (
+            "y = mine.g(x)",
+            """<opset_import: ["": 17, "mine": 1], domain: "mine"> g (a) => (d) {
+              b = mine.f(a) c = Neg(b) d = mine.f(c)
+            }""",
+            ["LeakyRelu", "Neg", "LeakyRelu"],
+        ),
+    ],
+    ids=["in a branch", "in a loop", "in another function"],
+)
+def test_functions_of_another_opset_are_inlined_where_no_types_are_known(
+    tmp_path: Path, body: str, functions: str, expected: list[str]
+):
+    proto = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["": 17, "mine": 1]>
+        g (float[1,4] x, bool c) => (float[1,4] y) <int64 n = {{2}}, bool go = {{1}}> {{ {body} }}
+        <opset_import: ["": 16], domain: "mine"> f (v) => (w) {{ w = LeakyRelu(v) }}
+        {functions}""")
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    x = np.array([[-1, 0, 1, 2]], np.float32)
+    assert same_outputs(path, x=x, c=np.array(True)) == expected
+
+
+def test_functions_that_cannot_be_converted_are_named(tmp_path: Path):
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 19, "mine": 1]>
+        g (float[1,4] x, bool c) => (float[1,4] y) <float s = {0.5}> {
+          y = If(c) <
+            then_branch = t () => (float[1,4] a) { a0 = Neg(x) a = mine.f(a0, s) },
+            else_branch = e () => (float[1,4] b) { b = Abs(x) }
+          >
+        }
+        <opset_import: ["": 13], domain: "mine"> f (v, s) => (w) {
+          [quantize] q = QuantizeLinear(v, s) w = DequantizeLinear(q, s)
+        }""")
+    onnx.save(proto, tmp_path / "model.onnx")
+    words = (
+        r"function 'f' has opset 13, whose node 'quantize' \(QuantizeLinear\) cannot be converted "
+        "to the model's opset 19; export the model with one opset"
+    )
+    with pytest.raises(InputError, match=words):
+        load_model(tmp_path / "model.onnx")
+
+
 def test_folding_that_would_overflow_half_precision_is_left_out(tmp_path: Path):
     proto = onnx.parser.parse_model(
         """
