@@ -38,8 +38,9 @@ _RELATIVE, _ABSOLUTE = 1e-3, 1e-6
 def check_same_function(model: Model, data: Dataset) -> str | None:
     """Raise InputError if the float ``model`` computes something else than its file on ``data``.
 
-    Returns a sentence on why they were not compared, if ONNX Runtime does not run the file; None
-    otherwise, also where normalising changed nothing. Raises RunError if it refuses ``model``.
+    Returns a sentence on why they were not compared, if ONNX Runtime does not run the file, or on
+    outputs that are not finite there; None otherwise, also where normalising changed nothing.
+    Raises RunError if it refuses ``model``.
     """
     if model.imported is not None or not model.notes:
         return None
@@ -60,7 +61,18 @@ def check_same_function(model: Model, data: Dataset) -> str | None:
                 f"'{name}' keeps {kept:.1f} dB of the file's{_where(model, samples[0], limit)}; "
                 "export the model with a recent opset, and please report this"
             )
-    return None
+    unknown = [name for name in wanted[0] if not any(_has_finite(w[name]) for w in wanted)]
+    if not unknown:
+        return None
+    return (
+        f"what placer makes of {model.path} is not compared with the file at {', '.join(unknown)}: "
+        "no value there is finite on the input that was tried"
+    )
+
+
+def _has_finite(values: np.ndarray) -> bool:
+    """Whether there is something to compare, or nothing at all."""
+    return values.size == 0 or bool(np.isfinite(values).any())
 
 
 def _of_file(model: Model, samples: Sequence[Tensors]) -> list[Tensors]:

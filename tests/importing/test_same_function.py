@@ -66,6 +66,20 @@ def test_outputs_drawn_at_random_are_not_compared(save: Save, tmp_path: Path):
     assert not placer.fix_inputs(path, tmp_path / "fixed.onnx", {}, {"x": (1, 4)}).uncompared
 
 
+def test_outputs_without_a_finite_value_are_told(save: Save, tmp_path: Path):
+    path = save("""
+        <ir_version: 6, opset_import: ["": 11]>
+        g (float[1,4] x) => (float[1,4] y, float[1,4] z) {
+          a = Abs(x)
+          z = Neg(a)
+          y = Log(z)
+        }""")
+    fixed = placer.fix_inputs(path, tmp_path / "fixed.onnx", {}, {"x": (1, 4)})
+    assert fixed.uncompared.endswith(
+        "is not compared with the file at y: no value there is finite on the input that was tried"
+    )
+
+
 def test_a_model_with_a_fixed_input_is_compared_with_that_value(save: Save, tmp_path: Path):
     path = save("""
         <ir_version: 6, opset_import: ["": 11]>
