@@ -29,9 +29,16 @@ METRIC_NEEDS = {
     "max_abs": "an output of numbers",
     "argmax_agreement": "an output with classes along its last axis",
 }
-# Metrics that are shares of positions or labels, often taken for percent, and one as limited.
+# Metrics that are shares of positions or labels, often taken for percent.
 _SHARES = ("argmax_agreement", *LABEL_METRICS)
-_AT_MOST_1 = (*_SHARES, "cosine")
+# The least and the largest value of metrics that have one.
+_LIMITS = {
+    "cosine": (-1, 1),
+    "max_abs": (0, math.inf),
+    "argmax_agreement": (0, 1),
+    "top1": (0, 1),
+    "top1_drop": (-1, 1),
+}
 # What a value that is not a number counts as in a constraint, which must be finite.
 _FAR = 1e9
 
@@ -89,21 +96,29 @@ class Gate:
             raise InputError(f"gate '{text}': a function gets all outputs; leave out @{output}")
         return Gate(metric, comparison, threshold, output)
 
+    def _tells_models_apart(self) -> bool:
+        least, most = _LIMITS.get(self.metric, (-math.inf, math.inf))
+        if self.comparison == ">=":
+            return least < self.threshold <= most
+        return least <= self.threshold < most
+
     def _check_limits(self) -> None:
         """Raise InputError for a threshold that no model can meet, or that every model meets."""
-        if self.metric == "max_abs" and self.threshold < 0:
-            raise InputError(f"gate '{self.text()}': max_abs is never negative; give 0 or more")
-        # No drop is larger than 1, and no other metric.
-        is_vain = self.threshold > 1 or (self.metric == "top1_drop" and self.threshold == 1)
-        if not is_vain or self.metric not in _AT_MOST_1:
+        if self._tells_models_apart():
             return
-        share = replace(self, threshold=self.threshold / 100)
-        advice = "give at most 1"
-        if self.metric in _SHARES and share.threshold <= 1:
+        least, most = _LIMITS[self.metric]
+        is_low = self.threshold <= least
+        is_met = is_low == (self.comparison == ">=")
+        bound = f"{'least' if is_low else 'most'} {least if is_low else most}"
+        advice = f"give at {bound}"
+        if is_met:
+            advice = f"give more than {least}" if is_low else f"give less than {most}"
+        share = replace(self, threshold=float(f"{self.threshold / 100:g}"))
+        if not is_low and self.metric in _SHARES and share._tells_models_apart():
             advice = f"for {self.threshold:g}% write {share.text()}"
         raise InputError(
-            f"gate '{self.text()}': {self.metric} is at most 1, so every model "
-            f"{'meets' if self.metric == 'top1_drop' else 'misses'} it; {advice}"
+            f"gate '{self.text()}': {self.metric} is at {bound}, so every model "
+            f"{'meets' if is_met else 'misses'} it; {advice}"
         )
 
     def text(self) -> str:

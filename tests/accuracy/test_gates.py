@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from placer.accuracy.evaluation import Evaluation
 from placer.accuracy.evaluator import Evaluator
 from placer.accuracy.gate_labels import note_on_few_labels
-from placer.accuracy.gates import Gate, GateValue, default_gates
+from placer.accuracy.gates import METRICS, Gate, GateValue, default_gates
 from placer.accuracy.metrics import GroupSums
 from placer.errors import InputError
 from placer.graph.text import graph_of_text, parse_model
@@ -150,10 +150,33 @@ def test_gates_are_written_as_they_are_read(text: str):
     assert Gate.parse(text).text() == text
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False))
-@example(21.812345678)
-def test_every_gate_reads_back_the_same(threshold: float):
-    gate = Gate("sqnr", ">=", threshold, "out")
+# Thresholds that tell models apart.
+THRESHOLDS = {
+    "sqnr": st.floats(allow_nan=False, allow_infinity=False),
+    "cosine": st.floats(-1, 1, exclude_min=True),
+    "max_abs": st.floats(0, allow_infinity=False),
+    "argmax_agreement": st.floats(0, 1, exclude_min=True),
+    "top1": st.floats(0, 1, exclude_min=True),
+    "top1_drop": st.floats(-1, 1, exclude_max=True),
+    "a.b:c": st.floats(allow_nan=False, allow_infinity=False),
+}
+
+
+@settings(max_examples=50)
+@given(
+    st.sampled_from(sorted(THRESHOLDS)).flatmap(
+        lambda metric: st.tuples(st.just(metric), THRESHOLDS[metric])
+    )
+)
+@example(("sqnr", 21.812345678))
+@example(("top1", 1.0))
+@example(("cosine", 1.0))
+@example(("max_abs", 0.0))
+@example(("top1_drop", -1.0))
+def test_every_gate_reads_back_the_same(chosen: tuple[str, float]):
+    metric, threshold = chosen
+    output = "out" if metric in METRICS else None
+    gate = Gate(metric, METRICS.get(metric, "<="), threshold, output)
     assert Gate.parse(gate.text()) == gate
 
 
@@ -174,7 +197,13 @@ def test_every_gate_reads_back_the_same(threshold: float):
         ("top1>=80@a", "is at most 1, so every model misses it; for 80% write top1>=0.8@a"),
         ("argmax_agreement>=101", "every model misses it; give at most 1"),
         ("cosine>=1.5", "cosine is at most 1, so every model misses it; give at most 1"),
-        ("max_abs<=-1", "max_abs is never negative; give 0 or more"),
+        ("top1_drop<=200", "top1_drop is at most 1, so every model meets it; give less than 1"),
+        ("top1>=99.9", "for 99.9% write top1>=0.999$"),
+        ("top1>=0", "top1 is at least 0, so every model meets it; give more than 0"),
+        ("argmax_agreement>=-1", "argmax_agreement is at least 0, so every model meets it"),
+        ("cosine>=-1", "cosine is at least -1, so every model meets it; give more than -1"),
+        ("top1_drop<=-2", "top1_drop is at least -1, so every model misses it; give at least -1"),
+        ("max_abs<=-1", "max_abs is at least 0, so every model misses it; give at least 0"),
     ],
 )
 def test_gates_that_make_no_sense(text: str, expected: str):

@@ -113,7 +113,7 @@ def test_other_commands_leave_sequences_out_too(placer: Placer):
     np.save("x.npy", np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32))
     onnx.save(with_random_weights(CLASSIFIER), "net.onnx")
     asked = ("--data", "x.npy", "--no-cache")
-    run = (*asked, "--force", "mm", "--gate", "argmax_agreement>=0", "--preset", "quick")
+    run = (*asked, "--force", "mm", "--gate", "argmax_agreement>=0.001", "--preset", "quick")
     placer("optimize", "net.onnx", *run, "--engine", "onnxruntime", "--budget", 2, "-o", "out")
     applied = placer("apply", "out/placement.yaml", "net.onnx", *asked, "-o", "applied")
     assert applied.code == 0, applied.err
