@@ -264,6 +264,11 @@ class BestPart(Part):
         default=None,
         description="of optimized.onnx, without external data; null in files of earlier versions",
     )
+    data_sha256: str | None = Field(
+        default=None,
+        description="of optimized.onnx.data, the external data; null without, and in files of "
+        "earlier versions",
+    )
 
 
 class SourcePart(Part):

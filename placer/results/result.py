@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, PrivateAttr
 
-from placer.common.files import sha256_of, write_text
+from placer.common.files import data_file, sha256_of, write_text
 from placer.errors import InputError, RunError
 from placer.quantization import Scheme
 from placer.results.documents import read_document
@@ -185,14 +185,20 @@ class Result(Part):
     def check_model(self, path: Path) -> None:
         """Raise InputError if ``path`` is another file than the optimized.onnx that the run wrote.
 
-        Files of earlier versions do not tell.
+        So it does for external data that are there. Files of earlier versions do not tell.
         """
-        wanted = None if self.best is None else self.best.model_sha256
-        if wanted is not None and sha256_of(path) != wanted:
-            raise InputError(
-                f"{path} is not the file that this run wrote (its SHA-256 is not the one in "
-                f"{_NAMES.result}); put that file back, or run placer optimize again"
-            )
+        if self.best is None:
+            return
+        data = data_file(path)
+        wanted = {path: self.best.model_sha256}
+        if data.is_file():
+            wanted[data] = self.best.data_sha256
+        for file, digest in wanted.items():
+            if digest is not None and sha256_of(file) != digest:
+                raise InputError(
+                    f"{file} is not the file that this run wrote (its SHA-256 is not the one in "
+                    f"{_NAMES.result}); put that file back, or run placer optimize again"
+                )
 
     @property
     def speedup(self) -> float:

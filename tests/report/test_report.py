@@ -40,7 +40,7 @@ from placer.report.tables import verdict
 from placer.report.time_figure import time_figure
 from placer.report.trial_figures import trials_figure
 from placer.results.result import Result
-from tests.conftest import DIGITS, Finished
+from tests.conftest import DIGITS, Finished, two_convs, with_random_weights
 from tests.report.conftest import digits, put_model
 
 Placer = Callable[..., Finished]
@@ -215,6 +215,29 @@ def test_another_model_is_not_reported_as_the_result(placer: Placer, copy: Path)
     words = f"has placement 0123456789ab, but {copy / 'result.json'} is about"
     with pytest.raises(InputError, match=re.escape(words)):
         load_run(copy)
+
+
+def test_other_external_data_are_not_taken_for_those_of_the_run(copy: Path):
+    (copy / "optimized.onnx.data").write_bytes(b"retrained")
+    load_run(copy)  # The run wrote none: the file is not part of the model.
+    change(copy, lambda document: document["best"].update(data_sha256="0" * 64))
+    with pytest.raises(InputError, match=r"optimized\.onnx\.data is not the file that this run"):
+        load_run(copy)
+
+
+@pytest.mark.slow
+def test_the_hash_of_external_data_is_kept(tmp_path: Path):
+    model, folder = tmp_path / "net.onnx", tmp_path / "run"
+    proto = with_random_weights(two_convs(16, 8))
+    external = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(proto, model, **external)
+    only = (proto.graph.node[0].name,)  # The other's weights stay as they are.
+    request = Request(
+        model, engine="onnxruntime", preset="quick", budget=2, only=only, output=folder
+    )
+    optimize(request, QuietObserver())
+    data = (folder / "optimized.onnx.data").read_bytes()
+    assert Result.read(folder).best.data_sha256 == hashlib.sha256(data).hexdigest()
 
 
 def test_a_report_is_not_written_over_a_file_of_the_run(placer: Placer, copy: Path):

@@ -296,6 +296,7 @@ def _best_part(
         gates=gate_parts(value.result() for value in written.gates),
         metrics={name: finite(value) for name, value in written.evaluation.metrics.items()},
         model_sha256=written.sha256,
+        data_sha256=written.data_sha256,
     )
 
 

@@ -10,7 +10,7 @@ from placer.accuracy.evaluation import Evaluation
 from placer.accuracy.gates import AnyGateValue, Gate, GateValue
 from placer.accuracy.metrics import decibels, finite
 from placer.accuracy.sanity import MIN_SQNR_DB
-from placer.common.files import sha256_of, write_text
+from placer.common.files import data_file, sha256_of, write_text
 from placer.errors import RunError
 from placer.importing.source_model import Source, inputs_of
 from placer.model import save_model
@@ -40,7 +40,8 @@ class Written:
     """A model on disk: ``gates`` as it meets them, and ``evaluation`` with all metrics.
 
     ``source_sqnr``: of a model that was quantized, SQNR in dB against the file as it was given;
-    None if it was not, or cannot be run. ``sha256``: of the file, without external data.
+    None if it was not, or cannot be run. ``sha256``: of the file, without external data,
+    of which ``data_sha256`` is.
     ``recovery``: what was tried to make it more accurate.
     """
 
@@ -48,6 +49,7 @@ class Written:
     evaluation: Evaluation
     source_sqnr: float | None
     sha256: str
+    data_sha256: str | None
     recovery: RecoveryPart | None = None
 
     @property
@@ -149,24 +151,25 @@ def _judged(
 def _judge(
     task: Task, setup: TrialSetup, candidates: Candidates, path: Path, final: Final[TrialRecord]
 ) -> Written:
-    run, digest = candidates.run_written(path), sha256_of(path)
+    run, data = candidates.run_written(path), data_file(path)
+    digests = (sha256_of(path), sha256_of(data) if data.is_file() else None)
     evaluation = setup.evaluator.evaluate(run)
     gates: tuple[AnyGateValue, ...] = (
         *evaluation.gates,
         *latency_gates(setup.latency_baselines, final),
     )
     if task.source_sqnr is None:
-        return Written(gates, evaluation, None, digest)
+        return Written(gates, evaluation, None, *digests)
     source = Source.of(task.model, task.evaluation_data)
     samples = inputs_of(task.model, task.evaluation_data)
     comparison = source.compared(run, samples)
     if comparison is None:
-        return Written(gates, evaluation, None, digest)
+        return Written(gates, evaluation, None, *digests)
     where = "all outputs, against the quantized file"
     if comparison.left_out:
         where += f" ({comparison.left_out})"
     least = GateValue(Gate("sqnr", ">=", MIN_SQNR_DB), comparison.sqnr, where)
-    return Written((*gates, least), evaluation, comparison.sqnr, digest)
+    return Written((*gates, least), evaluation, comparison.sqnr, *digests)
 
 
 def _placement_text(task: Task, ranges: Ranges, placement: Placement) -> str:
