@@ -92,12 +92,18 @@ class Waiting:
 
         Each kernel does the latter of one of several products of a row, and one that only cuts out
         a part for a product's gate, too. The builder names what adds the bias there, and not what
-        cuts the row, as in networks for diffusion of several blocks.
+        cuts the row, as in networks for diffusion of several blocks. The kernel of a product of
+        integers adds no bias of another one (ten small graphs).
         """
         number, several = biased.group, self._is_one_of_several(product)
+        if number != product.group and any(not r.generated for _, r in biased.readers):
+            if not several:
+                self._groups.move(biased, product.group)
+            return
         if several and number != product.group:
             self._groups.move(biased, product.group)
-            self._groups.split(number)
+            if number in self._groups.by_number:  # Unless nothing is left of it.
+                self._groups.split(number)
         groups = {reader.group for _, reader in biased.readers}
         if len(groups) == 1:
             self._groups.move(biased, *groups)

@@ -71,3 +71,37 @@ def test_layers_of_classifiers(shown: str, layers: list[set[str]], tmp_path: Pat
 
 
 test_nvidias_builder_makes_the_layers_that_are_predicted = builder_test(GRAPHS, opset=18)
+
+
+def beside(body: str) -> str:
+    return f"""
+    (float[1,32] x) => (float first, float second)
+    <float[32,32] w = {{1}}, float[32,32] v = {{1}}, float[32,32] u = {{1}}, float[32] b = {{1}}> {{
+      [fc2] q = Gemm(x, v, b)
+      {body}
+    }}"""
+
+
+INTEGERS = "q->fc3 u->fc3"
+test_rows_that_products_of_integers_read = builder_test(
+    {
+        "another kernel adds the bias of one of two rows, and quantizes": (
+            INTEGERS,
+            beside("[fc1] first = Gemm(x, w, b) [fc3] second = Gemm(q, u, b)"),
+        ),
+        "of both rows, each": (
+            f"{INTEGERS} p->fc4 w->fc4",
+            beside(
+                "[fc1] p = Gemm(x, w, b) [fc3] second = Gemm(q, u, b) [fc4] first = Gemm(p, w, b)"
+            ),
+        ),
+        "and what an activation reads, too": (
+            INTEGERS,
+            beside(
+                "[fc1] first = Gemm(x, w, b) [fc3] r = Gemm(q, u, b) [sin1] s = Sin(q)"
+                " [add1] second = Add(r, s)"
+            ),
+        ),
+    },
+    opset=18,
+)
