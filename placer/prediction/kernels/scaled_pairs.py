@@ -11,13 +11,15 @@ and keys are both scaled, and of some 100 small graphs of products, Convs, sums 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
 from placer.prediction.kernels.factors import number
 from placer.prediction.kernels.gelus import whole_gelus
-from placer.prediction.kernels.parts import CONVS
+from placer.prediction.kernels.parts import CONVS, multiplies_weight
+from placer.prediction.kernels.reductions import product_shape
 from placer.prediction.layers.motion import Passage, Scale
 
 
@@ -37,7 +39,7 @@ def number_passages(graph: Graph, scales: Mapping[Edge, Scale]) -> list[Passage]
         Passage(
             (_given(graph, node),),
             tuple(graph.edges_of(node.outputs[0])),
-            backward=not _is_of_conv(graph, node),
+            backward=not (_is_of_conv(graph, node) or _is_of_row(graph, node, scales)),
         )
         for node in _factors(graph, scales)
     ]
@@ -83,6 +85,24 @@ def _is_own(graph: Graph, factor: Node, scales: Mapping[Edge, Scale]) -> bool:
 def _is_of_conv(graph: Graph, factor: Node) -> bool:
     """Whether a Conv writes what is multiplied: what adds its bias does that, too (six graphs)."""
     return any(t in graph.producer and graph.producer[t].op in CONVS for t in factor.inputs)
+
+
+def _is_of_row(graph: Graph, factor: Node, scales: Mapping[Edge, Scale]) -> bool:
+    """Whether the kernel of a product of one row computes ``factor``, too, and what reads it.
+
+    It does where that is one node, and what it writes has a pair, too (12 small graphs). The row
+    is of floats.
+    """
+    row = graph.producer.get(_given(graph, factor).tensor)
+    reader = graph.sole_reader(factor.outputs[0])
+    if row is None or reader is None or not multiplies_weight(graph, row):
+        return False
+    if math.prod(product_shape(graph, row)[:-1]) != 1:
+        return False
+    if any(edge in scales for edge in graph.edges_into(row) if edge.tensor == row.inputs[0]):
+        return False
+    behind = graph.edges_of(reader.outputs[0])
+    return bool(behind) and all(edge in scales for edge in behind)
 
 
 def _common(graph: Graph, factor: Node, scales: Mapping[Edge, Scale]) -> Scale | None:

@@ -19,6 +19,9 @@ GELU = """(float[16,32] x) => (float out) <float[32,64] w = {1}, float[64] b = {
       [product1] a = MatMul(x, w) [bias] g = Add(a, b) [scale] d = Div(g, root) [erf] e = Erf(d)
       [sum] s = Add(e, one) [gate] m = Mul(g, s) [halve] h = Mul(m, half)
       [product2] out = MatMul(h, v) }"""
+ROW = """(float[1,16] x) => (float[1,8] out) <float[16,16] w = {{1}}, float[16,8] v = {{1}}> {{
+      number = Constant<value = float {{0.7}}>() [row] a = MatMul(x, w) [scale] m = {scale}
+      [active] s = Sigmoid(m) [row2] out = MatMul(s, v) }}"""
 GRAPHS = {
     "the product reads integers of queries that are scaled": (
         "a->scale",
@@ -43,5 +46,10 @@ GRAPHS = {
     ),
     "so it is with a pair of the gate's factor": ("s->gate", GELU),
     "with both operands quantized alike it is a GELU": ("g->scale g->gate", GELU),
+    "a row is multiplied in its kernel, with a node between two pairs": (
+        "m->active s->row2",
+        ROW.format(scale="Mul(a, number)"),
+    ),
+    "and divided": ("m->active s->row2", ROW.format(scale="Div(a, number)")),
 }
 test_scaled_pairs = builder_test(GRAPHS, 17)
