@@ -12,6 +12,7 @@ from placer.prediction.kernels.flattened import Flattened
 from placer.prediction.kernels.gates import Gates
 from placer.prediction.kernels.generated import Generated
 from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.joint_integers import joint_parts
 from placer.prediction.kernels.norm_epilogues import epilogue_of_norm
 from placer.prediction.kernels.parts import PRODUCTS, Unit, has_float_weight
 from placer.prediction.kernels.quantizers import Quantizers
@@ -108,7 +109,10 @@ class Kernels:
             known.setdefault((*read, *alike), []).append(unit)
         for units in known.values():
             ends = self._relu_of(units[0]) is not None
-            if ends or units[0].integers or not any(u.dequantizes for u in units[:-1]):
+            if units[0].integers and has_float_weight(self._graph, self._form, units[0]):
+                for part in joint_parts(self._graph, self._form.scales, units):
+                    self._join(part, ends)
+            elif ends or units[0].integers or not any(u.dequantizes for u in units[:-1]):
                 self._join(units, ends)
 
     def _join(self, products: Sequence[Unit], ends: bool) -> None:

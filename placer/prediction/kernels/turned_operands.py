@@ -30,14 +30,14 @@ def has_odd_rows(graph: Graph, product: Node) -> bool:
     shape = graph.type_of(product.inputs[0]).shape or ()
     rows = shape[-2] if len(shape) > 1 else 1
     before, behind = graph.producer.get(product.inputs[0]), only_reader(graph, product)
-    if rows % 2 == 0 or rows == 1 or (behind is not None and _turns(graph, behind)):
+    if rows % 2 == 0 or rows == 1 or (behind is not None and swaps(graph, behind)):
         return False  # What is turned back as it is is another product.
     if before is not None and before.name in turned_operands(graph):
         return True
     biased = product.op == "Gemm" and len(product.inputs) > 2
     if (bias := constant_added(graph, product)) is not None:
         biased, behind = True, only_reader(graph, bias)
-    return biased and behind is not None and _turns(graph, behind)
+    return biased and behind is not None and swaps(graph, behind)
 
 
 def constant_added(graph: Graph, product: Node) -> Node | None:
@@ -49,12 +49,13 @@ def constant_added(graph: Graph, product: Node) -> Node | None:
     return behind if len(others) == 1 and others[0] in graph.initializers else None
 
 
-def _turns(graph: Graph, node: Node) -> bool:
+def swaps(graph: Graph, node: Node) -> bool:
+    """Whether it swaps the rows and columns of one matrix or of several."""
     return order_of(graph, node) in _SWAPPED
 
 
 def _is_turned_operand(graph: Graph, node: Node) -> bool:
-    if not _turns(graph, node):
+    if not swaps(graph, node):
         return False
     if node.outputs[0] in graph.outputs or 1 in (graph.type_of(node.inputs[0]).shape or (1,))[-2:]:
         return False

@@ -35,6 +35,12 @@ JOINT = f"""
       [active] n = Tanh(x) [queries] q = MatMul(n, w) [sin1] out = Sin(q)
       [keys] k = MatMul(n, w2) [sin2] out2 = Sin(k) [values] u = MatMul(n, w3) [sin3] out3 = Sin(u)
     }}"""
+PAIR = """(float[1,32,32] x) => (float out, float out2)
+    <float[32,32] w = {1}, float[32,32] v = {1}, float[32] c = {1}> {
+      [active] n = Tanh(x) [queries] q = MatMul(n, w) [sin1] out = Sin(q) [keys] k = MatMul(n, v)
+      %s }"""
+TURN = "[turn] t = Transpose<perm = [0, 2, 1]>"
+INTEGERS = "n->queries n->keys"
 ALONE = "w->product1 v->product2"
 GRAPHS = {
     "another kernel adds the bias and the residual": (ALONE, MLP),
@@ -46,6 +52,17 @@ GRAPHS = {
     "of joint products the last weight is dequantized by another kernel": ("w3->values", JOINT),
     "but any other weight with a pair leaves each product alone": ("w->queries", JOINT),
     "integers that multiply floats are joint": ("n->queries n->keys w3->values", JOINT),
+    "what is turned as a whole is not": (INTEGERS, PAIR % f"{TURN}(k) [cos] out2 = Cos(t)"),
+    "also behind a bias": (INTEGERS, PAIR % f"[bias] b = Add(k, c) {TURN}(b) [cos] out2 = Cos(t)"),
+    "nor are both operands of a product": (INTEGERS, PAIR % "[scores] out2 = MatMul(q, k)"),
+    "which are quantized again": (
+        f"{INTEGERS} q->scores t->scores",
+        PAIR % f"{TURN}(k) [scores] out2 = MatMul(q, t)",
+    ),
+    "what is turned once it is activated is": (
+        INTEGERS,
+        PAIR % f"[cos] b = Cos(k) {TURN}(b) [abs] out2 = Abs(t)",
+    ),
     "a product of integers beside": ("w->product1 r->product2 v->product2", MLP),
 }
 
