@@ -236,8 +236,13 @@ class _Rows:
         """What profiles say of costs, by unknown. ``floats``: the state of the float model."""
         seen = [observation for observation in observations if observation.layers]
         profiles = [{self.index[n]: share for n, share in own.layers.items()} for own in seen]
+        states = [observation.state for observation in seen]
+        counts = [
+            {self.index[n]: count for n, count in self._landscape.counts(state).items()}
+            for state in states
+        ]
         found: dict[int, list[float]] = {}
-        for profile in agreed(profiles, [observation.state == floats for observation in seen]):
+        for profile in agreed(profiles, counts, [state == floats for state in states]):
             for unknown, share in profile.items():
                 found.setdefault(unknown, []).append(share)
         return {unknown: _mean(shares) for unknown, shares in sorted(found.items())}

@@ -17,22 +17,26 @@ OPEN, FLOAT = 0.02, 1e6
 
 
 def agreed(
-    profiles: Sequence[Mapping[int, float]], floats: Sequence[bool]
+    profiles: Sequence[Mapping[int, float]],
+    counts: Sequence[Mapping[int, int]],
+    floats: Sequence[bool],
 ) -> list[dict[int, float]]:
     """``profiles``, each times the factor under which all differ least in what they share.
 
-    ``profiles``: times of layers by number; one of 0 tells nothing of the factor. ``floats``:
-    which are of the float model.
+    ``profiles``: the time of one layer by number; 0 tells nothing of the factor. ``counts``: how
+    many such layers each profile has. ``floats``: which are of the float model.
     Least squares of the logarithms of times, as the sum of one number for the layer and one for
-    the profile. A layer counts by the part of the profile that it takes.
+    the profile. Layers count by the part of the profile that all those of their number take.
     """
     columns = {n: i for i, n in enumerate(sorted({n for own in profiles for n in own}))}
-    times = np.zeros((len(profiles), len(columns)))
-    for row, own in zip(times, profiles, strict=True):
-        row[[columns[n] for n in own]] = [*own.values()]
+    times, taken = np.zeros((2, len(profiles), len(columns)))
+    for i, (own, numbers) in enumerate(zip(profiles, counts, strict=True)):
+        for number, time in own.items():
+            times[i, columns[number]] = time
+            taken[i, columns[number]] = numbers[number] * time
     shared = (times > 0) & (np.count_nonzero(times, axis=0) > 1)
     logs = np.log(times, out=np.zeros_like(times), where=shared)
-    weights = np.divide(times, times.sum(axis=1, keepdims=True), out=logs * 0, where=shared)
+    weights = np.divide(taken, taken.sum(axis=1, keepdims=True), out=logs * 0, where=shared)
     totals = weights.sum(axis=0)
     parts = np.divide(weights, totals, out=logs * 0, where=shared)
     off = (weights * ((parts * logs).sum(axis=0) - logs)).sum(axis=1)
