@@ -108,22 +108,29 @@ def _beside_others(
     Sites of equal structure keep one default.
     """
     quantized = place(sites, {}).edges
-    integers = quantized.union(*map(_edges_beside_others, sites))
-    tensors = {
+    converted = {
         tensor
         for tensor in {edge.tensor for edge in quantized}
         if (node := graph.producer.get(tensor)) is not None
-        and integers.issuperset(graph.edges_of(tensor))
         and (
             node.op == "Concat"  # Q moves before it.
             or _converts(_of_node(node, vertices)[0], node, gains, in_integers=True)
         )
     }
-    votes: dict[str, list[bool]] = {}
+    edges_of: dict[str, list[Edge]] = {}
     for site in sites:
-        for edge in _edges_beside_others(site):
-            votes.setdefault(site.signature, []).append(edge.tensor in tensors)
-    chosen = {signature for signature, found in votes.items() if 2 * sum(found) > len(found)}
+        edges_of.setdefault(site.signature, []).extend(_edges_beside_others(site))
+    chosen, before = set(edges_of), set[str]()
+    # Without some of them, tensors of others have readers of floats. Each round leaves fewer.
+    while chosen != before:
+        before = chosen
+        integers = quantized.union(*(edges_of[signature] for signature in chosen))
+        tensors = {t for t in converted if integers.issuperset(graph.edges_of(t))}
+        chosen = {
+            signature
+            for signature, edges in edges_of.items()
+            if 2 * sum(edge.tensor in tensors for edge in edges) > len(edges)
+        }
     return tuple(
         replace(site, default=name)
         if site.signature in chosen and (name := _beside(site)) is not None

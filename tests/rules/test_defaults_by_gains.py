@@ -469,6 +469,43 @@ def test_what_others_read_as_integers_is_integers_for_a_concat_too(
 
 
 @pytest.mark.parametrize(
+    ("branches", "kept"),
+    [
+        ("a, e", {"join": "beside-others", "join2": "beside-others"}),
+        ("a, c, d", {"join": "after", "join2": "after"}),
+    ],
+)
+def test_a_concat_that_reads_floats_keeps_others_from_integers(branches: str, kept: dict[str, str]):
+    """The second reads floats where most of its branches are floats for others: then ``a`` too."""
+    graph = graph_of_text(
+        f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,16,8,8] x) => (float[1,32,8,8] out, float[1,m,8,8] out2, float[1,16,8,8] r,
+          float[1,16,8,8] ec, float[1,16,8,8] ed)
+        <float[16,16,1,1] w = {{1}}> {{
+          [conv1] a = Conv(x, w)
+          [conv2] b = Conv(a, w)
+          [conv3] r = Conv(a, w)
+          [exp1] c = Exp(x)
+          [sin1] d = Sin(x)
+          [tan1] e = Tan(x)
+          [erf1] ec = Erf(c)
+          [erf2] ed = Erf(d)
+          [join] j = Concat<axis = 1>(a, b)
+          [erf3] out = Erf(j)
+          [join2] j2 = Concat<axis = 1>({branches})
+          [erf4] out2 = Erf(j2)
+        }}
+        """
+    )
+    rules = [rule for rule in load_pack("openvino").rules if rule.id in ("concat", "conv")]
+    sites = defaults_by_gains(
+        Matches(graph), find_sites(graph, rules), rules, gains({"Conv": 4.0}, 1)
+    )
+    assert {s.match.anchor.name: s.default for s in sites if s.match.rule.id == "concat"} == kept
+
+
+@pytest.mark.parametrize(
     ("before", "kept"),
     [
         (
