@@ -86,35 +86,30 @@ def defaults_by_gains(
         if name in vertices:
             cut.separate(vertices[name][1], _FLOATS, taken_us)
     kept = cut.side_of_source()
-    return _beside_others(
-        [
-            replace(site, default=floats[site.signature])
-            if site.signature in floats and site.signature not in kept
-            else site
-            for site in sites
-        ],
-        graph,
-        {n.name: (s, "") for s in sites for n in s.match.nodes.values()},
-        gains,
-    )
+    decided = [
+        replace(site, default=floats[site.signature])
+        if site.signature in floats and site.signature not in kept
+        else site
+        for site in sites
+    ]
+    return _beside_others(decided, graph, gains)
 
 
-def _beside_others(
-    sites: Sequence[Site], graph: Graph, vertices: Mapping[str, tuple[Site, str]], gains: Gains
-) -> tuple[Site, ...]:
+def _beside_others(sites: Sequence[Site], graph: Graph, gains: Gains) -> tuple[Site, ...]:
     """``sites``, with layouts that are defaults where most of their tensors are quantized anyway.
 
     Only tensors count that are then integers for all readers, and whose writer converts them.
     Sites of equal structure keep one default.
     """
     quantized = place(sites, {}).edges
+    site_of = {node.name: site for site in sites for node in site.match.nodes.values()}
     converted = {
         tensor
         for tensor in {edge.tensor for edge in quantized}
         if (node := graph.producer.get(tensor)) is not None
         and (
             node.op == "Concat"  # Q moves before it.
-            or _converts(_of_node(node, vertices)[0], node, gains, in_integers=True)
+            or _converts_decided(site_of.get(node.name), node, gains, quantized)
         )
     }
     edges_of: dict[str, list[Edge]] = {}
@@ -137,6 +132,15 @@ def _beside_others(
         else site
         for site in sites
     )
+
+
+def _converts_decided(
+    site: Site | None, node: Node, gains: Gains, quantized: frozenset[Edge]
+) -> bool:
+    """``_converts``, of the layer that there is if ``quantized`` are the pairs."""
+    layout = None if site is None else site.layouts[site.default]
+    in_integers = layout is not None and not quantized.isdisjoint(layout.own | layout.requires)
+    return _converts(site, node, gains, in_integers=in_integers)
 
 
 def _edges_beside_others(site: Site) -> frozenset[Edge]:

@@ -505,6 +505,32 @@ def test_a_concat_that_reads_floats_keeps_others_from_integers(branches: str, ke
     assert {s.match.anchor.name: s.default for s in sites if s.match.rule.id == "concat"} == kept
 
 
+@pytest.mark.parametrize(("saved", "layout"), [(4, "beside-others"), (-8, "after")])
+def test_a_concat_reads_floats_that_a_layer_writes_in_float(saved: float, layout: str):
+    """A Conv in integers writes integers alone, but one in float writes floats anyway."""
+    graph = graph_of_text(
+        """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,16,8,8] x) => (float[1,32,8,8] out, float[1,16,8,8] r)
+        <float[16,1,1,1] v = {1}, float[16,16,1,1] w = {1}> {
+          [conv1] a = Conv<group = 16>(x, v)
+          [conv2] b = Conv(a, w)
+          [conv3] r = Conv(a, w)
+          [join] j = Concat<axis = 1>(a, b)
+          [erf1] out = Erf(j)
+        }
+        """
+    )
+    rules = [rule for rule in load_pack("openvino").rules if rule.id in ("concat", "conv")]
+    each = [Gain(op=["Conv"], groups="depthwise", each=saved), Gain(op=["Conv"], each=4)]
+    given = gains({}, 1).model_copy(update={"nodes": each})
+    sites = defaults_by_gains(Matches(graph), find_sites(graph, rules), rules, given)
+    default_of = {site.match.anchor.name: site.default for site in sites}
+    conv1 = "int8" if saved > 0 else "float"
+    expected = {"conv1": conv1, "conv2": "int8", "conv3": "int8", "join": layout}
+    assert default_of == expected
+
+
 @pytest.mark.parametrize(
     ("before", "kept"),
     [
