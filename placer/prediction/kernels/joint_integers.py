@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 
 from placer.graph import Edge, Graph, Node
+from placer.graph.kept import kept
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.parts import Unit, role_of
 from placer.prediction.kernels.turned_operands import swaps
@@ -22,7 +23,7 @@ def joint_parts(
 ) -> Iterator[Sequence[Unit]]:
     """The ``products`` of each kernel; ``quantized``: the edges with a pair."""
     nodes = {unit.node.name for unit in products}
-    second = {name for node in graph.nodes for name in _second(graph, node, nodes)}
+    second = {two for one, two in _multiplied(graph) if one != two and {one, two} <= nodes}
     free = [unit for unit in products if unit.node.name not in second]
     turned = [unit for unit in free if _is_turned(graph, quantized, unit.node)]
     yield from ([unit] for unit in products if unit.node.name in second)
@@ -39,12 +40,14 @@ def _is_turned(graph: Graph, quantized: Container[Edge], product: Node) -> bool:
     return any(swaps(graph, graph.by_name[edge.node]) for edge in readers)
 
 
-def _second(graph: Graph, node: Node, products: Container[str]) -> Iterator[str]:
-    """The name of the product that makes the second operand of ``node``, if one makes the first."""
-    if node.op == "MatMul" and weight_input(graph, node) is None:
-        first, second = (_origin(graph, tensor) for tensor in node.inputs)
-        if first in products and second in products and first != second:
-            yield second
+@kept
+def _multiplied(graph: Graph) -> tuple[tuple[str, str], ...]:
+    """Of each product of activations the names of the nodes that make its two operands."""
+    return tuple(
+        (_origin(graph, node.inputs[0]), _origin(graph, node.inputs[1]))
+        for node in graph.nodes
+        if node.op == "MatMul" and weight_input(graph, node) is None
+    )
 
 
 def _origin(graph: Graph, tensor: str) -> str:
