@@ -3,8 +3,9 @@
 What is turned as a whole is not one with what is not. Of two that are multiplied by each other, the
 second operand is a kernel of its own, as in attentions of a single head.
 
-Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 40 small graphs. Which of
-three products are joined depends on more if two of them are multiplied as they are.
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 50 small graphs, 29 of
+which are predicted exactly. Which of three products are joined depends on more if two of them are
+multiplied as they are.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _is_of_conv(graph: Graph, factor: Node) -> bool:
 def _is_of_row(graph: Graph, factor: Node, scales: Mapping[Edge, Scale]) -> bool:
     """Whether the kernel of a product of one row computes ``factor``, too, and what reads it.
 
-    It does where that is one node, and what it writes has a pair, too (12 small graphs). The row
+    It does where that is one node, and what it writes has a pair, too (eight small graphs). The row
     is of floats.
     """
     row = graph.producer.get(_given(graph, factor).tensor)

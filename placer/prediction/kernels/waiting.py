@@ -93,7 +93,7 @@ class Waiting:
         Each kernel does the latter of one of several products of a row, and one that only cuts out
         a part for a product's gate, too. The builder names what adds the bias there, and not what
         cuts the row, as in networks for diffusion of several blocks. The kernel of a product of
-        integers adds no bias of another one (ten small graphs).
+        integers adds no bias of another one (eleven small graphs).
         """
         number, several = biased.group, self._is_one_of_several(product)
         if number != product.group and any(not r.generated for _, r in biased.readers):
