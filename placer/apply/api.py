@@ -152,7 +152,7 @@ def apply_placement(
 ) -> AppliedModel:
     """Find the edges of a placement.yaml in ``model`` and write the quantized model to ``output``.
 
-    ``output``: by default ``MODEL.applied`` in the current folder, or ``MODEL-XXXXXXXX.applied`` if
+    ``output``: by default ``MODEL.applied`` in the current folder, or ``MODEL-HASH.applied`` if
     that is about another file of this name; optimized.onnx, placement.yaml and apply.json are
     written there. ``ranges``: ``kept`` takes the file's, ``calibrated`` those of
     ``data``; by default calibrated with data, else kept. With kept ones data is for comparing the

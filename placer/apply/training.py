@@ -126,7 +126,7 @@ def export_qat(
     """Write what ``placement``, a placement.yaml, quantizes in ``model``, a float ONNX file.
 
     ``output``: a JSON file, by default ``MODEL.qat.json`` in the current folder, or
-    ``MODEL-XXXXXXXX.qat.json`` if that is about another file of this name. Scales are those
+    ``MODEL-HASH.qat.json`` if that is about another file of this name. Scales are those
     that ``transfer_placement`` gives with the ranges of the file: where training begins.
     ``partial`` takes a model that seems to be another network, as ``apply_placement`` does.
     ``replace``: whether a file that no run of placer wrote may be written over.

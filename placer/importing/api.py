@@ -123,7 +123,7 @@ def import_model(
     default ``MODEL.qdq.onnx``.
 
     ``output``: by default ``MODEL.float.onnx`` in the current folder, or
-    ``MODEL-XXXXXXXX.float.onnx`` if that was made of another file of this name; the placement is
+    ``MODEL-HASH.float.onnx`` if that was made of another file of this name; the placement is
     beside it.
     ``pack``: the rule pack whose scheme the scales are converted to. ``data``: the float model is
     compared with the quantized one on it; without, on random inputs, which may not reach what the
