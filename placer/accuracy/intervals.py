@@ -171,5 +171,6 @@ def _sqnr(sums: np.ndarray) -> np.ndarray:
 
 def _cosine(sums: np.ndarray) -> np.ndarray:
     norm = np.sqrt(sums[..., 0]) * np.sqrt(sums[..., 1])
-    cosine = np.where(norm > 0, sums[..., 2] / norm, 0.0)
+    # NaN stays so: where nothing compares there is no angle.
+    cosine = np.where(norm == 0, 0.0, sums[..., 2] / norm)
     return np.asarray(np.where(sums[..., 3] == 0, 1.0, cosine))

@@ -85,6 +85,16 @@ def test_one_sample_has_no_interval():
     assert all(one.interval is None for one in measures([sample]))
 
 
+def test_where_nothing_compares_there_is_no_angle():
+    sample = Comparison.of((ChannelGroup("y"),))
+    sample.add({"y": np.full(3, np.nan)}, {"y": np.full(3, np.nan)}, None)
+    assert [one.metric for one in measures([sample]) if np.isnan(one.value)] == [
+        "sqnr",
+        "cosine",
+        "max_abs",
+    ]
+
+
 def test_two_samples_have_an_interval_between_both():
     samples = [Comparison.of((ChannelGroup("y"),)) for _ in range(2)]
     for sample, error in zip(samples, (0.1, 0.01), strict=True):
