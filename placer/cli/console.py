@@ -20,11 +20,12 @@ from rich.table import Table
 
 from placer.cli.options import with_flags
 from placer.cli.terminal import output_console
-from placer.cli.trial_lines import gate_value, header, line, mark, shown, speedup
+from placer.cli.trial_lines import header, line, mark, shown, speedup
 from placer.common.durations import duration_text
 from placer.common.listed import listed
 from placer.common.names import engine_title
 from placer.optimizer.observer import Observer
+from placer.results.gate_values import gate_value
 from placer.results.verdict import Verdict
 
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.

@@ -29,6 +29,7 @@ from placer.cli.options import (
 )
 from placer.cli.terminal import output_console
 from placer.errors import GateError
+from placer.results.gate_values import gate_value
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.accuracy.gates import GateResult
@@ -163,9 +164,7 @@ def _held(gate: GateResult) -> str:
 
 
 def _value(gate: GateResult) -> str:
-    if gate.value is None:
-        return "exact" if gate.passed else "not finite"
-    return f"{gate.value:.6g}"
+    return gate_value(gate.value, passed=gate.passed, digits=6)
 
 
 def _cell(measure: Measure | None) -> str:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 import placer
 from placer.common.files import check_writable, write_text
+from placer.results.gate_values import gate_value
 from placer.results.onboarding import DONE, MISSED, STATE_OF
 from placer.results.verdict import Verdict
 
@@ -250,5 +251,5 @@ def _speedup(model: ModelSummary) -> str:
 
 
 def _gate(gate: GatePart) -> str:
-    value = "-" if gate.value is None else f"{gate.value:.4g}"
+    value = gate_value(gate.value, passed=gate.passed)
     return f"{gate.gate}: {value} {'ok' if gate.passed else 'missed'}"

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from placer.results.gate_values import gate_value
+
 if TYPE_CHECKING:  # They bring in what takes long to import, and help is shown without it.
     from placer.results.objective import Objective
     from placer.search.records import TrialRecord
@@ -61,13 +63,8 @@ def mark(passed: bool) -> str:
 
 
 def shown(value: float | None) -> str:
-    """A value of a gate or a metric."""
+    """A value of a metric."""
     return "-" if value is None else f"{value:.4g}"
-
-
-def gate_value(value: float | None, *, passed: bool) -> str:
-    """A gate's value; one that is not finite and passes is the SQNR of equal outputs."""
-    return "inf" if passed and value is None else shown(value)
 
 
 def _measured(record: TrialRecord, objective: Objective) -> str:

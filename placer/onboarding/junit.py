@@ -8,6 +8,7 @@ from io import BytesIO
 
 from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
+from placer.results.gate_values import gate_value
 from placer.results.onboarding import DONE, MISSED, ModelSummary, Summary
 
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -63,7 +64,7 @@ def _properties(model: ModelSummary) -> Iterator[tuple[str, str]]:
         yield f"{kind}speedup", f"{model.speedup:.4f}"
         yield f"{kind}speedup interval", f"{low:.4f} to {high:.4f}"
     for gate in model.gates:
-        yield f"gate {gate.gate}", "not finite" if gate.value is None else f"{gate.value:.6g}"
+        yield f"gate {gate.gate}", gate_value(gate.value, passed=gate.passed, digits=6)
 
 
 def _clean(text: str) -> str:

@@ -70,7 +70,7 @@ def per_second(value: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """A metric; what is not finite is exact for every metric that a gate can have."""
+    """A metric of a result; one that is not finite is exact there."""
     return "exact" if value is None else f"{value:.4g}"
 
 

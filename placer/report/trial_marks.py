@@ -8,7 +8,8 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from placer.report.style import BAD, FLOAT, INK, INTEGER, milliseconds, number, per_second
+from placer.report.style import BAD, FLOAT, INK, INTEGER, milliseconds, per_second
+from placer.results.gate_values import gate_value
 from placer.results.parts import TrialPart, TrialState
 from placer.results.result import Result
 
@@ -38,7 +39,8 @@ def hover(trial: TrialPart, result: Result) -> str:
     if trial.latency_ms is not None and trial.ratio_to_float is not None:
         lines.append(f"{milliseconds(trial.latency_ms)}{unit}, {trial.ratio_to_float:.3f} of float")
     lines += [
-        f"{escape(gate.gate)}: {number(gate.value)} {'met' if gate.passed else 'MISSED'}"
+        f"{escape(gate.gate)}: {gate_value(gate.value, passed=gate.passed)} "
+        f"{'met' if gate.passed else 'MISSED'}"
         for gate in trial.gates
     ]
     if trial.noise is not None and trial.noise > 0:

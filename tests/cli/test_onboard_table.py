@@ -7,6 +7,7 @@ from rich.console import Console
 
 from placer.cli.onboard import markdown_of, print_summary, summary_console
 from placer.results.onboarding import ModelSummary, Summary
+from placer.results.parts import GatePart
 
 FIELDS = dict.fromkeys(ModelSummary.model_fields)
 SHARED = {"ran": True, "why": "new", "gates": [], "trials": 4, "seconds": 12.25}
@@ -51,6 +52,15 @@ def test_no_line_is_longer_than_the_terminal(width: int):
     found = told(width, estimated=True, speedup_interval=[0.875, 2.125], **doubt)
     assert max(map(len, found)) <= width
     assert "within the error of estimates" in " ".join(found)
+
+
+def test_values_that_are_not_finite_are_exact_where_they_meet_the_gate():
+    gates = [
+        GatePart(gate="sqnr>=90", value=None, where="y", passed=passed) for passed in (True, False)
+    ]
+    found = " ".join(told(200, gates=gates))
+    assert "sqnr>=90: exact ok" in found
+    assert "sqnr>=90: not finite missed" in found
 
 
 def test_names_are_no_markup():
