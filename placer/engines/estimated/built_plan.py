@@ -66,7 +66,7 @@ class BuiltPlanEngine:
         if self.default_base not in BASES:
             raise InputError(unknown("base", self.default_base, BASES))
         classes = load_layer_classes()
-        self.ratio_error = classes.ratio_error
+        self.ratio_error = classes.least_ratio_error(self.default_base)
         self.latency_error = classes.latency_error
         self.version = library.version
         architecture = f"sm{gpu.compute_capability.replace('.', '')}"

@@ -73,7 +73,7 @@ class FusionModelEngine:
         self._errors = (
             EstimateError(known.latency, known.ratio)
             if known
-            else EstimateError(classes.latency_error, classes.ratio_error)
+            else EstimateError(classes.latency_error, classes.least_ratio_error(base))
         )
         self.default_base = base
         if known:

@@ -78,6 +78,14 @@ class LayerClasses(BaseModel):
         """What each layer costs on ``gpu`` beyond its work, in microseconds."""
         return self.launch_cycles / gpu.clock_mhz
 
+    def least_ratio_error(self, base: str) -> float:
+        """``ratio_error`` of networks of any kind, what is not quantized being in ``base``.
+
+        In FP32 it is little known how fast layers are that read integers and write float, and such
+        ratios were further off.
+        """
+        return max(self.ratio_error, self.float_ratio_error if base == "float" else 0.0)
+
     def find(self, name: str, dtype: str, compute_capability: str = "") -> LayerClass:
         """The class of layers ``name`` that read ``dtype``, or else of any type.
 

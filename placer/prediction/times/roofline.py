@@ -157,17 +157,14 @@ class Roofline(Estimator):
 def ratio_error(graph: Graph, classes: LayerClasses, base: str) -> float:
     """Relative error that 80% of estimated ratios of two builds of ``graph`` stay within.
 
-    ``base``: the type of what is not quantized. In FP32 it is little known how fast layers are that
-    read integers and write float, and such ratios were further off. So were those of networks of
-    depthwise Convs, of which the classes know few layers.
+    ``base``: the type of what is not quantized. Networks of depthwise Convs were further off, as
+    the classes know few of their layers.
     """
-    errors = [classes.ratio_error]
+    errors = [classes.least_ratio_error(base)]
     if matrix_share(graph) > MOSTLY:
         errors.append(classes.matrix_ratio_error)
     if depthwise_share(graph) > OFTEN_DEPTHWISE:
         errors.append(classes.depthwise_ratio_error)
-    if base == "float":
-        errors.append(classes.float_ratio_error)
     return max(errors)
 
 
