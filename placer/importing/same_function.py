@@ -19,7 +19,7 @@ from placer.engines.half_precision import HalfPrecisionModel
 from placer.errors import InputError, RunError
 from placer.graph.node_names import node_title
 from placer.graph.randomness import random_outputs
-from placer.importing.source_model import Source, inputs_of, is_float
+from placer.importing.source_model import NOTHING, Source, inputs_of, is_float
 from placer.model import Model
 from placer.model.judged import add_outputs, judged_by
 
@@ -38,9 +38,9 @@ _RELATIVE, _ABSOLUTE = 1e-3, 1e-6
 def check_same_function(model: Model, data: Dataset) -> str | None:
     """Raise InputError if the float ``model`` computes something else than its file on ``data``.
 
-    Returns a sentence on why they were not compared, if ONNX Runtime does not run the file, or on
-    outputs that are not finite there; None otherwise, also where normalising changed nothing.
-    Raises RunError if it refuses ``model``.
+    Returns a sentence on why they were not compared, if ONNX Runtime does not run the file or it
+    has no float output, or on outputs that are not finite there; None otherwise, also where
+    normalising changed nothing. Raises RunError if it refuses ``model``.
     """
     if model.imported is not None or not model.notes:
         return None
@@ -61,13 +61,14 @@ def check_same_function(model: Model, data: Dataset) -> str | None:
                 f"'{name}' keeps {kept:.1f} dB of the file's{_where(model, samples[0], limit)}; "
                 "export the model with a recent opset, and please report this"
             )
+    text = f"what placer makes of {model.path} is not compared with the file"
+    if not wanted[0]:
+        return f"{text}: {NOTHING}"
     unknown = [name for name in wanted[0] if not any(_has_finite(w[name]) for w in wanted)]
     if not unknown:
         return None
-    return (
-        f"what placer makes of {model.path} is not compared with the file at {', '.join(unknown)}: "
-        "no value there is finite on the input that was tried"
-    )
+    at = f"{text} at {', '.join(unknown)}"
+    return f"{at}: no value there is finite on the input that was tried"
 
 
 def _has_finite(values: np.ndarray) -> bool:

@@ -80,6 +80,17 @@ def test_outputs_without_a_finite_value_are_told(save: Save, tmp_path: Path):
     )
 
 
+def test_integers_alone_tell_no_distance_which_is_said(save: Save, tmp_path: Path):
+    path = save("""
+        <ir_version: 6, opset_import: ["": 11]>
+        g (float[1,4] x) => (int64[1,4] y) {
+          a = Floor(x)
+          y = Cast<to = 7>(a)
+        }""")
+    fixed = placer.fix_inputs(path, tmp_path / "fixed.onnx", {}, {"x": (1, 4)})
+    assert "is not compared with the file: the file has no float output" in fixed.uncompared
+
+
 def test_a_model_with_a_fixed_input_is_compared_with_that_value(save: Save, tmp_path: Path):
     path = save("""
         <ir_version: 6, opset_import: ["": 11]>
