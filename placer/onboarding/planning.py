@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from placer.common.files import make_output_folder
+from placer.common.files import data_file, make_output_folder
 from placer.common.names import unknown
 from placer.errors import InputError
 from placer.onboarding.describe import Described, question_key
@@ -182,7 +182,10 @@ def _is_complete(record: Record, folder: Path) -> bool:
         result.check_model(files.model)
     except (InputError, OSError):
         return False
-    return files.model.is_file() and files.placement.is_file()
+    wanted = [files.model, files.placement]
+    if result.best is not None and result.best.data_sha256 is not None:
+        wanted.append(data_file(files.model))
+    return all(path.is_file() for path in wanted)
 
 
 def _can_resume(record: Record, inputs: Mapping[str, str]) -> bool:

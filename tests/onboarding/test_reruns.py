@@ -178,6 +178,18 @@ def test_a_model_that_the_run_did_not_write_is_made_again(reruns: Reruns):
 
 
 @pytest.mark.slow
+def test_a_model_whose_external_data_are_gone_is_made_again(reruns: Reruns):
+    path = reruns.output / "a" / "result.json"
+    before = path.read_text()
+    document = json.loads(before)
+    document["best"]["data_sha256"] = "0" * 64
+    path.write_text(json.dumps(document))
+    planned = plan_onboarding(reruns.output.with_suffix(".yaml")).planned
+    path.write_text(before)
+    assert [one.job.name for one in planned if one.action == "redo"] == ["a"]
+
+
+@pytest.mark.slow
 def test_a_summary_follows_its_schema(reruns: Reruns):
     schema = Path(__file__).parents[2] / "configs" / "onboarding.summary.schema.json"
     summary = json.loads((reruns.output / "summary.json").read_text())
