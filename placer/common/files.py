@@ -23,8 +23,8 @@ from placer.errors import InputError, PlacerError, RunError
 # A path has one slash where the URL that it was made of has two.
 _GIT_LFS = b"version https://git-lfs.github.com/spec/"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-# Reasons that lie in the disk, not in the path.
 _CHUNK = 1 << 20
+# Reasons that lie in the disk, not in the path.
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 

@@ -561,17 +561,17 @@ def test_the_study_opens_in_optuna(estimated: Path):
     assert len(trials) == len(Result.read(estimated).trials)
 
 
-def test_nodes_have_types_shapes_ranges_and_attributes(measured: Path):
-    topology = load_run(measured).topology
+def test_nodes_have_types_shapes_ranges_and_attributes(estimated: Path):
+    topology = load_run(estimated).topology
     details = {name: rest for name, *rest in node_details(topology)}
     assert len(details) == len(topology.nodes)
     attributes, inputs, outputs = details["/head/Gemm"]
     assert "transB = 1" in attributes
     assert [(tensor, found) for tensor, found, _ in inputs][1:] == [
-        ("head.weight", "float 10x128"),
-        ("head.bias", "float 10"),
+        ("head.weight", "float16 10x128"),
+        ("head.bias", "float16 10"),
     ]
-    assert outputs == [["logits", "float 1x10"]]
+    assert outputs == [["logits/float16", "float16 1x10"]]
     ranges = [span for _, ins, _ in details.values() for _, _, span in ins if span]
     assert ranges
     assert all(float(low) <= float(high) for low, high in (span.split(" to ") for span in ranges))

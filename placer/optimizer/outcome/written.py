@@ -40,9 +40,9 @@ class Written:
     """A model on disk: ``gates`` as it meets them, and ``evaluation`` with all metrics.
 
     ``source_sqnr``: of a model that was quantized, SQNR in dB against the file as it was given;
-    None if it was not, or cannot be run. ``sha256``: of the file, without external data,
-    of which ``data_sha256`` is.
-    ``recovery``: what was tried to make it more accurate.
+    None if it was not, or cannot be run. ``sha256``: of the file, without external data;
+    ``data_sha256``: of these, None if there are none. ``recovery``: what was tried to make it more
+    accurate.
     """
 
     gates: tuple[AnyGateValue, ...]
