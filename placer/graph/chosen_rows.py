@@ -10,7 +10,7 @@ is. What is rounded can be compared.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from placer.graph.dependence import data_tensors
 from placer.graph.edit import every_node
@@ -87,14 +87,9 @@ def _chosen_by(
         return None
     leading = _leading(graph, outputs)
     operators = tuple(dict.fromkeys(op for name, op in choosing.items() if name in leading))
-    layers = [
-        node
-        for node in _made_behind(graph, nodes, leading)
-        if node.name not in choosing and _has_layer(node, data)
-    ]
-    before = _leading(graph, (name for node in layers for name in node.inputs))
-    followed = [node for node in nodes if node.name in before]
-    last = [node for node in nodes if node.name not in before]
+    behind = (n for n in _made_behind(graph, nodes, leading) if n.name not in choosing)
+    layers = [node for node in behind if _has_layer(node, data)]
+    followed, last = _by_layers_behind(graph, nodes, layers)
     in_bodies = layers_in_bodies(graph) & leading
     if in_bodies or not all(_can_follow_reference(graph, node) for node in followed):
         return ChosenRows(outputs, operators, ())
@@ -106,6 +101,15 @@ def _chosen_by(
         tuple(node.name for node in followed),
         tuple(name for name in outputs if name in behind_layers and name not in placed),
     )
+
+
+def _by_layers_behind(
+    graph: Graph, choosing: Sequence[Node], layers: Sequence[Node]
+) -> tuple[list[Node], list[Node]]:
+    """Of ``choosing``, the nodes that ``layers`` depend on, and the others."""
+    before = _leading(graph, (name for node in layers for name in node.inputs))
+    followed = [node for node in choosing if node.name in before]
+    return followed, [node for node in choosing if node.name not in before]
 
 
 def _made_behind(graph: Graph, nodes: Sequence[Node], leading: Collection[str]) -> list[Node]:
@@ -241,28 +245,45 @@ def _placed(graph: Graph, choosing: Sequence[Node], data: frozenset[str]) -> fro
     goes; scattered by them it is where it was. The values that TopK finds are sorted, so a small
     change of its input changes them little.
     """
-    names = {node.name for node in choosing}
-    lengths, indices, placed = set[str](), set[str](), set[str]()
+    found = _Places(graph, frozenset(node.name for node in choosing), data)
     for node in graph.nodes:
-        reads = {edge.tensor for edge in graph.reads[node.name]}
-        written = {name for name in node.outputs if name}
+        if node.op not in OF_SHAPES:
+            found.add(node)
+    return frozenset(found.indices | found.placed)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Tensors of ``graph`` by what of them is chosen by the nodes called ``choosing``.
+
+    ``lengths``: sizes; ``indices``: where what is looked up by them goes; ``placed``: positions.
+    """
+
+    graph: Graph
+    choosing: frozenset[str]
+    data: frozenset[str]
+    lengths: set[str] = field(default_factory=set)
+    indices: set[str] = field(default_factory=set)
+    placed: set[str] = field(default_factory=set)
+
+    def add(self, node: Node) -> None:
+        """Add what ``node`` writes, all before it having been added."""
+        chooses = node.name in self.choosing
+        reads = {edge.tensor for edge in self.graph.reads[node.name]}
         looked_up = set(node.inputs[1:2])
-        if node.op in OF_SHAPES:
-            continue
-        if node.op.startswith("Scatter") and not looked_up.isdisjoint(indices | placed):
-            if node.inputs[0] in placed:
-                placed |= written
-        elif not reads.isdisjoint(placed) or _sizes(graph, node, lengths):
-            placed |= written
-        elif not reads.isdisjoint(lengths) or (node.name in names and _rounds(graph, node)):
-            lengths |= written
-        elif node.name in names:
-            indices |= written if node.op != "TopK" else set(node.outputs[1:])
-        elif node.op.startswith("Gather") and not looked_up.isdisjoint(indices):
-            placed |= written if node.inputs[0] in data else set()
-        elif not reads.isdisjoint(indices) and node.op not in _TO_VALUES:
-            indices |= written
-    return frozenset(indices | placed)
+        written = {name for name in node.outputs if name}
+        if node.op.startswith("Scatter") and looked_up & (self.indices | self.placed):
+            self.placed.update(written if node.inputs[0] in self.placed else ())
+        elif reads & self.placed or _sizes(self.graph, node, self.lengths):
+            self.placed.update(written)
+        elif reads & self.lengths or (chooses and _rounds(self.graph, node)):
+            self.lengths.update(written)
+        elif chooses:
+            self.indices.update(node.outputs[1:] if node.op == "TopK" else written)
+        elif node.op.startswith("Gather") and looked_up & self.indices:
+            self.placed.update(written if node.inputs[0] in self.data else ())
+        elif reads & self.indices and node.op not in _TO_VALUES:
+            self.indices.update(written)
 
 
 def _leading(graph: Graph, outputs: Iterable[str], ends: Collection[str] = ()) -> frozenset[str]:

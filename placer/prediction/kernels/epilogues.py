@@ -276,19 +276,27 @@ class Epilogues:
         if is_of_padded(self._graph, other) and is_padded(self._graph, product):
             return other.index < product.index  # The first of two adds, as the maps are cut.
         apart = not self._before[other.index] >> product.index & 1
-        if apart and self._multiplies_activations(product):
-            written = [other, *(writer for _, writer in other.reads if writer is not None)]
-            if products := [u for u in written if self._multiplies_activations(u)]:
-                place = self._branches[product.node.name]
-                return any(self._branches[u.node.name] > place for u in products)
+        if apart and (products := self._products_beside(other, product)):
+            place = self._branches[product.node.name]
+            return any(self._branches[u.node.name] > place for u in products)
         if other.index < product.index or not apart:
             return other.index >= product.index
         convs = product.node.op in CONVS and other.role == "product" and other.node.op in CONVS
-        adds = unit.node.op in _ADDS and not any(
+        runs_before = convs and not other.leaves_sums and not self._adds_float(other, unit)
+        return not (other.generated or other.role == "pool" or runs_before)
+
+    def _products_beside(self, other: Unit, product: Unit) -> list[Unit]:
+        """Products of activations that ``other`` is or reads, if ``product`` is one, too."""
+        if not self._multiplies_activations(product):
+            return []
+        written = [other, *(writer for _, writer in other.reads if writer is not None)]
+        return [unit for unit in written if self._multiplies_activations(unit)]
+
+    def _adds_float(self, other: Unit, unit: Unit) -> bool:
+        """Whether ``unit`` adds what ``other`` writes without a pair between them."""
+        return unit.node.op in _ADDS and not any(
             edge in self._form.scales for edge, writer in unit.reads if writer is other
         )
-        runs_before = convs and not other.leaves_sums and not adds
-        return not (other.generated or other.role == "pool" or runs_before)
 
     def _multiplies_activations(self, unit: Unit) -> bool:
         """Whether it is a MatMul whose operands are made by nodes, no weights and no inputs."""
@@ -368,22 +376,25 @@ class Epilogues:
 
     def _pulls(self, reader: Unit, edge: Edge, unit: Unit, behind: _Behind) -> bool:
         """Whether ``reader`` is a reason to compute ``unit`` beside it; ``edge``: what it reads."""
-        casts = reader.role == "cast" or reader.node.op in _CASTS_FIRST
         if reader.casts_for_float32 and _rectifies_product(unit):
             return False
         if behind.casts_apart and reader.role == "cast" and not reader.casts_for_float32:
             return False
-        if casts and len(unit.readers) == 1:
+        if len(unit.readers) == 1 and (reader.role == "cast" or reader.node.op in _CASTS_FIRST):
             return True
         if _squares(reader) or reader.node.op in _BEHIND or self._quantizes(unit, edge):
             return True
+        return self._changes_shape(reader, edge, unit, behind)
+
+    def _changes_shape(self, reader: Unit, edge: Edge, unit: Unit, behind: _Behind) -> bool:
+        """Whether ``reader``, see ``_pulls``, resizes, sums or spreads what it reads."""
         read = edge.tensor if edge.tensor in self._columns else unit.node.outputs[0]
         shape = self._graph.type_of(read).shape
         views = len(shape or ()) == LINE_RANK  # What resizes a line reads a view of it.
         if resizes(reader) and not views:
             return True
-        if reader.role == "reduce" and not (casts or behind.line or reader.node.op in SQUARES):
-            return True
+        if reader.role == "reduce":
+            return not (behind.line or reader.node.op in (*_CASTS_FIRST, *SQUARES))
         if reader.role != "pointwise" or behind.spreads or sums_few(reader):
             return False
         return bool(reader.outputs) and self._graph.type_of(reader.outputs[0]).shape != shape

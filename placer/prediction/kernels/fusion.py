@@ -89,31 +89,39 @@ class Kernels:
         known: dict[object, list[Unit]] = {}
         for unit in self._groups.units:
             weight = weight_input(self._graph, unit.node)
-            row = self.sums.is_row_product(unit) or self.sums.multiplies_few(unit)
             if unit.node.op not in PRODUCTS or weight is None or weight.index != 1:
                 continue
-            if not (row or unit.role == "product"):
-                continue
-            rounded = unit.integers and has_float_weight(self._graph, self._form, unit)
-            if unit.scales and (row or not rounded):  # Weights of several scales are not one.
-                continue
-            if not (row or unit.integers) and self._gates.are(unit):
-                continue
-            edge = unit.reads[0][0]
-            depth = (self._graph.type_of(edge.tensor).shape or (0,))[-1]
-            scale = self._form.scales.get(edge) if row or unit.integers else None
-            read = edge.tensor, unit.integers and not row, scale
-            powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
-            ends = self._relu_of(unit) is not None  # As all of a kernel do, or none.
-            alike = depth, row, powered, unit.unpacks_weight, ends, rounded
-            known.setdefault((*read, *alike), []).append(unit)
+            if (alike := self._joined_with(unit)) is not None:
+                known.setdefault(alike, []).append(unit)
         for units in known.values():
             ends = self._relu_of(units[0]) is not None
-            if units[0].integers and has_float_weight(self._graph, self._form, units[0]):
+            if self._has_float_weight(units[0]):
                 for part in joint_parts(self._graph, self._form.scales, units):
                     self._join(part, ends)
             elif ends or units[0].integers or not any(u.dequantizes for u in units[:-1]):
                 self._join(units, ends)
+
+    def _joined_with(self, unit: Unit) -> object | None:
+        """What products in one kernel with ``unit`` have in common; None if none joins it."""
+        row = self.sums.is_row_product(unit) or self.sums.multiplies_few(unit)
+        if not (row or unit.role == "product"):
+            return None
+        rounded = self._has_float_weight(unit)
+        if unit.scales and (row or not rounded):  # Weights of several scales are not one.
+            return None
+        if not (row or unit.integers) and self._gates.are(unit):
+            return None
+        edge = unit.reads[0][0]
+        depth = (self._graph.type_of(edge.tensor).shape or (0,))[-1]
+        scale = self._form.scales.get(edge) if row or unit.integers else None
+        read = edge.tensor, unit.integers and not row, scale
+        powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
+        ends = self._relu_of(unit) is not None  # As all of a kernel do, or none.
+        return *read, depth, row, powered, unit.unpacks_weight, ends, rounded
+
+    def _has_float_weight(self, unit: Unit) -> bool:
+        """Whether it multiplies integers by a weight without a pair."""
+        return unit.integers and has_float_weight(self._graph, self._form, unit)
 
     def _join(self, products: Sequence[Unit], ends: bool) -> None:
         """Let products be one kernel; ``ends``: with a Relu of each.

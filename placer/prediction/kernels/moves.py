@@ -47,29 +47,32 @@ class Moves:
         writes a map, the kernel has the Transpose's name. So it has if integers are turned for a
         product whose weight has no pair, or quantized behind one that dequantizes (14 graphs).
         """
-        if all(self.is_view(unit) for unit in units):
+        if all(map(self.is_view, units)):
             return self._makes_rows(units) and self._keeps_channels(units)
-        if not _only_move(units):
+        if not _only_move(units) or self._quantize_floats(units):
             return False
-        writers = [w for u in units for _, w in u.reads if w not in units]
-        edges = (e for u in units for e, _ in (*u.reads, *u.readers))
-        quantized = any(e in self._form.scales and not self._units.is_float8(e) for e in edges)
-        if quantized and not all(w and w.scales and not w.dequantizes for w in writers):
+        readers = _readers(units)
+        if not readers or not all(map(self._is_plain_product, readers)):
             return False
-        readers = [r for u in units for _, r in u.readers if r not in units]
-        if not readers or any(reader.role != "product" for reader in readers):
-            return False
-        if any(
-            reader.integers and has_float_weight(self._graph, self._form, reader)
-            for reader in readers
-        ):
-            return False
-        if all(self._turns_map(unit) for unit in units):
+        if all(map(self._turns_map, units)):
             return True
         wide = all(self._width(unit) % NARROW == 0 for unit in units)
         if not wide or len(readers) > 1 or self._reads_turned(readers[0]):
             return False
-        return all(w is not None and self._mixes(w) for w in writers)
+        return all(w is not None and self._mixes(w) for w in _writers(units))
+
+    def _quantize_floats(self, units: Sequence[Unit]) -> bool:
+        """Whether there is a pair of INT8 that what they read has no scales of its own for."""
+        edges = (e for u in units for e, _ in (*u.reads, *u.readers))
+        quantized = any(e in self._form.scales and not self._units.is_float8(e) for e in edges)
+        return quantized and not all(w and w.scales and not w.dequantizes for w in _writers(units))
+
+    def _is_plain_product(self, reader: Unit) -> bool:
+        return reader.role == "product" and not self._has_float_weight(reader)
+
+    def _has_float_weight(self, reader: Unit) -> bool:
+        """Whether it reads integers and multiplies them by a weight without a pair."""
+        return reader.integers and has_float_weight(self._graph, self._form, reader)
 
     def quantize_turned(self, units: Sequence[Unit]) -> bool:
         """Whether it quantizes a Conv's map as it makes tokens of it: of no node either.
@@ -95,7 +98,7 @@ class Moves:
             return False
         if any(r.role == "reduce" and normalizes_groups(self._graph, r.node) for r in readers):
             return False
-        if all(self.is_view(unit) for unit in units):
+        if all(map(self.is_view, units)):
             return not (self._makes_map(units) or self._makes_rows(units))
         return self._are_of_attention(units) or self._kernels.is_in_place(units[0])
 
@@ -104,7 +107,7 @@ class Moves:
 
         For no Conv, nor integers for a product whose weight has no pair.
         """
-        writers = [w for unit in units for _, w in unit.reads if w not in units]
+        writers = _writers(units)
         if not _only_move(units) or not all(w and self._units.is_mha(w) for w in writers):
             return False
         read = [edge for unit in units for edge, _ in unit.reads]
@@ -113,9 +116,7 @@ class Moves:
         if quantized and not float8 and not all(w and w.integers for w in writers):
             return False
         readers = [reader for unit in units for _, reader in unit.readers]
-        if any(r.integers and has_float_weight(self._graph, self._form, r) for r in readers):
-            return False
-        return not any(map(self._reads_turned, readers))
+        return not any(self._has_float_weight(r) or self._reads_turned(r) for r in readers)
 
     def _reads_turned(self, reader: Unit) -> bool:
         """Whether it needs what it reads as a Transpose stores it: a Conv, or a map's product."""
@@ -185,6 +186,16 @@ class Moves:
             for tensor in (product.node.outputs[0], views[-1].node.outputs[0])
         )
         return product.node.op in PRODUCTS or (product.node.op in CONVS and given[1:2] != made[1:2])
+
+
+def _writers(units: Sequence[Unit]) -> list[Unit | None]:
+    """What writes to ``units``, for each edge from outside; None: a graph input or constant."""
+    return [writer for unit in units for _, writer in unit.reads if writer not in units]
+
+
+def _readers(units: Sequence[Unit]) -> list[Unit]:
+    """What reads of ``units``, for each edge that leaves them."""
+    return [reader for unit in units for _, reader in unit.readers if reader not in units]
 
 
 def _only_move(units: Sequence[Unit]) -> bool:

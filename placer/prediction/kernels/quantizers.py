@@ -202,15 +202,11 @@ class Quantizers:
         scales = {self._form.last(edge) for edge, _ in unit.reads}
         if len(scales) > 1 or None in scales:
             return False
-        last = max((w for _, w in unit.reads if w is not None), key=lambda w: w.index, default=None)
-        kernel = not self._groups.is_float(last)  # Of the last part, which may join as well.
-        if kernel and any(self._groups.requantizes(*part) for part in unit.reads):
-            return False
         if any(self._is_joined_twice(part) for part, _ in unit.reads):
             return False
         if not any(self._takes_integers(reader) for _, reader in unit.readers):
             return False
-        if kernel and any(self._writes_two(*part) for part in unit.reads):
+        if self._is_written_in_two_scales(unit):
             return False
         of_product = any(self._is_known(*part) for part in unit.reads)
         moved = any(
@@ -218,6 +214,13 @@ class Quantizers:
             for edge, writer in unit.reads
         )
         return of_product and not moved
+
+    def _is_written_in_two_scales(self, unit: Unit) -> bool:
+        """Whether the kernel of the last part joins while a part is written in two scales."""
+        last = max((w for _, w in unit.reads if w is not None), key=lambda w: w.index, default=None)
+        return not self._groups.is_float(last) and any(
+            self._groups.requantizes(*part) or self._writes_two(*part) for part in unit.reads
+        )
 
     def _takes_integers(self, reader: Unit) -> bool:
         """Whether it reads integers as they are, or does so where it runs once more (a MaxPool)."""
