@@ -16,6 +16,7 @@ from placer.graph.edit import all_tensors, every_node, standard_opset, without_l
 from placer.graph.external_data import is_external
 from placer.graph.operators import STANDARD_DOMAINS
 from placer.graph.qoperator import is_qoperator
+from placer.model.normalize import inline_functions
 
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 _PLUGINS = "TRT"  # As TensorRT's exporters call the domain of its plugins.
@@ -60,6 +61,7 @@ def check_float_model(proto: ModelProto, path: Path, plugins: bool) -> None:
     """
     _check_nodes(proto, path, plugins)
     stub = without_large_tensors(proto)
+    inline_functions(stub, path)  # The checker takes no function of another opset.
     for tensor in all_tensors(stub.graph):
         if is_external(tensor):  # In a subgraph; the checker looks for it in the current folder.
             tensor.CopyFrom(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0]))
@@ -78,11 +80,7 @@ def _check_nodes(proto: ModelProto, path: Path, plugins: bool) -> None:
     functions = {(function.domain, function.name) for function in proto.functions}
     opset = standard_opset(proto)
     bodies = [(proto.graph.node, opset)]
-    for function in proto.functions:
-        opset_of_body = max(
-            (e.version for e in function.opset_import if e.domain == ""), default=opset
-        )
-        bodies.append((function.node, opset_of_body))
+    bodies += [(one.node, standard_opset(one) or opset) for one in proto.functions]
     for nodes, version in bodies:
         known = set(functions)
         for node in every_node(nodes):

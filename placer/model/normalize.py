@@ -18,6 +18,7 @@ import onnx
 import onnx.defs
 import onnx.inliner
 import onnx.shape_inference
+import onnx.version_converter
 from onnx import (
     FunctionProto,
     GraphProto,
@@ -53,6 +54,7 @@ from placer.model.minimum_opset import (
 from placer.model.named_dimensions import forget_placeholders
 from placer.model.passes.absent_inputs import drop_absent_inputs
 from placer.model.passes.affine_folding import FoldedWeight, fold_affine
+from placer.model.passes.changed_operators import CHANGES
 from placer.model.passes.constant_folding import fold_repeatedly, may_fold
 from placer.model.passes.constant_nodes import constants_to_initializers
 from placer.model.passes.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
@@ -191,24 +193,36 @@ def inline_functions(proto: ModelProto, path: Path) -> None:
     if not proto.functions:
         return
     stub = without_large_tensors(proto)
-    changing = _nodes_to_convert(stub)
+    changing, text = _nodes_to_convert(stub), f"{path}: its local functions cannot be inlined"
+    for function, node in changing:
+        if _is_converted_wrongly(function, node, standard_opset(proto)):
+            raise InputError(f"{text}: {_unconverted(function, node, proto)}")
     try:
         if changing:
             stub = _with_types(stub)  # Else the converter ends at the first tensor without one.
         adopt(proto, onnx.inliner.inline_local_functions(stub, convert_version=bool(changing)))
+    except onnx.version_converter.ConvertError as error:  # Something is read that nothing computes.
+        raise InputError(f"{text}: {one_line(error)}; export it again") from error
     except _INFERENCE_ERRORS as error:
-        reason = one_line(error)
-        for function, node in changing[:1]:
-            reason = (
-                f"function '{function.name}' has opset {standard_opset(function)}, whose "
-                f"{node_title(node)} cannot be converted to the model's opset "
-                f"{standard_opset(proto)}; export the model with one opset"
-            )
-        raise InputError(f"{path}: its local functions cannot be inlined: {reason}") from error
+        reason = _unconverted(*changing[0], proto) if changing else one_line(error)
+        raise InputError(f"{text}: {reason}") from error
+
+
+def _is_converted_wrongly(function: FunctionProto, node: NodeProto, target: int) -> bool:
+    """Whether ONNX's converter makes another function of ``node``, which ``raise_opset`` mends."""
+    return any(one.concerns([node], standard_opset(function), target) for one in CHANGES)
+
+
+def _unconverted(function: FunctionProto, node: NodeProto, proto: ModelProto) -> str:
+    return (
+        f"function '{function.name}' has opset {standard_opset(function)}, whose "
+        f"{node_title(node)} cannot be converted to the model's opset {standard_opset(proto)}; "
+        "export the model with one opset"
+    )
 
 
 def _nodes_to_convert(proto: ModelProto) -> list[tuple[FunctionProto, NodeProto]]:
-    """One node of each function that means something else in the opset of ``proto``.
+    """The nodes of functions that mean something else in the opset of ``proto``.
 
     Other functions get that opset: the converter would change nothing in them, but it ends where a
     function calls another one, and in bodies, whose tensors have no types there.
@@ -217,7 +231,7 @@ def _nodes_to_convert(proto: ModelProto) -> list[tuple[FunctionProto, NodeProto]
     for function in proto.functions:
         before = standard_opset(function)
         nodes = [n for n in every_node(function.node) if _changes(n, before, opset)]
-        found += [(function, node) for node in nodes[:1]]
+        found += [(function, node) for node in nodes]
         for entry in function.opset_import:
             if entry.domain in STANDARD_DOMAINS and not nodes:
                 entry.version = opset

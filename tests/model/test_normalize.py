@@ -589,6 +589,43 @@ def test_functions_of_another_opset_are_inlined_where_no_types_are_known(
     assert same_outputs(path, x=x, c=np.array(True)) == expected
 
 
+def test_operators_of_functions_are_converted_to_the_opset_of_the_model(tmp_path: Path):
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 17, "mine": 1]>
+        g (float[2,3,4] x) => (float[2,3,4] y) { y = mine.f(x) }
+        <opset_import: ["": 11], domain: "mine"> f (v) => (w) { w = Softmax(v) }""")
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert ops(tmp_path / "model.onnx") == {"Flatten": 1, "Softmax": 1, "Reshape": 1}
+
+
+@pytest.mark.parametrize(
+    ("node", "opset"), [("Hardmax(v)", 11), ("Resize(v, s)", 10), ("Upsample(v, s)", 9)]
+)
+def test_operators_of_functions_that_onnx_converts_to_others_are_refused(
+    tmp_path: Path, node: str, opset: int
+):
+    proto = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["": 17, "mine": 1]>
+        g (float[1,2,4,4] x) => (float[1,2,M,N] y) <float[4] s = {{1, 1, 2, 2}}> {{
+          y = mine.f(x, s)
+        }}
+        <opset_import: ["": {opset}], domain: "mine"> f (v, s) => (w) {{ w = {node} }}""")
+    onnx.save(proto, tmp_path / "model.onnx")
+    words = rf"function 'f' has opset {opset}, whose node 'w' \({node.partition('(')[0]}\) cannot"
+    with pytest.raises(InputError, match=words):
+        load_model(tmp_path / "model.onnx")
+
+
+def test_a_function_that_reads_what_nothing_computes_is_refused(tmp_path: Path):
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 17, "mine": 1]>
+        g (float[1,4] x) => (float[1,4] y) { y = mine.f(x) }
+        <opset_import: ["": 13], domain: "mine"> f (v) => (w) { w = Add(v, q) }""")
+    onnx.save(proto, tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=r"cannot be inlined: .*q is undefined"):
+        load_model(tmp_path / "model.onnx")
+
+
 def test_functions_that_cannot_be_converted_are_named(tmp_path: Path):
     proto = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["": 19, "mine": 1]>
