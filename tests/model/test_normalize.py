@@ -285,6 +285,21 @@ def test_sparse_initializers_are_written_out(tmp_path: Path, *, coordinates: boo
     np.testing.assert_array_equal(outputs(model.proto, x=x)[0], outputs(proto, x=x)[0])
 
 
+@pytest.mark.parametrize("opset", [11, 17])
+def test_sparse_constants_are_written_out(tmp_path: Path, opset: int):
+    values = helper.make_tensor("v", TensorProto.FLOAT, [2], [5, 7])
+    places = helper.make_tensor("i", TensorProto.INT64, [2], [0, 3])
+    sparse = helper.make_sparse_tensor(values, places, [4])
+    constant = helper.make_node("Constant", [], ["c"], sparse_value=sparse)
+    proto = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": {opset}]>
+        g (float[4] x) => (float[4] y) {{ y = Add(x, c) }}""")
+    proto.graph.node.insert(0, constant)
+    onnx.save(proto, tmp_path / "model.onnx")
+    model = load_model(tmp_path / "model.onnx")
+    np.testing.assert_array_equal(model.array("c"), [5, 0, 0, 7])
+
+
 def test_float_weights_stored_in_half_precision_raise_no_opset(tmp_path: Path):
     text = """
         <ir_version: 8, opset_import: ["": 17]>

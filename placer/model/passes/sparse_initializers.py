@@ -21,35 +21,36 @@ def write_out_sparse(graph: GraphProto) -> int:
     """
     kept, count = [], 0
     for sparse in graph.sparse_initializer:
-        dense = _dense(sparse)
-        if dense is None:
+        values = dense(sparse)
+        if values is None:
             kept.append(sparse)
         else:
-            graph.initializer.append(numpy_helper.from_array(dense, sparse.values.name))
+            graph.initializer.append(numpy_helper.from_array(values, sparse.values.name))
             count += 1
     del graph.sparse_initializer[:]
     graph.sparse_initializer.extend(kept)
     return count
 
 
-def _dense(sparse: SparseTensorProto) -> np.ndarray | None:
+def dense(sparse: SparseTensorProto) -> np.ndarray | None:
     """The values with zeros between them; ``indices`` count them, or give a place in each axis.
 
+    None if they are in another file, damaged or too many.
     https://onnx.ai/onnx/api/classes.html#sparsetensorproto
     """
     if is_external(sparse.values) or is_external(sparse.indices):
         return None
     dims = tuple(sparse.dims)
-    width = helper.tensor_dtype_to_np_dtype(sparse.values.data_type).itemsize
-    if math.prod(dims) * width > _MOST_BYTES:
-        return None
     try:
+        width = helper.tensor_dtype_to_np_dtype(sparse.values.data_type).itemsize
+        if math.prod(dims) * width > _MOST_BYTES:
+            return None
         values = numpy_helper.to_array(sparse.values).reshape(-1)
         places = numpy_helper.to_array(sparse.indices)
         if places.ndim == 2:
             places = np.ravel_multi_index(tuple(places.T), dims)
-        dense = np.zeros(math.prod(dims), values.dtype)
-        dense[places] = values
-    except (IndexError, ValueError, TypeError):
+        filled = np.zeros(math.prod(dims), values.dtype)
+        filled[places] = values
+    except (IndexError, KeyError, ValueError, TypeError):
         return None
-    return dense.reshape(dims)
+    return filled.reshape(dims)
