@@ -40,22 +40,24 @@ def test_upsample_becomes_a_resize_that_takes_the_same_places(
 
 
 def test_a_resize_in_a_body_takes_the_same_places(save: Save):
+    """Branches may call tensors of theirs the same."""
     path = save("""
         <ir_version: 5, opset_import: ["": 10]>
-        g (float[1,2,6,6] x, bool c) => (float[1,2,9,9] y) {
+        g (float[1,2,6,6] x, float[1,2,15,15] z, bool c) => (float[1,2,9,9] y) {
           y = If(c) <
             then_branch = a () => (float[1,2,9,9] p) {
               s = Constant<value = float[4] {1, 1, 1.5, 1.5}>()
-              p = Resize<mode = "linear">(x, s)
+              p = Resize(x, s)
             },
             else_branch = b () => (float[1,2,9,9] q) {
-              t = Constant<value = float[4] {1, 1, 1.6, 1.6}>()
-              q = Resize(x, t)
+              s = Constant<value = float[4] {1, 1, 0.6, 0.6}>()
+              q = Resize(z, s)
             }
           >
         }""")
+    large = np.random.default_rng(2).standard_normal((1, 2, 15, 15)).astype(np.float32)
     for condition in (True, False):
-        assert same_outputs(path, x=IMAGE, c=np.array(condition)) == ["If"]
+        assert same_outputs(path, x=IMAGE, z=large, c=np.array(condition)) == ["If"]
 
 
 def test_a_resize_that_no_later_one_replaces_is_refused(save: Save):

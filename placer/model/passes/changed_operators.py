@@ -99,16 +99,16 @@ def name_bilinear(proto: ModelProto) -> None:
 
 def _keep_places(proto: ModelProto, path: Path) -> None:
     """Write into Resize nodes of opset 10 which places they take; later opsets know how to say."""
-    constants = _constants(proto.graph)
-    for node in every_node(proto.graph.node):
-        if _is_any(node, ("Resize",)):
-            rounding = _rounding(node, constants, path)
-            node.attribute.extend(
-                (
-                    helper.make_attribute("coordinate_transformation_mode", "asymmetric"),
-                    helper.make_attribute("nearest_mode", rounding),
+    for graph, constants in _with_constants(proto.graph, {}):
+        for node in graph.node:
+            if _is_any(node, ("Resize",)):
+                rounding = _rounding(node, constants, path)
+                node.attribute.extend(
+                    (
+                        helper.make_attribute("coordinate_transformation_mode", "asymmetric"),
+                        helper.make_attribute("nearest_mode", rounding),
+                    )
                 )
-            )
 
 
 def _scan_each_entry(proto: ModelProto, _path: Path) -> None:
@@ -189,15 +189,18 @@ def _every_graph(graph: GraphProto) -> Iterator[GraphProto]:
             yield from _every_graph(body)
 
 
-def _constants(graph: GraphProto) -> Mapping[str, TensorProto]:
-    """Initializers and what Constant nodes hold, those of bodies included."""
-    found: dict[str, TensorProto] = {}
-    for one in _every_graph(graph):
-        found.update((tensor.name, tensor) for tensor in one.initializer)
-        for node in one.node:
-            if _is_any(node, ("Constant",)):
-                found.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
-    return found
+def _with_constants(
+    graph: GraphProto, outer: Mapping[str, TensorProto]
+) -> Iterator[tuple[GraphProto, Mapping[str, TensorProto]]]:
+    """``graph`` and its bodies, each with the initializers and Constants that it sees by name."""
+    found = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
+    for node in graph.node:
+        if _is_any(node, ("Constant",)):
+            found.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
+    yield graph, found
+    for node in graph.node:
+        for body in subgraphs(node):
+            yield from _with_constants(body, found)
 
 
 def _rounding(node: NodeProto, constants: Mapping[str, TensorProto], path: Path) -> str:
