@@ -181,8 +181,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     remove_dead_nodes(quantized.graph)  # No engine builds them.
     flat_scopes = flatten(quantized.graph) if pack.enters_bodies else {}
     is_symmetric = behaviour.pairs == "symmetric"
-    is_openvino = not is_symmetric and behaviour.other_formats == "read"
-    without_narrowing(quantized.graph, of_constants=not is_openvino)
+    without_narrowing(quantized.graph, of_constants=pack.manifest.engine != "openvino")
     put = with_pairs_at_ports(quantized.graph) if is_symmetric else frozenset()
     saturates = behaviour.products == "saturating"
     is_of_ort = behaviour.signed == "converted"  # OpenVINO multiplies them in float.
