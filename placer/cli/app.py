@@ -215,7 +215,7 @@ def main(as_child: bool = False) -> None:
     """
     with _json_alone() if "--json" in sys.argv else nullcontext(), safe_output():
         try:
-            code = app(prog_name="placer", standalone_mode=False)
+            code = app(prog_name="placer", standalone_mode=False, obj=as_child)
             if sys.stdout is not None:
                 sys.stdout.flush()  # Here, so that a reader that is gone is told by the exit code.
             if code == INTERRUPTED:

@@ -57,6 +57,8 @@ def with_project(
     Raises InputError for a project that is wrong, for profiles without one, if no model is named,
     and for one that was found in another folder, perhaps come with the model, and runs code.
     """
+    if context.obj and model is not None:  # Of `placer onboard`: the manifest has all options.
+        return ModelAndOptions(model, typed)
     path = file or (Path() if model is None else model.parent) / FILE
     if file is None and not path.is_file():
         return _without_project(path, model, typed, profiles)

@@ -13,6 +13,8 @@ from onnx import ModelProto
 from onnx.external_data_helper import ExternalDataInfo
 
 from placer.accuracy.gates import Gate
+from placer.calibration.images import IMAGES
+from placer.calibration.preprocessing import PREPROCESSING
 from placer.graph.edit import all_tensors
 from placer.graph.external_data import is_external
 from placer.onboarding.describe import Described
@@ -34,7 +36,7 @@ _NOT_AS_OPTIONS = {
     "priority",
     "time_limit",
 }
-_DATA_SUFFIXES = (".npz", ".npy")
+_DATA_SUFFIXES = IMAGES | {".npz", ".npy"}
 _HASH = "sha256:"
 _MISSING = "missing"
 _CHUNK = 1 << 20
@@ -127,10 +129,15 @@ def _external_names(path: Path) -> list[str]:
 def _source(source: str, folder: Path) -> str:
     path = folder / source
     if path.is_dir():
-        return _files(sorted(f for f in path.iterdir() if f.suffix.lower() in _DATA_SUFFIXES))
+        return _files(sorted(filter(_is_data, path.rglob("*"))), path)
     if path.is_file():
         return _files([path])
     return _module(source, folder) if ":" in source else _MISSING
+
+
+def _is_data(path: Path) -> bool:
+    """Whether the file counts in a folder of data: arrays, images and how these are prepared."""
+    return path.suffix.lower() in _DATA_SUFFIXES or path.name == PREPROCESSING
 
 
 def _module(text: str, folder: Path) -> str:
@@ -164,12 +171,16 @@ def _tree(path: Path) -> str:
     return _files([path]) if path.is_file() else _MISSING
 
 
-def _files(paths: Iterable[Path]) -> str:
-    """One hash over names, sizes and contents; what cannot be read counts as such."""
+def _files(paths: Iterable[Path], folder: Path | None = None) -> str:
+    """One hash over names, sizes and contents; what cannot be read counts as such.
+
+    ``folder``: from where names count, as folders of images are classes; by default file names.
+    """
     digest = hashlib.sha256()
     for path in paths:
         size = path.stat().st_size if path.is_file() else -1
-        digest.update(f"{path.name}\0{size}\0".encode())
+        name = path.name if folder is None else path.relative_to(folder).as_posix()
+        digest.update(f"{name}\0{size}\0".encode(errors="surrogateescape"))
         try:
             for chunk in _chunks(path) if size >= 0 else ():
                 digest.update(chunk)

@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
+from placer.cli.app import main
 from placer.errors import InputError
 from placer.optimizer.options.project import Project, keywords_of, read_project
 from placer.optimizer.options.request import options
@@ -133,6 +134,19 @@ def test_a_project_beside_the_model_is_found(placer: Placer, project: Path):
     assert (
         "mine/net/placer.yaml:2: field 'budget'" in placer("optimize", "mine/net/digits.onnx").err
     )
+
+
+def test_a_model_of_a_manifest_has_no_options_from_a_project(
+    project: Path,  # noqa: ARG001 - which a process for the manifest would read
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    Path("mine/net/placer.yaml").write_text("budget: 0")
+    monkeypatch.setattr("sys.argv", ["placer", "optimize", "mine/net/gone.onnx"])
+    for as_child, expected in ((False, "field 'budget'"), (True, "does not exist")):
+        with pytest.raises(SystemExit):
+            main(as_child)
+        assert expected in capsys.readouterr().err
 
 
 def test_a_project_of_another_model_is_left_alone(placer: Placer, project: Path):

@@ -1,5 +1,6 @@
 """Onboarding: what makes a model run anew, what its engine is, who may work in the folder."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -58,6 +59,29 @@ def test_everything_that_decides_the_result_is_compared(tmp_path: Path):
     ]
     (tmp_path / "m.onnx").unlink()
     assert changes(before, now())[0] == "model is missing"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda images: (images / "cat" / "1.jpg").write_bytes(b"2"),
+        lambda images: (images / "cat" / "1.jpg").rename(images / "dog" / "1.jpg"),
+        lambda images: (images / "preprocess.yaml").write_text("mean: 0.4"),
+    ],
+)
+def test_another_image_class_or_preprocessing_is_other_data(
+    change: Callable[[Path], object], tmp_path: Path
+):
+    images = tmp_path / "images"
+    for name in ("cat/1.jpg", "dog/7.jpg", "preprocess.yaml"):
+        (images / name).parent.mkdir(parents=True, exist_ok=True)
+        (images / name).touch()
+    job = Job("m", "m.onnx", Options(data="images"))
+    before = inputs_of(job, Described(engine="", pack=""), tmp_path)
+    change(images)
+    assert changes(before, inputs_of(job, Described(engine="", pack=""), tmp_path)) == [
+        "data changed"
+    ]
 
 
 @pytest.mark.parametrize(
