@@ -67,6 +67,16 @@ def result(folder: str = "digits.placer") -> Result:
     return Result.model_validate_json((Path(folder) / "result.json").read_text())
 
 
+def test_a_description_of_ones_own_is_told_from_others_of_its_name(tmp_path: Path):
+    def device(text: str) -> str:
+        (tmp_path / "slow.yaml").write_text(text)
+        return FusionModelEngine(load_gpu(str(tmp_path / "slow.yaml")), PACK).device
+
+    assert device(SLOW_GPU).startswith(f"slow (float16, pack {PACK.name_and_version}, description ")
+    assert device(SLOW_GPU) == device(SLOW_GPU)
+    assert device(SLOW_GPU) != device(SLOW_GPU.replace("sms: 1\n", "sms: 2\n"))
+
+
 def test_a_run_is_labelled_an_estimate_everywhere(placer: Placer):
     finished = placer(*RUN, "--budget", 2, "--gpu", "t4")
     assert finished.code == 0, finished.err

@@ -26,7 +26,7 @@ from placer.errors import InputError
 from placer.graph.edit import fix_input_shapes
 from placer.graph.shapes import ShapeRange
 from placer.prediction.times.built import BuiltEstimator
-from placer.prediction.times.devices import target_on
+from placer.prediction.times.devices import target_on, told_apart
 from placer.prediction.times.gpus import Gpu
 from placer.prediction.times.layer_classes import load_layer_classes
 from placer.prediction.times.roofline import ratio_error
@@ -70,7 +70,8 @@ class BuiltPlanEngine:
         self.latency_error = classes.latency_error
         self.version = library.version
         architecture = f"sm{gpu.compute_capability.replace('.', '')}"
-        self.device = f"{gpu.name} ({self.default_base}, built for {architecture})"
+        told = f"{self.default_base}, built for {architecture}{told_apart(gpu)}"
+        self.device = f"{gpu.name} ({told})"
         self.clock = (
             f"an estimate: layers that {library.title} built, and roofline; nothing was run"
         )

@@ -25,7 +25,13 @@ from placer.model.named_dimensions import with_ones
 from placer.plan import Plan
 from placer.prediction.layers.prediction import Prediction
 from placer.prediction.select import AnyPredictor, make_predictor
-from placer.prediction.times.devices import Device, base_of, make_estimator, target_on
+from placer.prediction.times.devices import (
+    Device,
+    base_of,
+    make_estimator,
+    target_on,
+    told_apart,
+)
 from placer.prediction.times.estimator import Estimator
 from placer.prediction.times.fitted import Fit
 from placer.prediction.times.layer_classes import load_layer_classes
@@ -79,8 +85,7 @@ class FusionModelEngine:
         if known:
             self.clock = "an estimate: predicted plan and fitted costs, nothing was run"
         self.version = __version__
-        fitted = f", fit {gpu.fingerprint}" if isinstance(gpu, Fit) else ""
-        self.device = f"{gpu.name} ({base}, pack {pack.name_and_version}{fitted})"
+        self.device = f"{gpu.name} ({base}, pack {pack.name_and_version}{told_apart(gpu)})"
         self.rules: str = pack.manifest.engine
         self._gpu = gpu
         self._pack = pack

@@ -72,6 +72,16 @@ def device_like(name: str, target: Target, pack: Pack) -> Device | None:
     return known_gpu(name) or known_gpu(architecture) or load_gpu(_DEFAULT)
 
 
+def told_apart(device: Device) -> str:
+    """What tells ``device`` from others of its name, e.g. ``, fit 1a2b3c``; "" for a shipped one.
+
+    A file may be edited under the same name, and estimates of the two are not comparable.
+    """
+    if isinstance(device, Fit):
+        return f", fit {device.fingerprint}"
+    return "" if known_gpu(device.name) == device else f", description {device.fingerprint}"
+
+
 def make_estimator(
     graph: Graph,
     device: Device | None,
