@@ -114,6 +114,8 @@ def test_compilers_know_a_gpu_by_its_compute_capability():
         ("T400 4GB", "7.5) is not described, and it lacks the tensor cores"),
         ("v100", "7.0) is not described: its tensor cores take FP16 and no INT8, so Q/DQ pairs"),
         ("p100", "it has no INT8, so TensorRT builds nothing that has Q/DQ pairs for it; name"),
+        ("Jetson Nano", "(Maxwell, compute capability 5.3) is not described: it has no INT8, so"),
+        ("tx2", "6.2) is not described: it has no INT8, so TensorRT builds nothing"),
         ("sm61", "it has no tensor cores, and TensorRT from 10 on does not build for it"),
     ],
 )

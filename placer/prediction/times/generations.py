@@ -32,6 +32,8 @@ _ENDINGS = (
     r"|generation|workstation|server|edition)*"
 )
 _GENERATIONS = (
+    Generation("Maxwell", "5.2", "(gtx)?9[5-8]0|titanx|m4|m6|m40|m60"),
+    Generation("Maxwell", "5.3", "(jetson)?nano|(jetson)?tx1"),
     Generation("Pascal", "6.0", "p100"),
     Generation("Pascal", "6.1", "(gtx)?10[5-8]0|titanxp?|p4|p40|p6|p[1-6]000"),
     Generation("Pascal", "6.2", "(jetson)?tx2(nx)?"),
@@ -63,12 +65,15 @@ _GENERATIONS = (
     Generation("Blackwell", "12.0", "(rtx)?50[5-9]0|rtxpro(500|[1-6][05]00)(blackwell)?(sff)?"),
     Generation("Blackwell", "12.1", "gb10|dgxspark"),
 )
+_NO_INT8 = "it has no INT8, so TensorRT builds nothing that has Q/DQ pairs for it"
 # What is said of INT8 before Turing, whose tensor cores were the first to take it.
 _BEFORE_TURING: Mapping[str, str] = MappingProxyType(
     {
-        "6.0": "it has no INT8, so TensorRT builds nothing that has Q/DQ pairs for it",
+        "5.2": _NO_INT8,
+        "5.3": _NO_INT8,
+        "6.0": _NO_INT8,
         "6.1": "it has no tensor cores, and TensorRT from 10 on does not build for it",
-        "6.2": "it has no tensor cores, and TensorRT from 10 on does not build for it",
+        "6.2": _NO_INT8,
         "7.0": "its tensor cores take FP16 and no INT8, so Q/DQ pairs are no gain there",
     }
 )
