@@ -126,11 +126,12 @@ def block(body: str, weight: str, channels: int = 8, rank: int = 4) -> str:
 
 
 DEPTHWISE = "[dw] c = Conv<group = 8, pads = [1, 1, 1, 1]>(d, v)"
+NORM = "n = BatchNormalization(c, one, one, one, one)"
 OLDER = {
     "TensorRT 8.6 cannot build 'dw': a depthwise Conv": [
         block(f"o = Relu(d) {DEPTHWISE} y = Add(o, c)", "8,1,3,3"),  # Model-Optimizer issue 50.
         block(
-            f"o = Relu(d) {DEPTHWISE} n = BatchNormalization(c, one, one, one, one) y = Add(n, o)",
+            f"o = Relu(d) {DEPTHWISE} {NORM} y = Add(n, o)",
             "8,1,3,3",
         ),
     ],
@@ -152,6 +153,9 @@ OLDER = {
     "TensorRT 8.6 cannot build 'dw': a Conv with pairs that cuts": [  # Issue 3139.
         block("[dw] y = Conv<strides = [16, 16]>(d, v)", "8,3,16,16", channels=3),
     ],
+    "TensorRT 8.2 may fail in an assertion (isPolymorphic) over 'dw': a Conv": [  # Issue 2030.
+        block(f"[dw] c = Conv(d, v) {NORM} {POOL}(n) y = Relu(m)", "8,8,3,3"),
+    ],
 }
 NOTHING_OF = {
     "another Conv that may take the Add": block(
@@ -170,6 +174,12 @@ NOTHING_OF = {
     ),
     "patches that are quantized again": block(
         f"c = Conv<strides = [16, 16]>(d, v) {pair('c', 'y')}", "8,3,16,16", channels=3
+    ),
+    "a pair between a BatchNormalization and a MaxPool": block(
+        f"[dw] c = Conv(d, v) {NORM} {pair('n', 'p')} {POOL}(p) y = Relu(m)", "8,8,3,3"
+    ),
+    "a Relu between them": block(
+        f"[dw] c = Conv(d, v) {NORM} r = Relu(n) {POOL}(r) y = Relu(m)", "8,8,3,3"
     ),
     "float weights": block("[dw] y = Conv<strides = [16, 16]>(d, w)", "8,3,16,16", channels=3),
 }

@@ -214,6 +214,22 @@ def test_tensorrt_8_refuses_identities_of_integers(save: Save, stored: str):
     assert "TensorRT 8.4 refuses 'shared': Identities of 8-bit constants" in report.older
 
 
+@pytest.mark.parametrize(
+    ("index", "is_said"), [("int64 i = {0}", True), ("int64[1] i = {0}", False)]
+)
+def test_parts_of_a_quantized_tensor_are_named_for_tensorrt_8(
+    save: Save, index: str, is_said: bool
+):
+    """TensorRT issue 2323: queries, keys and values of a DeiT, taken out of one tensor."""
+    path = save(f"""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[3,4,8,8] x) => (float y) <float s = {{0.05}}, int8 z = {{0}}, {index}> {{
+      {PAIR.format("z")} t = Transpose<perm = [0, 2, 1, 3]>(d) [part] p = Gather(t, i)
+      y = ReduceSum<keepdims = 0>(p)
+    }}""")
+    assert ("TensorRT 8.4 may refuse 'part'" in placer.check(path, static=True).older) == is_said
+
+
 @pytest.mark.parametrize("shown", [True, False])
 def test_a_quantized_weight_that_is_an_output_is_named(save: Save, builder: Any, shown: bool):
     """TensorRT issue 1864; the builder has a layer without inputs that makes the weight."""

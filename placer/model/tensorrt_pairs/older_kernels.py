@@ -107,6 +107,12 @@ def _of_patches(conv: _Conv) -> bool:
     return is_image and min(conv.dims[2:], default=0) >= _LARGE_WINDOW and not read & QUANTIZE
 
 
+def _before_pool(conv: _Conv) -> bool:
+    """With its BatchNormalization right before a MaxPool (TensorRT issue 2030, 8.2.2)."""
+    is_normalized = conv.output != conv.node.output[0]
+    return is_normalized and conv.graph.only_reader(conv.output, {"MaxPool"}) is not None
+
+
 _REPORTED: Sequence[tuple[Callable[[_Conv], bool], str]] = (
     (
         _adds,
@@ -136,5 +142,11 @@ _REPORTED: Sequence[tuple[Callable[[_Conv], bool], str]] = (
         _of_patches,
         "TensorRT 8.6 cannot build {}: a Conv with pairs that cuts an image into large patches and "
         "writes float. For that version, keep it in float",
+    ),
+    (
+        _before_pool,
+        "TensorRT 8.2 may fail in an assertion (isPolymorphic) over {}: a Conv with pairs whose "
+        "BatchNormalization a MaxPool reads as it is. For that version, put a pair before the "
+        "MaxPool, as NVIDIA advises",
     ),
 )

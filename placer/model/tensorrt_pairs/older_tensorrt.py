@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from placer.common.listed import in_quotes
 from placer.graph.edit import every_node
@@ -13,7 +13,7 @@ from placer.graph.weights import CONV_OPS, channel_axis, is_depthwise
 from placer.model.passes.constant_nodes import constant_of
 from placer.model.quantized.operators import DEQUANTIZE, input_at, integer
 from placer.model.tensorrt_pairs.older_kernels import refused_kernels
-from placer.model.tensorrt_pairs.pair_graph import PairGraph
+from placer.model.tensorrt_pairs.pair_graph import MOVES, PairGraph
 
 _OP = "ConvTranspose"
 _INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
@@ -25,7 +25,8 @@ def refused_by_tensorrt_8(proto: ModelProto, path: Path) -> str:
     ``proto``: flat, without Constant nodes, as ``check_pairs`` leaves it; ``path``: its file.
     """
     graph = PairGraph(proto, path.parent, path)
-    return ". ".join(filter(None, (_along_outputs(graph), _shown(graph), refused_kernels(graph))))
+    said = (_along_outputs(graph), _shown(graph), refused_kernels(graph), _taken_apart(graph))
+    return ". ".join(filter(None, said))
 
 
 def moved_by_identities(proto: ModelProto) -> str:
@@ -68,6 +69,33 @@ def _shown(graph: PairGraph) -> str:
         f"The quantized weights of {in_quotes(found)} are graph outputs, so TensorRT 8 cannot fuse "
         "them, and TensorRT-RTX quantizes them in every run. Take them out of the outputs"
     )
+
+
+def _taken_apart(graph: PairGraph) -> str:
+    """What is said of Gathers that take queries, keys and values out of one quantized tensor.
+
+    A DeiT's builder found Q and DQ that do not belong together (TensorRT issue 2323, 8.4); with
+    three products in the place of one it did not.
+    """
+    found = [str(n.name) for n in graph.nodes if n.op_type == "Gather" and _is_part(graph, n)]
+    if not found:
+        return ""
+    return (
+        f"TensorRT 8.4 may refuse {in_quotes(found)}: Gathers that take parts, such as queries, "
+        "keys and values, out of a quantized tensor. For that version, take out the pair before "
+        "them and put pairs before what reads the parts"
+    )
+
+
+def _is_part(graph: PairGraph, node: NodeProto) -> bool:
+    """Whether the Gather ``node`` takes one slice of what a DQ writes, as it is or moved."""
+    index = graph.constants.get(node.input[1])
+    if index is None or len(index.dims) or graph.is_constant(node.input[0]):
+        return False
+    writer = graph.producer(node.input[0])
+    while writer is not None and writer.op_type in MOVES:
+        writer = graph.producer(writer.input[0])
+    return writer is not None and writer.op_type in DEQUANTIZE
 
 
 def _along_outputs(graph: PairGraph) -> str:
