@@ -26,8 +26,9 @@ if TYPE_CHECKING:  # Help is shown without what takes long to import.
 
 _NO_PAIR = (
     "{} has no Q/DQ pair, so TensorRT 11 builds nothing of it in INT8 or FP8, and TensorRT 10 only "
-    "after calibration; placer optimize places pairs, and without --static the builder looks at "
-    "all of it"
+    "after calibration (else 'Calibration failure occurred with no scaling factors detected'); if "
+    "it was quantized, the export lost its pairs; placer optimize places pairs, and without "
+    "--static the builder looks at all of it"
 )
 _TABLES = (
     "Do not use calibration tables with this file, which has Q/DQ pairs (beside it: {}). TensorRT "

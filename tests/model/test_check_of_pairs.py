@@ -85,6 +85,7 @@ def test_check_static_needs_no_builder(save: Save, placer: Callable[..., Finishe
     assert (taken.code, "TensorRT takes every Q/DQ pair" in taken.out) == (0, True)
     bare = placer("check", DIGITS / "digits.onnx", "--static")
     assert (bare.code, "digits.onnx has no Q/DQ pair" in bare.out) == (0, True)
+    assert "'Calibration failure occurred with no scaling factors detected'" in bare.out
     float_model = placer("check", DIGITS / "digits.onnx", "--static", "--json")
     assert (float_model.code, json.loads(float_model.out)) == (
         0,
