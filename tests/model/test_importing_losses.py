@@ -140,7 +140,8 @@ def test_scales_of_a_weight_follow_the_factors_that_are_folded_in(
     """
     model = model_of(save, body, f"{scale}, float{factors}")
     assert model.imported.weights["w"].scale == pytest.approx(expected)
-    assert notes_of(model) == ()
+    (note,) = notes_of(model)
+    assert note.startswith("scales of 1 weight multiplied by what is folded into them")
 
 
 def test_a_weight_that_lost_a_channel_has_no_scales(save: Save):

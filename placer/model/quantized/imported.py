@@ -138,7 +138,8 @@ class Imported:
         kept = {n: s for n, s in self.activations.items() if n in tensors}
         _spread(kept, graph)
         weights = {n: s for n, s in self.weights.items() if _is_same(graph, n, s)}
-        weights |= dict(self._multiplied(graph, folded))
+        multiplied = dict(self._multiplied(graph, folded))
+        weights |= multiplied
         moved = (
             ScaleGroup(frozenset(_found(group.edges, graph)), group.format)
             for group in self.placement.groups
@@ -155,7 +156,10 @@ class Imported:
                 if scale.type == "int8" and scale.is_symmetric and is_non_negative(name, graph)
             ),
         )
-        return replace(restricted, notes=(*self.notes, *_losses(self, restricted, graph)))
+        followed = _followed(len(multiplied))
+        return replace(
+            restricted, notes=(*self.notes, *followed, *_losses(self, restricted, graph))
+        )
 
     def _multiplied(
         self, graph: Graph, folded: Mapping[str, FoldedWeight]
@@ -169,6 +173,15 @@ class Imported:
                 multiplied = scale.multiplied(weight.factors, weight.axis)
                 reaching = multiplied.reaching(numpy_helper.to_array(now))  # Folding wrote it here.
                 yield name, replace(reaching, digest=digest(now))
+
+
+def _followed(count: int) -> Iterator[str]:
+    """A sentence on scales of ``count`` weights that others were folded into."""
+    if count:
+        yield (
+            f"scales of {count} weight{'s' if count > 1 else ''} multiplied by what is folded into "
+            "them, such as BatchNormalization: their integers stay what they were, but for signs"
+        )
 
 
 def _losses(source: Imported, kept: Imported, graph: Graph) -> Iterator[str]:
