@@ -178,7 +178,9 @@ class ModelExplanation:
         given = (graph, plan, self.base, self.pack, self.target)
         stored = "" if own is None else float_base(*given)
         off, apart = self._placed.shifted, self._placed.summed
-        told = {one.node for one in self._placed.unfused}.union(one.node for one in (*off, *apart))
+        of_channels = (e for t in self._placed.by_channel for e in graph.edges_of(t))
+        told = {one.node for one in self._placed.unfused}
+        told |= {edge.node for edge in (*off, *apart, *of_channels)}
         # Products in FP4 are not predicted, so they are not said to compute in float.
         types = {} if self._placed.has_float4 else self._placed.types
         idle = float_products(graph, types, plan, self.pack, told)

@@ -16,8 +16,16 @@ def scales_by_channel(tensors: Collection[str], pack: Pack) -> str:
 
     No QLinear operator takes them, but ONNX Runtime 1.32 makes one of a Conv before (issue 24518)
     or behind such a pair, and MatMulIntegerToFloat of a MatMul behind one; they fail when they run.
+    TensorRT-RTX 1.7.1 computes what reads them in float.
     """
-    if not tensors or pack.manifest.behaviour.signed != "converted":
+    behaviour = pack.manifest.behaviour
+    if tensors and behaviour.pairs == "symmetric":
+        return (
+            f"pairs on {in_quotes(tuple(tensors))} have a scale for each channel, which TensorRT "
+            "documents for constants only; what reads them is taken to compute in float: give "
+            "each activation one scale"
+        )
+    if not tensors or behaviour.signed != "converted":
         return ""
     return (
         f"pairs on {in_quotes(tuple(tensors))} have a scale for each channel, which no integer "

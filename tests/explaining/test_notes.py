@@ -204,7 +204,9 @@ def test_products_that_read_one_tensor_in_several_scales_are_told(
     assert any(note.startswith(said) for note in notes_of(path)) == told
 
 
-@pytest.mark.parametrize(("pack", "told"), [("onnxruntime", True), ("openvino", False)])
+@pytest.mark.parametrize(
+    ("pack", "told"), [("onnxruntime", True), ("openvino", False), ("tensorrt", True)]
+)
 def test_activations_with_a_scale_for_each_channel_are_told(save: Save, pack: str, told: bool):
     """ONNX Runtime issue 24518: QLinearConv is made, and refuses the zero points when it runs."""
     path = save("""
