@@ -329,9 +329,10 @@ def _check(
 def _notes_on_ranges(file: PlacementFile, model: Model, *, asked: bool) -> Iterator[str]:
     """Why ranges that are kept may not fit ``model``; ``asked``: that they are was asked for.
 
-    As after training with them. Whether they rest on data is another question.
+    As after training with them. Whether they rest on data is another question. What explain
+    improves of a quantized file names no model.
     """
-    if model.fingerprint != file.model and not asked:
+    if file.model and model.fingerprint != file.model and not asked:
         yield (
             "ranges are of the weights that the placement was made with; "
             "give `data` to calibrate this model"

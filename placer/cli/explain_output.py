@@ -90,7 +90,7 @@ def _print_times(console: Console, explanation: Explanation) -> None:
     if explanation.improved_us < explanation.total_us:
         console.print(
             f"with all remedies: {explanation.improved_us / 1e3:.3f} ms, an estimate; "
-            "write that placement with --improved FILE",
+            "write that placement with --improved FILE, and the model with placer apply FILE MODEL",
             highlight=False,
             soft_wrap=True,
         )

@@ -227,7 +227,10 @@ class ModelExplanation:
         write_text(Path(path), text + "\n")
 
     def write_improved(self, path: str | PathLike[str]) -> None:
-        """Write placement.yaml with all remedies applied; InputError where none is known."""
+        """Write placement.yaml with all remedies applied; InputError where none is known.
+
+        Of a quantized file it has the ranges, so that ``apply`` needs no data for them.
+        """
         if self.gpu is None:
             raise InputError(
                 f"what pairs cost on engine {self.pack.manifest.engine} is not estimated, so no "
@@ -397,13 +400,14 @@ def _formats(placement: Placement | None) -> tuple[Format, ...]:
 def _placement_text(placement: Placement, placed: PlacedModel, pack: Pack) -> str:
     scheme = pack.manifest.scheme
     formats = _formats(placement)
+    own = {} if placed.own is None else placed.own.ranges_in(scheme)
     return placement_text(
         placement,
-        {tensor: known for tensor, (_, known) in placed.pins.items()},
+        {**own, **{tensor: known for tensor, (_, known) in placed.pins.items()}},
         scheme.model_copy(update={"formats": formats}) if formats else scheme,
         model=placed.fingerprint,
         pack=pack.name_and_version,
-        calibrated=False,
+        calibrated=placed.own is not None,
         graph=placed.graph,
         pinned={tensor: pin for tensor, (pin, _) in placed.pins.items()},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from placer.graph.operators import OF_SHAPES, PAIR_OPS
 from placer.graph.weights import BIAS_INDEX, WEIGHTED_OPS, added_bias
 from placer.qdq.extract import ExtractedModel, integer_type
 from placer.qdq.moved_weights import name_in_file
-from placer.quantization import Format, Placement, Range, Ranges
+from placer.quantization import Format, Placement, Range, Ranges, Scheme
 from placer.quantization.placement import ScaleGroup
 from placer.quantization.ranges import union
 from placer.quantization.scheme import INT32, MOVED_FORMATS, foreign_format
@@ -44,6 +45,15 @@ class OwnPairs:
     ranges: Ranges
     types: Mapping[str, str]
     nodes: Mapping[Edge, tuple[str, ...]] = field(default_factory=dict)
+
+    def ranges_in(self, scheme: Scheme) -> Ranges:
+        """``ranges`` as ``scheme`` has them: without -128 where its scale is amax / 127."""
+        if not scheme.symmetric:
+            return self.ranges
+        return {
+            tensor: Range(-high, high) if math.isclose(low, high * -128 / 127) else Range(low, high)
+            for tensor, (low, high) in self.ranges.items()
+        }
 
     def without(self, nodes: Collection[str]) -> OwnPairs:
         """These, but for ``nodes``, which are not in the file."""

@@ -711,3 +711,20 @@ def test_operators_of_onnxruntime_that_tensorrt_lacks(body: str, what_to_do: str
     onnx.save(onnx.parser.parse_model(OF_ORT.replace("BODY", body)), path)
     (told,) = (one for one in placer.explain(path).notes if "TensorRT has no com" in one)
     assert told.endswith(f"whose layers and times are not known; {what_to_do}")
+
+
+def test_what_is_improved_of_a_quantized_file_keeps_its_ranges(
+    save: Callable[..., Path], tmp_path: Path
+):
+    """Then ``apply`` needs no data; -128 is no value of a scheme whose scale is amax / 127."""
+    pair = "{0}q = QuantizeLinear({0}, s, z) {0}d = DequantizeLinear({0}q, s, z)"
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[8,256,28,28] x) => (float[8,256,28,28] y)
+    <float[256,256,3,3] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
+      {pair.format("x")} {pair.format("w")} c = Conv<pads = [1, 1, 1, 1]>(xd, wd) y = Relu(c)
+    }}""")
+    placer.explain(path).write_improved(tmp_path / "better.yaml")
+    document = yaml.safe_load((tmp_path / "better.yaml").read_text())
+    assert document["calibrated"] is True
+    assert [g["range"] for g in document["groups"] if "range" in g] == [[-63.5, 63.5]]
