@@ -292,7 +292,7 @@ class Predicate(Strict):
     )
     over_last_axis: str | None = Field(
         default=None,
-        description="The node is a Softmax or a Reduce operator over the last axis alone.",
+        description="The node is a Softmax, a Reduce operator or a Slice over the last axis alone.",
     )
     over_one_axis: list[str] | None = Field(
         default=None,

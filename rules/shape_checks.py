@@ -208,7 +208,7 @@ def _multiplies(equation: str) -> bool:
 
 
 def over_last_axis(name: str) -> Check:
-    """The check that a Softmax or Reduce operator works along the last axis alone."""
+    """The check that a Softmax, Reduce operator or Slice works along the last axis alone."""
 
     def check(nodes: Nodes, _: Tensors, graph: Graph) -> bool:
         node = nodes.get(name)
@@ -238,11 +238,12 @@ def over_one_axis(names: Sequence[str]) -> Check:
 
 
 def _axes(node: Node, graph: Graph) -> list[int]:
-    """The axes of a Softmax or Reduce operator; [] where none are given, as for all of them."""
+    """The axes of a Softmax, Reduce operator or Slice; [] where none are given, as for all."""
     if node.op in ("Softmax", "LogSoftmax"):
         return [int(node.attributes.get("axis", -1))]
-    is_reduced = node.op.startswith("Reduce") and len(node.inputs) > 1  # A pattern may match Min.
-    given = graph.initializers.get(node.inputs[1]) if is_reduced else None
+    has_axes = node.op == "Slice" or node.op.startswith("Reduce")  # A pattern may match Min.
+    told = node.inputs[3 if node.op == "Slice" else 1 :] if has_axes else ()
+    given = graph.initializers.get(told[0]) if told else None
     if given is not None and not is_external(given):
         return [int(axis) for axis in numpy_helper.to_array(given).ravel()]
     return [int(axis) for axis in node.attributes.get("axes", ())]

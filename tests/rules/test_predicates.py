@@ -251,14 +251,17 @@ def test_a_tensor_is_told_by_its_element_type(types: str, holds: bool):
         (17, "Softmax(x)", True),
         (17, "Softmax<axis = 2>(x)", True),
         (17, "Softmax<axis = 1>(x)", False),
+        (17, "Slice(x, one, two, last)", True),
+        (17, "Slice(x, one, two, one)", False),
+        (17, "Slice(x, one, two)", False),
     ],
 )
-def test_softmax_and_reduce_operators_are_told_by_their_axes(opset: int, node: str, holds: bool):
+def test_operators_along_axes_are_told_by_them(opset: int, node: str, holds: bool):
     text = f"""
         {HEAD} g (float[4,2,5] x, int64[1] n) => (float[a,b,c] y)
-        <int64[1] last = {{-1}}> {{ [op] y = {node} }}
+        <int64[1] last = {{-1}}, int64[1] one = {{1}}, int64[1] two = {{2}}> {{ [op] y = {node} }}
     """.replace('"": 17', f'"": {opset}')
-    pattern = '\n  op: {op: [ReduceMean, Softmax], inputs: [x, "_?"], output: y}'
+    pattern = '\n  op: {op: [ReduceMean, Slice, Softmax], inputs: [x, "_*"], output: y}'
     assert bool(match_rules(graph_of_text(text), [rule(pattern, "over_last_axis: op")])) is holds
 
 
