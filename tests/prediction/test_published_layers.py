@@ -1099,3 +1099,32 @@ def test_silus_of_a_yolov8_in_fp32_on_tensorrt_11():
     built = predictor.predict(Placement.of(())).plan.of_kind("compute")
     names = {"+".join(layer.nodes) for layer in built}
     assert {"a", "a_sig+a_mul", "b", "b_sig+b_mul+add", "c+d", "c_sig+c_mul", "d_sig+d_mul"} < names
+
+
+# The projector of an RF-DETR in FP16 (TensorRT 10, T4, a user's list of its kernels): between two
+# Convs are TranCastMeanSubMulMean and AddSqrtDivMulCastMulAddTranSilu, and no reformat.
+def test_a_norm_over_the_channels_of_maps_and_its_silu_are_two_kernels_on_tensorrt_10():
+    model = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,64,24,24] x) => (float[1,64,24,24] out)
+        <float[64,64,3,3] w = {0.1}, float[64] gain = {1}, float[64] shift = {0.1}> {
+          [one] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+          [turn] t = Transpose<perm = [0, 2, 3, 1]>(a)
+          [norm] n = LayerNormalization(t, gain, shift)
+          [back] b = Transpose<perm = [0, 3, 1, 2]>(n)
+          [gate] s = Sigmoid(b)
+          [silu] y = Mul(b, s)
+          [two] c = Conv<pads = [1, 1, 1, 1]>(y, w)
+          [last] out = Relu(c)
+        }"""
+    target = Target(engine_version="10.3", compute_capability="7.5", typing="weak")
+    predictor = Predictor(
+        graph_of_text(model), load_pack("tensorrt").rules, target, "float16", "int8"
+    )
+    found = predictor.predict(Placement.of(())).plan.layers
+    assert [layer.name for layer in found if layer.name not in ("reformat x", "reformat out")] == [
+        "one",
+        "turn+norm",
+        "back+gate+silu",
+        "two+last",
+    ]

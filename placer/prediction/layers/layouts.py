@@ -22,6 +22,8 @@ What each of these rules rests on (published TensorRT 8 and 10 engines, weakly t
   two Convs, behind a Reshape each);
 - so does one in FP16 (AlexNet, MobileNetV2 and ResNet18 of FP16 images on RTX 3060, 10.4), but not
   a depthwise one (behind the Reshapes of a YOLO26n's attentions, 10.7);
+- a generated kernel that turns a map reads and writes what its neighbours do (from 10 on; the norms
+  over channels between Convs in the projector of an RF-DETR in FP16 on T4);
 - groups of 32 INT8 channels are not joined within a group (BEVFusion fuser: 80 channels are
   copied, 256 not), nor groups of 8 in FP16: for a Reshape parts that begin within one are joined
   row-major, which a Conv alone writes itself (a YOLOX-s on Orin, 8.5: 4, 1 and 1 channels);
@@ -72,7 +74,9 @@ _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 _UNGROUPED = frozenset({*_POOLS, "Resize"})
 _IMAGE_AND_POOL = "ConvActPool"
 _CONVOLUTION = "Convolution"
+_NOT_ELEMENTWISE = frozenset({*_MOVES, "Gemm", "LayerNormalization", "MatMul"})
 _POINTWISE = "PointWise"
+_GENERATED_KERNELS = frozenset({_POINTWISE, "Normalization"})
 _ROW_MAJOR = frozenset({"linear", "image"})
 _HALF = frozenset({"float16", "bfloat16"})
 _STRONG = Condition(engine_versions=">=10,<11")
@@ -110,6 +114,8 @@ def written_layout(
     layouts = set(read)
     if nodes[-1].op == "Concat" and joins_row_major(graph, nodes[-1], types[1]):
         return "linear"
+    if _also_turns(nodes):
+        return "linear" if _is_moved(graph, nodes[-1]) else "grouped"
     if _is_transposed_for_conv(graph, nodes[-1], types[1]):
         return "grouped"
     if layouts == {"grouped"} and types[1] in _HALF and makes_rows(graph, nodes[-1]):
@@ -128,6 +134,17 @@ def written_layout(
 def _is_only_moved(graph: Graph, last: Node) -> bool:
     """Whether all that reads what ``last`` writes only moves it, or is the caller."""
     return all(_moves(graph, edge) for tensor in last.outputs for edge in graph.edges_of(tensor))
+
+
+def _is_moved(graph: Graph, last: Node) -> bool:
+    """Whether something that reads what ``last`` writes only moves it, or is the caller."""
+    return any(_moves(graph, edge) for tensor in last.outputs for edge in graph.edges_of(tensor))
+
+
+def _also_turns(nodes: Sequence[Node]) -> bool:
+    """Whether an element-wise layer of ``nodes`` turns what it reads (``turned-pointwise``)."""
+    others = {node.op for node in nodes[1:]}
+    return nodes[0].op == "Transpose" and bool(others) and others.isdisjoint(_NOT_ELEMENTWISE)
 
 
 def _is_transposed_for_conv(graph: Graph, last: Node, dtype: str) -> bool:
@@ -181,6 +198,8 @@ def can_read(
     if node is None:
         return row_major
     row_major = row_major or _is_one_half(graph, name, dtype, layout)
+    if node.op == "Transpose" and op in _GENERATED_KERNELS and layout == "grouped":
+        return True
     if node.op in _MOVES:
         return row_major or _can_move(graph, op, node, tensor)
     if node.op in _UNGROUPED and op != _IMAGE_AND_POOL:
