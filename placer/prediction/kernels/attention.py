@@ -21,7 +21,7 @@ from placer.prediction.kernels.views import readers_of
 # A Softmax of old opsets is over all that follows its axis: exporters flatten before.
 _FLAT = ("Flatten", "Reshape")
 # What scales and masks scores, and adds what depends on positions.
-_MASKS = ("Mul", "Div", "Add", "Sub", "Where", "Max", "Min")
+MASKS = ("Mul", "Div", "Add", "Sub", "Where", "Max", "Min")
 # What a number is multiplied by before it is multiplied, and what moves data in between.
 _LINEAR = frozenset(
     {"Add", "Sub", "Mul", "Div", "Neg", "MatMul", "Gemm", "Conv", "LayerNormalization"}
@@ -73,10 +73,12 @@ def _alike(graph: Graph, float32: Container[str]) -> Mapping[str, tuple[Node, ..
         heads = all(_is_heads(graph, t) for t in (*scores.inputs, *mix.inputs))
         shared = any(share_heads(graph, product) for product in (scores, mix))
         if heads and not shared and _is_even(graph, scores, mix):
-            repeated = (*_repeated(graph, scores.inputs[1]), *_repeated(graph, mix.inputs[1]))
             masks = (mask for node in before[1:] for mask in _masks(graph, node))
             scales = _scales(graph, scores, masked=len(before) > 1)
-            nodes_of[scores.name] = (scores, *scales, *repeated, *masks, *before[1:], *behind)
+            nodes_of[scores.name] = (
+                *(scores, *scales, *repeated(graph, (scores, mix)), *masks),
+                *(*before[1:], *behind),
+            )
     return nodes_of
 
 
@@ -165,7 +167,7 @@ def _scored(graph: Graph, node: Node) -> tuple[Node, ...]:
             continue
         if made.op == "MatMul":
             chains.append((made,))
-        elif made.op in (*_FLAT, *_MASKS) and (before := _scored(graph, made)):
+        elif made.op in (*_FLAT, *MASKS) and (before := _scored(graph, made)):
             chains.append((*before, made))
     of_two = [nodes for nodes in chains if weight_input(graph, nodes[0]) is None]
     chains = of_two or chains
@@ -234,6 +236,12 @@ def _repeated(graph: Graph, tensor: str) -> tuple[Node, ...]:
         elif op != "Transpose":
             return ()
     return tuple(nodes)
+
+
+def repeated(graph: Graph, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Those of an attention's ``nodes`` that repeat keys or values."""
+    first, last = nodes[0], nodes[-1]
+    return (*_repeated(graph, first.inputs[1]), *_repeated(graph, last.inputs[1]))
 
 
 def _unsqueezes(graph: Graph, node: Node) -> bool:

@@ -152,7 +152,8 @@ class KernelPorts:
         if scale is None or self._kernels.is_float(writer):
             again = reader.in_place and writer.role == "pointwise"  # A Concat that runs twice.
             return self._integer if scale is None and again else self._base
-        joined = reader.integers or self._is_part(edge, writer)
+        integers = reader.integers and not self._units.masks(edge, reader)
+        joined = integers or self._is_part(edge, writer)
         joined = joined or self._is_joined(edge, writer, reader)
         passed_on = joined or self._is_passed_on(edge, writer)
         return self.integer_at(edge) if passed_on else self._base

@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 
 from placer.graph import Edge, Graph
 from placer.plan import Layer
-from placer.prediction.kernels.attention import attentions, kept_apart
+from placer.prediction.kernels.attention import attentions, kept_apart, repeated
 from placer.prediction.kernels.dissolved import dissolved, moved, moved_placement
 from placer.prediction.kernels.folded_pads import folded_pads
 from placer.prediction.kernels.full_precision import float32_tensors
@@ -108,9 +108,9 @@ class KernelPredictor:
             matches = Matches(self._graph)
         self._base, self._integer, self._stored = base, integer, stored or {}
         rules = [rule for rule in rules if target.meets(rule.when)]
-        passages = [*find_passages(matches, rules), *self._gathers()]
-        self._passages = self._known(sorted(passages, key=self._place))
         self._attentions = attentions(self._graph, self._float32)
+        passages = [*find_passages(matches, rules), *self._gathers(), *self._repeats()]
+        self._passages = self._known(sorted(passages, key=self._place))
         self._apart = kept_apart(self._graph, self._float32)
         self._sources = sources(self._graph, ranges or {})
         self._branches = branches_last_first(given)  # As they are listed, not as they run.
@@ -139,6 +139,14 @@ class KernelPredictor:
                 given = [e for e in self._graph.edges_into(node) if e.input_index == 0]
                 if given:
                     yield Passage(tuple(given), tuple(made), backward=False)
+
+    def _repeats(self) -> Iterator[Passage]:
+        """What repeats keys and values for groups of heads, past which both Q and DQ move."""
+        for nodes in self._attentions.values():
+            for node in repeated(self._graph, nodes):
+                made = self._graph.edges_of(node.outputs[0])
+                if node.op == "Expand":
+                    yield Passage((self._graph.edges_into(node)[0],), tuple(made))
 
     def _place(self, passage: Passage) -> int:
         return self._graph.by_name[passage.before[0].node].index

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
-from placer.prediction.kernels.attention import scale_behind
+from placer.prediction.kernels.attention import MASKS, scale_behind
 from placer.prediction.kernels.attention_units import AttentionUnits
 from placer.prediction.kernels.factors import factors
 from placer.prediction.kernels.fan_outs import (
@@ -392,9 +392,13 @@ class Units(UnitGraph):
         """Whether the unit is a whole attention."""
         return self._attentions.has(unit.node)
 
+    def masks(self, edge: Edge, unit: Unit) -> bool:
+        """Whether an attention in one kernel reads what it masks scores with, always in float."""
+        return self.is_mha(unit) and self.graph.by_name[edge.node].op in MASKS
+
     def nodes_of(self, unit: Unit) -> Sequence[Node]:
         """The nodes that a unit computes."""
-        return self._attentions.of[unit.node.name] if self.is_mha(unit) else (unit.node,)
+        return self._attentions.named(unit.node) if self.is_mha(unit) else (unit.node,)
 
 
 @kept

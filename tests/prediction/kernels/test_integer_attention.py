@@ -86,7 +86,45 @@ JOINED = {
     ),
 }
 
+GROUPED = """
+    (float[1,4,24,16] q, float[1,2,24,16] k, float[1,2,24,16] v, float[1,1,24,24] mask)
+    => (float[1,24,4,16] out) {
+      half = Constant<value = float {0.5}>()
+      two = Constant<value = int64[1] {2}>()
+      twice = Constant<value = int64[5] {1, 2, 2, 24, 16}>()
+      heads = Constant<value = int64[4] {1, 4, 24, 16}>()
+      [reluq] rq = Relu(q)
+      [reluk] rk = Relu(k)
+      [reluv] rv = Relu(v)
+      [more1] k5 = Unsqueeze(rk, two)
+      [repeat1] kt = Expand(k5, twice)
+      [keys1] k4 = Reshape(kt, heads)
+      [turnk] tk = Transpose<perm = [0, 1, 3, 2]>(k4)
+      [more2] v5 = Unsqueeze(rv, two)
+      [repeat2] vt = Expand(v5, twice)
+      [values1] v4 = Reshape(vt, heads)
+      [scores1] s = MatMul(rq, tk)
+      [scale1] t = Mul(s, half)
+      [mask1] n = Add(t, mask)
+      [soft1] a = Softmax<axis = -1>(n)
+      [mix1] m = MatMul(a, v4)
+      [turn1] u = Transpose<perm = [0, 2, 1, 3]>(m)
+      [relu1] out = Relu(u)
+    }"""
+INSIDE = {
+    "pairs on scores, scaled or masked, are inside a kernel of floats": (
+        "s->scale1 n->soft1",
+        GROUPED,
+    ),
+    "a pair before keys are repeated is one behind, and masked scores are not rounded": (
+        "rq->scores1 rk->more1 n->soft1 a->mix1 rv->more2 u->relu1",
+        GROUPED,
+    ),
+    "of a pair on keys other kernels repeat keys and values": ("k5->repeat1", GROUPED),
+}
+
 test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)
+test_so_are_those_of_pairs_inside = builder_test(INSIDE, opset=17)
 test_so_are_those_of_joint_products = builder_test(JOINED, opset=18)
 
 
