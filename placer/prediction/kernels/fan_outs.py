@@ -116,6 +116,11 @@ def _are_columns_of_all(graph: Graph, readers: Sequence[Node]) -> bool:
     return rows and len(starts) == len(readers) and sum(m[-1] for m in made) == given[-1]
 
 
+def has_views(fan: FanOut) -> bool:
+    """Whether rows are shaped or turned before parts are taken, as for heads."""
+    return any(node.op in _VIEWS for node in fan.chain)
+
+
 @kept
 def is_gated(graph: Graph, fan: FanOut) -> bool:
     """Whether parts of columns are computed with as they are, element by element."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from placer.graph import Edge
@@ -84,7 +85,8 @@ class Kernels:
         """Products of one tensor with weights are one (queries, keys and values; heads).
 
         Integers are one tensor where they have one scale, and those that multiply floats by it are
-        one as those that multiply integers are.
+        one as those that multiply integers are. Of several samples one that is taken apart, as
+        joint keys and values, is none with others (24 small graphs).
         """
         known: dict[object, list[Unit]] = {}
         for unit in self._groups.units:
@@ -117,11 +119,17 @@ class Kernels:
         read = edge.tensor, unit.integers and not row, scale
         powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
         ends = self._relu_of(unit) is not None  # As all of a kernel do, or none.
-        return *read, depth, row, powered, unit.unpacks_weight, ends, rounded
+        apart = unit.node.name if self._makes_heads_apart(unit) else ""
+        return *read, depth, row, powered, unit.unpacks_weight, ends, rounded, apart
 
     def _has_float_weight(self, unit: Unit) -> bool:
         """Whether it multiplies integers by a weight without a pair."""
         return unit.integers and has_float_weight(self._graph, self._form, unit)
+
+    def _makes_heads_apart(self, product: Unit) -> bool:
+        """Whether heads of several parts are made of what a product writes for several samples."""
+        samples = (self._graph.type_of(product.node.outputs[0]).shape or ())[:-2]
+        return math.prod(samples) > 1 and product.node.name in self._made.made_heads
 
     def _join(self, products: Sequence[Unit], ends: bool) -> None:
         """Let products be one kernel; ``ends``: with a Relu of each.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from placer.prediction.kernels.parts import CONVS, Unit, is_turned
 from placer.prediction.kernels.units import Units
-from placer.prediction.kernels.views import FEW, turns_to_map
+from placer.prediction.kernels.views import FEW, turned_product, turns_to_map
 
 
 class TurnedRows:
@@ -29,6 +29,8 @@ class TurnedRows:
         """
         shape = self._graph.type_of(unit.node.outputs[0]).shape or ()
         rows = unit.role == "pointwise" and region[0].node.op not in CONVS and len(shape) == 3
+        if rows and turned_product(self._graph, unit.node.outputs[0]) is region[0].node:
+            return True
         return rows and self._adds_turned(unit, region) and self._leads_to_map(unit)
 
     def _leads_to_map(self, unit: Unit) -> bool:

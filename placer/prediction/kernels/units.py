@@ -16,6 +16,7 @@ from placer.prediction.kernels.fan_outs import (
     are_quantized_alike,
     fan_outs,
     has_gelu,
+    has_views,
     is_quantized,
     is_quantized_before,
     is_sorted,
@@ -86,6 +87,7 @@ class Units(UnitGraph):
             and are_quantized_alike(graph, fan, form.scales)
             and not is_quantized_before(graph, fan, form.given)
         }
+        self.made_heads = {name for name, fan in fans.items() if has_views(fan)}
         self._pools: dict[object, Unit] = {}  # By what they are computed of.
         self._means: dict[object, Unit] = {}
         self._halved = {name for name, fan in fans.items() if has_gelu(graph, fan)}

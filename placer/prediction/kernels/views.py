@@ -68,6 +68,8 @@ def _turned_with(graph: Graph, turn: Node, quantized: Mapping[Edge, Scale]) -> I
     after = only_reader(graph, turn)
     if after is None or after.op != "Reshape" or min(_tokens(graph, turn), default=0) <= FEW:
         return
+    if turned_product(graph, turn.inputs[0]) is not None:
+        return
     shared = len(readers_of(graph, turn.inputs[0])) > 1 or _adds_rows(graph, turn.inputs[0])
     if shared and _are_convs(graph, after) and _reads_alike(graph, turn, after, quantized):
         yield from (turn.name, after.name)
@@ -287,6 +289,47 @@ def _flattens(graph: Graph, node: Node) -> bool:
         and writer.op in CONVS
         and len(readers_of(graph, node.inputs[0])) == 1
     )
+
+
+@kept
+def turned_product(graph: Graph, tensor: str) -> Node | None:
+    """The product whose bias and other rows are added to ``tensor``, if a map for Convs is made.
+
+    A generated kernel adds both and turns the sum then. But the product's does if a prepared kernel
+    of another product wrote the other rows, or if a product reads the sum (20 small graphs).
+    """
+    node = graph.producer.get(tensor)
+    if node is None or node.op != "Add" or (graph.type_of(tensor).shape or (0,))[0] != 1:
+        return None
+    biased = [t for t in node.inputs if _biased(graph, t) is not None]
+    others = [t for t in node.inputs if t not in biased[:1] and t not in graph.initializers]
+    if not biased or len(others) != 1 or _is_prepared(graph, others[0]):
+        return None
+    readers = readers_of(graph, tensor)
+    turns = [reader for reader in readers if order_of(graph, reader) == SWAPPED]
+    maps = [after for turn in turns if (after := only_reader(graph, turn)) is not None]
+    read = any(_are_convs(graph, after) and shapes_map(graph, after) for after in maps)
+    known = read and not any(multiplies_weight(graph, reader) for reader in readers)
+    return _biased(graph, biased[0]) if known else None
+
+
+def _biased(graph: Graph, tensor: str) -> Node | None:
+    """The product with a weight whose sums ``tensor`` is, with a constant added."""
+    node = graph.producer.get(tensor)
+    if node is None or node.op != "Add" or len(readers_of(graph, tensor)) > 1:
+        return None
+    made = [graph.producer[t] for t in node.inputs if t in graph.producer]
+    constant = any(t in graph.initializers for t in node.inputs)
+    known = constant and len(made) == 1 and multiplies_weight(graph, made[0])
+    return made[0] if known else None
+
+
+def _is_prepared(graph: Graph, tensor: str) -> bool:
+    """Whether a product with a weight writes it as it is, or behind a Relu."""
+    node = graph.producer.get(tensor)
+    if node is not None and node.op == "Relu":
+        node = graph.producer.get(node.inputs[0])
+    return node is not None and multiplies_weight(graph, node)
 
 
 def _adds_rows(graph: Graph, tensor: str) -> bool:

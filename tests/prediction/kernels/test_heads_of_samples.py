@@ -54,6 +54,27 @@ def attended(samples: int, norm: str, biased: bool = False) -> str:
     }}"""
 
 
+JOINT = """
+    (float[2,24,32] x) => (float[2,2,24,16] out)
+    <float[32,32] wq = {1}, float[32,64] wk = {1}> {
+      heads = Constant<value = int64[4] {2, 24, 2, 16}>()
+      both = Constant<value = int64[5] {2, 24, 2, 2, 16}>()
+      zero = Constant<value = int64 {0}>()
+      one = Constant<value = int64 {1}>()
+      [relu] r = Relu(x)
+      [query] q0 = MatMul(r, wq)
+      [keys] k0 = MatMul(r, wk)
+      [heads1] q1 = Reshape(q0, heads)
+      [turn1] q = Transpose<perm = [0, 2, 1, 3]>(q1)
+      [heads2] k1 = Reshape(k0, both)
+      [turn2] k2 = Transpose<perm = [2, 0, 3, 1, 4]>(k1)
+      [key] k = Gather<axis = 0>(k2, zero)
+      [value] v = Gather<axis = 0>(k2, one)
+      [turn3] t = Transpose<perm = [0, 1, 3, 2]>(k)
+      [scores] s = MatMul(q, t)
+      [soft] p = Softmax<axis = -1>(s)
+      [mix] out = MatMul(p, v)
+    }"""
 NORM = "[norm1] n = LayerNormalization<axis = -1>(t, g, b)"
 GRAPHS = {
     "rows of several samples are scaled by another kernel than takes mean and variance": attended(
@@ -67,6 +88,7 @@ GRAPHS = {
         2, NORM, biased=True
     ),
     "nor of a single sample": attended(1, NORM),
+    "joint keys and values are a product of their own": JOINT,
 }
 
 test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)

@@ -25,7 +25,29 @@ RESIDUAL = """
     }"""
 FEW = RESIDUAL.replace("8,8]", "4,4]").replace("{1, 64, 64}", "{1, 64, 16}")
 FEW = FEW.replace("{1, 64, 8, 8}", "{1, 64, 4, 4}").replace("{1, 8, 8, 64}", "{1, 4, 4, 64}")
+LOCAL = """
+    (float[1,64,32] x, float[1,64,32] y) => (float[1,64,16] out)
+    <float[32,32] w1 = {1}, float[32] b1 = {1}, float[32,1,3,3] w2 = {1}, float[32,16] w3 = {1},
+     float[16] b3 = {1}> {
+      flat = Constant<value = int64[3] {1, 32, 64}>()
+      map = Constant<value = int64[4] {1, 32, 8, 8}>()
+      [relu] r = Relu(x)
+      [other] o = Relu(y)
+      [product1] p = MatMul(r, w1)
+      [bias1] a = Add(p, b1)
+      [add] s = Add(a, o)
+      [turn1] t = Transpose<perm = [0, 2, 1]>(s)
+      [map1] m = Reshape(t, map)
+      [conv] c = Conv<group = 32, pads = [1, 1, 1, 1]>(m, w2)
+      [gate] g = Sigmoid(c)
+      [silu] h = Mul(c, g)
+      [flatten] f = Reshape(h, flat)
+      [turn2] u = Transpose<perm = [0, 2, 1]>(f)
+      [product2] q = MatMul(u, w3)
+      [bias2] out = Add(q, b3)
+    }"""
 GRAPHS = {
+    "another kernel adds a bias and rows for a map, and computes what makes rows of it": LOCAL,
     "a generated kernel adds bias and residual and turns the sum": RESIDUAL,
     "few tokens are stored where they are normed": FEW,
     "and turned with what is added, also as rows of a map": FEW.replace(
