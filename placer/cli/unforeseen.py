@@ -28,6 +28,9 @@ _PATH_ERRORS = frozenset(
     }
 )
 
+# How Python holds bytes of a path that are no UTF-8.
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+
 # What stands for a password in a URL: between the user and the host, or in the query.
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*(?=@)|(password=)[^&]*")
 
@@ -44,6 +47,9 @@ def unforeseen(error: Exception) -> PlacerError:
     if isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
         return RunError(f"the system refuses: {error.strerror or error}{where}{_kept_in(error)}")
+    if isinstance(error, UnicodeEncodeError) and _NOT_UTF8.search(error.object):
+        around = error.object[max(error.start - 40, 0) : error.end + 40]  # Of a whole document.
+        return InputError(f"a file's or folder's name is not UTF-8: {around}; rename it")
     if isinstance(error, RecursionError):
         return InputError(f"something in the input is nested too deeply{_kept_in(error)}")
     what = f"{type(error).__name__}: {error}"

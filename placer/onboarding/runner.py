@@ -16,7 +16,7 @@ from types import FrameType
 from filelock import FileLock, Timeout
 
 from placer.common.files import make_output_folder, write_bytes
-from placer.errors import InputError
+from placer.errors import InputError, PlacerError
 from placer.model import check_file
 from placer.onboarding.executors import Begun, Executor
 from placer.onboarding.junit import junit_xml
@@ -135,7 +135,7 @@ class Run:
     def _write_report(self, tell: Tell) -> None:
         try:
             write_report(self._onboarding.output)
-        except InputError as error:  # Everything else is written; it can be drawn again.
+        except PlacerError as error:  # Everything else is written; it can be drawn again.
             tell(f"warning: no {self._files.report.name}: {error}")
 
     def _start(self, one: _Progress, tell: Tell) -> Begun:

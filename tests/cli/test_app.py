@@ -214,6 +214,14 @@ def test_what_nobody_foresaw_is_a_sentence_and_a_file(
     assert "KeyError" in "".join(f.read_text() for f in tmp_path.glob("placer-error-*.txt"))
 
 
+def test_a_name_that_is_not_utf8_is_told():
+    with pytest.raises(UnicodeEncodeError) as refused:
+        os.fsdecode(b"n\xff.onnx").encode()
+    told = unforeseen(refused.value)
+    assert told.exit_code == 2
+    assert str(told) == "a file's or folder's name is not UTF-8: n\udcff.onnx; rename it"
+
+
 def test_the_file_of_an_unforeseen_error_has_no_password(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

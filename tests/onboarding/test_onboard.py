@@ -1,5 +1,6 @@
 """Onboarding: what makes a model run anew, what its engine is, who may work in the folder."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import onnx
 import pytest
 import yaml
 
+from placer.common.files import cannot_write
 from placer.errors import InputError
 from placer.onboarding.describe import Described, describe
 from placer.onboarding.executors import Begun, Local
@@ -207,3 +209,18 @@ def test_files_that_are_no_model_take_no_process(tmp_path: Path):
     again = onboard(onboarding, frozenset(), lambda _: None, _Unused(onboarding.slots))
     assert [model.ran for model in again.models] == [False] * 5
     assert {model.name: model.reason for model in again.models} == reasons
+
+
+def test_a_report_for_which_the_disk_has_no_room_leaves_the_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(folder: Path) -> None:
+        raise cannot_write(folder / "report.html", OSError(errno.ENOSPC, "No space left on device"))
+
+    monkeypatch.setattr("placer.onboarding.runner.write_report", full)
+    (tmp_path / "models.yaml").write_text("models: [{model: gone.onnx}]")
+    onboarding = read_manifest(tmp_path / "models.yaml")
+    told: list[str] = []
+    summary = onboard(onboarding, frozenset(), told.append, _Unused(onboarding.slots))
+    assert [model.state for model in summary.models] == ["bad input"]
+    assert told[-1].startswith("warning: no report.html: cannot write")
