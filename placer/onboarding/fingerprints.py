@@ -129,7 +129,8 @@ def _external_names(path: Path) -> list[str]:
 def _source(source: str, folder: Path) -> str:
     path = folder / source
     if path.is_dir():
-        return _files(sorted(filter(_is_data, path.rglob("*"))), path)
+        found = (*path.glob("*"), *path.glob("*/*"))  # rglob would leave out links to folders.
+        return _files(sorted(filter(_is_data, found)), path)
     if path.is_file():
         return _files([path])
     return _module(source, folder) if ":" in source else _MISSING

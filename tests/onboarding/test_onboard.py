@@ -75,6 +75,9 @@ def test_another_image_class_or_preprocessing_is_other_data(
     change: Callable[[Path], object], tmp_path: Path
 ):
     images = tmp_path / "images"
+    images.mkdir()
+    (tmp_path / "cats").mkdir()
+    (images / "cat").symlink_to(tmp_path / "cats")
     for name in ("cat/1.jpg", "dog/7.jpg", "preprocess.yaml"):
         (images / name).parent.mkdir(parents=True, exist_ok=True)
         (images / name).touch()
