@@ -20,6 +20,7 @@ from placer.apply.candidate import (
     check_method,
     kept_scales,
     quantized_model,
+    without_range,
 )
 from placer.apply.distance import distance
 from placer.apply.recovering import Recovered
@@ -51,7 +52,7 @@ from placer.qdq.base_property import name_base
 from placer.qdq.bases import Base, InputOutputTypes, parse_base
 from placer.qdq.opset import FLOAT8_OPSET, with_opset
 from placer.qdq.origin import name_origin
-from placer.quantization import WeightRangeOption
+from placer.quantization import Ranges, WeightRangeOption
 from placer.quantization.placement_file import PlacementFile, placement_text, read_placement
 from placer.quantization.scheme import in_weight_range
 from placer.recovery.recover import steps_of
@@ -155,8 +156,8 @@ def apply_placement(
     ``output``: by default ``MODEL.applied`` in the current folder, or ``MODEL-HASH.applied`` if
     that is about another file of this name; optimized.onnx, placement.yaml and apply.json are
     written there. ``ranges``: ``kept`` takes the file's, ``calibrated`` those of
-    ``data``; by default calibrated with data, else kept. With kept ones data is for comparing the
-    result with the model alone. ``recover``: steps that change values of
+    ``data``; by default calibrated with data, else kept. With kept ones data is for tensors without
+    any, and for comparing the result with the model. ``recover``: steps that change values of
     weights and biases where that helps on samples of ``data`` held back, as in ``optimize``.
     ``base``: by default the type that the placement names, else what the engine of the pack takes:
     float16 for TensorRT, float for others. ``pack`` names sites that the file says nothing
@@ -192,9 +193,11 @@ def apply_placement(
     if loaded.imported is not None:
         notes.append(f"{path} is quantized already; the placement replaces its pairs")
     is_kept = given is None or ranges == "kept"
-    dataset = None if given is None or is_kept else _dataset(given, loaded, notes)
-    scales = _scales(transferred, file, loaded, dataset, calibration, cache)
-    if dataset is None and transferred.found:
+    is_covered = is_kept and not without_range(transferred, loaded)
+    dataset = None if given is None or is_covered else _dataset(given, loaded, notes)
+    kept = transferred.ranges if is_kept else {}
+    scales = _scales(transferred, file, loaded, dataset, calibration, cache, kept)
+    if is_kept and transferred.found:
         notes += _notes_on_ranges(file, loaded, asked=ranges is not None)
     done = Recovered(loaded, scales, None)
     if steps and dataset is not None:
@@ -363,11 +366,12 @@ def _scales(
     data: Dataset | None,
     method: str,
     cache: bool,
+    kept: Ranges,
 ) -> Scales:
     if data is None:
         return kept_scales(transferred, file, model)
     folder = default_cache_dir() if cache else None
-    return calibrated_scales(transferred, model, file.scheme, data, method, folder)
+    return calibrated_scales(transferred, model, file.scheme, data, method, folder, kept)
 
 
 def _dataset(data: str, model: Model, notes: list[str]) -> Dataset:

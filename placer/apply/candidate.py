@@ -42,10 +42,19 @@ class Scales:
 
 def kept_scales(transferred: Transferred, file: PlacementFile, model: Model) -> Scales:
     """The file's own ranges; raises InputError if it has none of a quantized activation."""
-    missing = sorted(_activations(transferred.placement, model) - transferred.ranges.keys())
+    missing = without_range(transferred, model)
     if missing:
-        raise InputError(f"{file.path} has no range of tensor '{missing[0]}'; give `data`")
+        others = f" and of {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InputError(
+            f"{file.path} has no range of tensor '{missing[0]}'{others}; give `data`, and `ranges` "
+            "kept to keep those that it has"
+        )
     return Scales(transferred.ranges, "kept", None, file.calibrated)
+
+
+def without_range(transferred: Transferred, model: Model) -> list[str]:
+    """Activations that the placement quantizes and gives no range."""
+    return sorted(_activations(transferred.placement, model) - transferred.ranges.keys())
 
 
 def check_method(method: str) -> None:
@@ -61,8 +70,9 @@ def calibrated_scales(
     data: Dataset,
     method: str,
     cache_dir: Path | None,
+    kept: Ranges | None = None,
 ) -> Scales:
-    """Ranges of ``model`` on ``data`` by ``method``, one of ``METHODS``.
+    """Ranges of ``model`` on ``data`` by ``method``, one of ``METHODS``; ``kept``: not calibrated.
 
     ``auto``: the one with the highest SQNR against the float model on ``data``, as run by ONNX
     Runtime. Tensors that the user pinned keep the file's range or
@@ -72,7 +82,7 @@ def calibrated_scales(
     calibration = calibrate(model, activations, data, cache_dir)
     # The file tells of tensors in a body that runs on no sample.
     unseen = (set(activations) - calibration.statistics.keys()) & transferred.ranges.keys()
-    kept = {tensor: transferred.ranges[tensor] for tensor in sorted(unseen)}
+    unseen_ranges = {tensor: transferred.ranges[tensor] for tensor in sorted(unseen)}
     judged = judged_by(model)
     inserter = Inserter(judged.model, scheme)
     reference = OnnxRuntimeModel(judged.model.proto, model.base_dir, threads=1)
@@ -87,7 +97,7 @@ def calibrated_scales(
         if tensor in calibration.statistics
     }
     tried = {
-        name: {**kept, **calibration.ranges(name, scheme), **pinned}
+        name: {**unseen_ranges, **calibration.ranges(name, scheme), **pinned, **(kept or {})}
         for name in (some if method == AUTO else (method,))
     }
     scores = {}
@@ -101,7 +111,8 @@ def calibrated_scales(
             scores[name] = -math.inf
     best = max(scores, key=lambda name: scores[name])
     sqnr = scores[best] if math.isfinite(scores[best]) else None
-    return Scales(tried[best], best, sqnr, not data.synthetic)
+    said = f"kept, others {best}" if kept else best
+    return Scales(tried[best], said, sqnr, not data.synthetic)
 
 
 def _activations(placement: Placement, model: Model) -> set[str]:

@@ -38,7 +38,8 @@ def apply_command(
         str | None,
         option(
             "ranges",
-            help="kept takes the file's, calibrated those of --data.",
+            help="kept takes the file's, and --data for tensors without any; calibrated takes "
+            "those of --data.",
             default="calibrated with --data, else kept",
             choices=("kept", "calibrated"),
         ),

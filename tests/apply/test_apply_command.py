@@ -441,6 +441,21 @@ def test_a_placement_without_ranges_needs_data(placer: Run, tmp_path: Path):
     assert "give --data" in finished.err
 
 
+def test_data_are_for_tensors_without_a_range_where_ranges_are_kept(
+    placer: Run, placement_file: Path
+):
+    document = yaml.safe_load(placement_file.read_text())
+    next(group for group in document["groups"] if "range" in group).pop("range")
+    placement_file.write_text(yaml.safe_dump(document))
+    data = ("--data", CALIBRATION, "--ranges", "kept", "--calibration", "minmax")
+    finished = placer("apply", placement_file, SEED1, *data, "-o", "out", "--json")
+    assert finished.code == 0, finished.err
+    assert json.loads(finished.out)["ranges"]["method"] == "kept, others minmax"
+    written = {group.range for group in read_placement(Path("out/placement.yaml")).groups}
+    assert len(written - {None, Range(-6.375, 6.375)}) == 1
+    assert Range(-6.375, 6.375) in written
+
+
 def test_optimize_keeps_the_structure(placer: Run):
     finished = placer(
         *("optimize", SEED0, "--engine", "fusion-model", "--gpu", "a100", "--preset", "quick"),
