@@ -5,15 +5,17 @@ layers explain all latencies. What is left over is taken as a Gaussian process o
 (Rasmussen & Williams, Gaussian Processes (2006), 2.7 and 5.4.1). Either placements that differ in
 few groups are off alike, or what each two neighbouring groups do to each other adds up, so that two
 placements are off alike as far as neighbours have the same layouts in both, wherever else they
-differ. Which of these it is, how far placements are off, and in how many groups they may differ is
-what makes the measured latencies most probable.
+differ, or what is quantized by one rule is off alike, so that placements are which quantize as much
+by each rule. Which of these it is, or which two at once, how far placements are off, and in how
+many groups they may differ is what makes the measured latencies most probable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -21,11 +23,12 @@ from placer.search.landscape.landscape import Landscape, Moves, State
 from placer.search.models.bayesian_linear import Summed
 
 # What is chosen from: standard deviations, in units of the float model's latency, and numbers of
-# groups over which their correlation falls by e, or the sum over neighbours.
+# groups over which their correlation falls by e, or the sum over neighbours or over rules.
 DEVIATIONS, LENGTH_SCALES = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), (2.0, 6.0, 20.0)
-NEIGHBOURS = 0.0
-# By how much the logarithm of the evidence must be better than without any misfit.
-EVIDENT = 2.0
+NEIGHBOURS, RULES = 0.0, -1.0
+# By how much the logarithm of the evidence must be better than without a part of the misfit, and
+# how many parts there may be.
+EVIDENT, PARTS = 2.0, 2
 
 
 class Correlation:
@@ -44,12 +47,19 @@ class Correlation:
         self._first, self._second = np.array(pairs, dtype=int).reshape(-1, 2).T
         self._factors = np.random.default_rng(0).integers(1 << 63, size=len(self._weights)) | 1
         self._beside = self._layouts_beside(self._states)
-        self.length_scales = (*LENGTH_SCALES, NEIGHBOURS) if pairs else LENGTH_SCALES
+        # By site and rule, what part of the rule's groups the site is.
+        rules = [group.sites[0].match.rule.id for group in landscape.space.groups]
+        of_group = np.unique(rules, return_inverse=True)[1].reshape(-1)
+        is_of = np.eye(of_group.max(initial=-1) + 1)[of_group]
+        self._by_rule = (is_of / is_of.sum(axis=0))[self._groups] * self._weights[:, None]
+        self._floats = np.array(landscape.state(landscape.space.floats), dtype=int)
+        self._shares = self._shares_of(self._states)
+        self.length_scales = (*LENGTH_SCALES, *([NEIGHBOURS] if pairs else []), RULES)
         self._among: dict[float, np.ndarray] = {}
 
     def among(self, length_scale: float) -> np.ndarray:
         """Of the measured ones to each other, shape (m, m)."""
-        if length_scale not in self._among and length_scale == NEIGHBOURS:
+        if length_scale not in self._among and length_scale in (NEIGHBOURS, RULES):
             self._among[length_scale] = np.array(
                 [self.to(state, length_scale) for state in self._states]
             )
@@ -67,6 +77,8 @@ class Correlation:
         if length_scale == NEIGHBOURS:
             same = self._beside == self._layouts_beside(layouts[None])
             return np.asarray(np.count_nonzero(same, axis=1) / len(self._first))
+        if length_scale == RULES:
+            return self._alike_by_rule(self._shares_of(layouts))
         return np.asarray(np.exp(-((self._states != layouts) @ self._weights) / length_scale))
 
     def after(self, layouts: np.ndarray, moves: Moves, length_scale: float) -> np.ndarray:
@@ -76,6 +88,8 @@ class Correlation:
         """
         if length_scale == NEIGHBOURS:
             return self._after_by_neighbours(layouts, moves)
+        if length_scale == RULES:
+            return self._after_by_rules(layouts, moves)
         measured = self._states[:, moves.sites]
         differs = (measured != moves.layouts).astype(int) - (measured != layouts[moves.sites])
         further = moves.sums(differs * self._weights[moves.sites])
@@ -97,6 +111,27 @@ class Correlation:
         np.add.at(same, move, gained.T)
         return np.asarray(same / len(self._first))
 
+    def _after_by_rules(self, layouts: np.ndarray, moves: Moves) -> np.ndarray:
+        floats, sites = self._floats[moves.sites], moves.sites
+        shifts = (moves.layouts != floats).astype(int) - (layouts[sites] != floats)
+        shares = np.tile(self._shares_of(layouts), (len(moves), 1))
+        np.add.at(shares, moves.of_sites, shifts[:, None] * self._by_rule[sites])
+        return self._alike_by_rule(shares[:, None])
+
+    def _shares_of(self, states: np.ndarray) -> np.ndarray:
+        """What part of the groups of each rule is not float, shape (..., rules)."""
+        return np.asarray((states != self._floats) @ self._by_rule)
+
+    def _alike_by_rule(self, shares: np.ndarray) -> np.ndarray:
+        """Of states with these ``shares`` to the measured ones.
+
+        By each rule errors are those of a walk from share to share, whose steps are as likely up
+        as down; so half of a rule's groups is expected to be half as far off as all of them.
+        """
+        if not self._by_rule.shape[1]:
+            return np.ones(np.broadcast_shapes(shares.shape[:-1], self._shares.shape[:-1]))
+        return np.asarray(1 - np.abs(self._shares - shares).mean(axis=-1))
+
     def _layouts_beside(self, states: np.ndarray) -> np.ndarray:
         """A number for the layouts of each two neighbours, shape (len(states), pairs)."""
         if not len(self._first):
@@ -111,33 +146,42 @@ class Correlation:
 
 @dataclass(frozen=True, eq=False)
 class Misfit:
-    """Errors of predicted latencies.
+    """Errors of predicted latencies, the sum of independent ``parts``; none where none is evident.
 
-    ``deviation``: their standard deviation, 0 where none is evident. ``length_scale``: over how
-    many groups their correlation falls by e; ``NEIGHBOURS`` if it is a sum over neighbours.
+    Of each part its standard deviation and the number of groups over which its correlation falls
+    by e, or ``NEIGHBOURS`` or ``RULES`` if it is a sum over these.
     """
 
     correlation: Correlation
-    deviation: float = 0.0
-    length_scale: float = LENGTH_SCALES[0]
+    parts: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def deviation(self) -> float:
+        """Their standard deviation."""
+        return math.hypot(*(deviation for deviation, _ in self.parts))
 
     def among(self) -> np.ndarray:
         """Covariance of the errors of the measured placements, shape (m, m)."""
-        return self.deviation**2 * self.correlation.among(self.length_scale)
+        return self._sum(self.correlation.among)
 
     def covariance_with(self, layouts: np.ndarray) -> np.ndarray:
         """Covariance of the error of a state, the ``layouts`` of sites, with those of the measured
         ones, shape (m,).
         """
-        return self.deviation**2 * self.correlation.to(layouts, self.length_scale)
+        return self._sum(partial(self.correlation.to, layouts))
 
     def after(self, layouts: np.ndarray, moves: Moves) -> np.ndarray:
         """The same of what each of ``moves`` makes of that state, shape (moves, m)."""
-        return self.deviation**2 * self.correlation.after(layouts, moves, self.length_scale)
+        return self._sum(partial(self.correlation.after, layouts, moves))
+
+    def _sum(self, correlation: Callable[[float], np.ndarray]) -> np.ndarray:
+        """Of covariances; of the first form without any part, which are 0."""
+        parts = self.parts or ((0.0, LENGTH_SCALES[0]),)
+        return np.asarray(sum(deviation**2 * correlation(scale) for deviation, scale in parts))
 
     def draw(self, seed: Sequence[int]) -> np.ndarray | float:
         """Errors of the measured placements as they may be before any is measured."""
-        if not self.deviation:
+        if not self.parts:
             return 0.0
         covariance = self.among()
         covariance += 1e-9 * np.eye(len(covariance))
@@ -146,15 +190,20 @@ class Misfit:
 
 
 def learn_misfit(exact: Summed, correlation: Correlation) -> Misfit:
-    """The misfit under which what was measured is most probable; none unless that is evident.
+    """The misfit under which what was measured is most probable; no part that is not evident.
 
     ``exact``: latencies as sums of costs, with errors of measurement alone.
     """
-    best, most = Misfit(correlation), exact.log_evidence() + EVIDENT
-    for deviation in DEVIATIONS:
-        for length_scale in correlation.length_scales:
-            misfit = Misfit(correlation, deviation, length_scale)
-            evidence = replace(exact, errors=exact.errors + misfit.among()).log_evidence()
-            if evidence > most:
-                best, most = misfit, evidence
+    best, most = Misfit(correlation), exact.log_evidence()
+    for _ in range(PARTS):
+        before, least = best, most + EVIDENT
+        known = exact.errors + before.among()
+        for deviation in DEVIATIONS:
+            for scale in correlation.length_scales:
+                errors = known + deviation**2 * correlation.among(scale)
+                evidence = replace(exact, errors=errors).log_evidence()
+                if evidence > max(least, most):
+                    best, most = Misfit(correlation, (*before.parts, (deviation, scale))), evidence
+        if best is before:
+            break
     return best

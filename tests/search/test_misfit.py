@@ -11,7 +11,7 @@ import pytest
 from placer.search.landscape.landscape import Moves, Objective, State, apply
 from placer.search.models.bayesian_linear import Gaussian, Summed, Sums
 from placer.search.models.latency_model import LatencyModel
-from placer.search.models.misfit import NEIGHBOURS, Correlation, Misfit, learn_misfit
+from placer.search.models.misfit import NEIGHBOURS, RULES, Correlation, Misfit, learn_misfit
 from placer.search.proposals.further import on_descents
 from placer.search.proposals.near_best import expected_gain, near_best
 from placer.search.proposals.round import NEAR
@@ -68,7 +68,7 @@ def test_sums_of_costs_have_no_misfit():
 
 def test_the_misfit_is_learned_from_whole_latencies():
     states = random_states(40)
-    covariance = Misfit(Correlation(LAND, states), 0.08, 6.0).among() + 1e-9 * np.eye(40)
+    covariance = Misfit(Correlation(LAND, states), ((0.08, 6.0),)).among() + 1e-9 * np.eye(40)
     drawn = np.linalg.cholesky(covariance) @ np.random.default_rng(2).standard_normal(40)
     assert learn_misfit(sums(drawn), Correlation(LAND, states)).deviation in (0.04, 0.08, 0.16)
 
@@ -96,7 +96,19 @@ def test_neighbours_are_alike_wherever_else_placements_differ():
     np.testing.assert_allclose(correlation.to(np.array(FLOATS), NEIGHBOURS), expected)
 
 
-@pytest.mark.parametrize("length_scale", [6.0, NEIGHBOURS])
+def test_placements_that_quantize_as_much_by_each_rule_are_alike():
+    start = LONG.state(LONG.space.floats)
+    of_rule = defaultdict[str, list[State]](list)  # One group of a rule each has its other layout.
+    for group, (site,) in zip(LONG.space.groups, LONG.members, strict=True):
+        of_rule[group.sites[0].match.rule.id].append(apply(start, [((site, 1 - start[site]),)]))
+    changed, unlike_it = of_rule.values()
+    correlation = Correlation(LONG, [start, changed[1], unlike_it[0]])
+    own, other = (1 / (2 * len(states)) for states in (changed, unlike_it))
+    found = correlation.to(np.array(changed[0]), RULES)
+    np.testing.assert_allclose(found, [1 - own, 1, 1 - own - other])
+
+
+@pytest.mark.parametrize("length_scale", [6.0, NEIGHBOURS, RULES])
 def test_the_correlation_after_changes_is_that_of_the_changed_states(length_scale: float):
     moves, measured = LAND.all_moves, random_states(5)
     correlation, start = Correlation(LAND, measured[1:]), measured[0]
@@ -106,7 +118,7 @@ def test_the_correlation_after_changes_is_that_of_the_changed_states(length_scal
     np.testing.assert_allclose(correlation.after(np.array(start), moves, length_scale), expected)
 
 
-@pytest.mark.parametrize("length_scale", [6.0, NEIGHBOURS])
+@pytest.mark.parametrize("length_scale", [6.0, NEIGHBOURS, RULES])
 def test_how_errors_of_placements_are_correlated_is_learned(length_scale: float):
     rng = np.random.default_rng(3)
     every = random_states(60)
@@ -115,9 +127,9 @@ def test_how_errors_of_placements_are_correlated_is_learned(length_scale: float)
         for other in every
     ]
     correlation = Correlation(LAND, states)
-    covariance = Misfit(correlation, 0.08, length_scale).among() + 1e-9 * np.eye(len(states))
+    covariance = Misfit(correlation, ((0.08, length_scale),)).among() + 1e-9 * np.eye(len(states))
     drawn = np.linalg.cholesky(covariance) @ rng.standard_normal(len(states))
-    assert learn_misfit(sums(drawn), correlation).length_scale == length_scale
+    assert learn_misfit(sums(drawn), correlation).parts[0][1] == length_scale
 
 
 @pytest.mark.parametrize(
