@@ -145,6 +145,25 @@ class Summed:
         _, log_determinant = np.linalg.slogdet(self._inner)
         return -0.5 * float(missing @ self._weights + log_determinant)
 
+    def log_evidences(self, further: np.ndarray, variances: np.ndarray) -> np.ndarray:
+        """The same with ``further`` times each of ``variances`` added to ``errors``.
+
+        Shape (variances,). One decomposition tells all of them: in the space where the covariance
+        is the identity, ``further`` is made diagonal.
+        """
+        root, whiten = self._whitening
+        values, vectors = np.linalg.eigh(whiten @ further @ whiten.T)
+        grown = 1 + np.outer(variances, np.maximum(values, 0.0))
+        missing = vectors.T @ (whiten @ (self.values - self.sums.counts @ self.sums.prior.mean))
+        terms = missing**2 / grown + np.log(grown)
+        return np.asarray(-0.5 * terms.sum(axis=1) - np.log(np.diag(root)).sum())
+
+    @cached_property
+    def _whitening(self) -> tuple[np.ndarray, np.ndarray]:
+        """The Cholesky factor of the covariance of ``values``, and its inverse."""
+        root = np.linalg.cholesky(self._inner)
+        return root, np.linalg.inv(root)
+
     @cached_property
     def _inner(self) -> np.ndarray:
         return np.asarray(self.sums.among + self.errors)

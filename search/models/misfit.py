@@ -59,13 +59,16 @@ class Correlation:
 
     def among(self, length_scale: float) -> np.ndarray:
         """Of the measured ones to each other, shape (m, m)."""
-        if length_scale not in self._among and length_scale in (NEIGHBOURS, RULES):
-            self._among[length_scale] = np.array(
-                [self.to(state, length_scale) for state in self._states]
-            )
-        elif length_scale not in self._among:
-            self._among[length_scale] = np.exp(-self._distances / length_scale)
+        if length_scale not in self._among:
+            self._among[length_scale] = self._of_each_other(length_scale)
         return self._among[length_scale]
+
+    def _of_each_other(self, length_scale: float) -> np.ndarray:
+        if length_scale == NEIGHBOURS:
+            return np.array([self.to(state, length_scale) for state in self._states])
+        if length_scale == RULES:
+            return self._alike_by_rule(self._shares[:, None])
+        return np.exp(-self._distances / length_scale)
 
     @cached_property
     def _distances(self) -> np.ndarray:
@@ -196,14 +199,18 @@ def learn_misfit(exact: Summed, correlation: Correlation) -> Misfit:
     """
     best, most = Misfit(correlation), exact.log_evidence()
     for _ in range(PARTS):
-        before, least = best, most + EVIDENT
-        known = exact.errors + before.among()
-        for deviation in DEVIATIONS:
-            for scale in correlation.length_scales:
-                errors = known + deviation**2 * correlation.among(scale)
-                evidence = replace(exact, errors=errors).log_evidence()
-                if evidence > max(least, most):
-                    best, most = Misfit(correlation, (*before.parts, (deviation, scale))), evidence
-        if best is before:
+        known = replace(exact, errors=exact.errors + best.among())
+        found = [
+            (evidence, (deviation, scale))
+            for scale in correlation.length_scales
+            for evidence, deviation in zip(
+                known.log_evidences(correlation.among(scale), np.square(DEVIATIONS)).tolist(),
+                DEVIATIONS,
+                strict=True,
+            )
+        ]
+        evidence, part = max(found)
+        if evidence <= most + EVIDENT:
             break
+        best, most = Misfit(correlation, (*best.parts, part)), evidence
     return best
