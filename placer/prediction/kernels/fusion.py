@@ -96,7 +96,7 @@ class Kernels:
             if (alike := self._joined_with(unit)) is not None:
                 known.setdefault(alike, []).append(unit)
         for units in known.values():
-            ends = self._relu_of(units[0]) is not None
+            ends = all(self._relu_of(unit) is not None for unit in units)
             if self._has_float_weight(units[0]):
                 for part in joint_parts(self._graph, self._form.scales, units):
                     self._join(part, ends)
@@ -118,7 +118,7 @@ class Kernels:
         scale = self._form.scales.get(edge) if row or unit.integers else None
         read = edge.tensor, unit.integers and not row, scale
         powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
-        ends = self._relu_of(unit) is not None  # As all of a kernel do, or none.
+        ends = self._relu_behind(unit) is not None  # As all of a kernel do, or none.
         apart = unit.node.name if self._makes_heads_apart(unit) else ""
         return *read, depth, row, powered, unit.unpacks_weight, ends, rounded, apart
 
@@ -159,7 +159,7 @@ class Kernels:
                     self._groups.merge(unit.group, other.group)
                 continue
             alone = len(self.groups[unit.group]) == 1
-            relu = self._relu_of(unit)
+            relu = self._relu_of(unit) if alone else self._relu_behind(unit)
             if relu is not None:
                 self._groups.merge(unit.group, relu.group)
             elif (
@@ -173,8 +173,18 @@ class Kernels:
 
     def _relu_of(self, product: Unit) -> Unit | None:
         """The Relu that a kernel which dequantizes its weight computes of what it sums."""
+        return self._relu_behind(product) if product.dequantizes else None
+
+    def _relu_behind(self, product: Unit) -> Unit | None:
+        """The Relu that alone reads what a product computes in float.
+
+        Products of one tensor that all end so are one kernel with their Relus, and none with others
+        (30 small graphs).
+        """
+        if product.role != "product" or product.integers or self._made.is_mha(product):
+            return None
         behind = [reader for edge, reader in product.readers if edge not in self._form.scales]
-        alone = product.dequantizes and len(behind) == len(product.readers) == 1
+        alone = len(behind) == len(product.readers) == 1
         return behind[0] if alone and behind[0].node.op == "Relu" else None
 
     def _turn_maps(self) -> None:

@@ -77,17 +77,19 @@ class Moves:
     def quantize_turned(self, units: Sequence[Unit]) -> bool:
         """Whether it quantizes a Conv's map as it makes tokens of it: of no node either.
 
-        So are channels of a graph input of one sample (ten small graphs).
+        So are channels of a graph input of one sample for products, not for Convs (15 small
+        graphs).
         """
         if not _only_move(units):
             return False
         turned = [unit for unit in units if unit.node.op == "Transpose"]
-        read = [edge for unit in units for edge, r in unit.readers if r not in units]
-        quantized = bool(read) and all(edge in self._form.scales for edge in read)
+        read = [(edge, r) for unit in units for edge, r in unit.readers if r not in units]
+        quantized = bool(read) and all(edge in self._form.scales for edge, _ in read)
         casts = [unit for unit in units if unit.role == "cast"]
         if not (turned and quantized and all(u in casts or self._turns_map(u) for u in units)):
             return False
-        return not casts or (self._graph.type_of(turned[0].node.inputs[0]).shape or ())[:1] == (1,)
+        one = (self._graph.type_of(turned[0].node.inputs[0]).shape or ())[:1] == (1,)
+        return not casts or (one and not any(reader.node.op in CONVS for _, reader in read))
 
     def are_gone(self, units: Sequence[Unit]) -> bool:
         """Whether nothing runs: views, and a Concat that products write into."""

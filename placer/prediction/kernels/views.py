@@ -17,6 +17,7 @@ from placer.prediction.kernels.parts import (
     CONVS,
     MAP_RANK,
     POOLS,
+    PRODUCTS,
     VIEWS,
     multiplies_weight,
     role_of,
@@ -243,7 +244,7 @@ def becomes_map(graph: Graph, node: Node) -> bool:
 def _norm_before(graph: Graph, node: Node) -> Node | None:
     """The norm whose rows ``node`` reads as they are, or alone reads reshaped or cut off.
 
-    What else reads the rows takes them as they are.
+    Or what is computed of them element by element. What else reads the rows takes them as they are.
     """
     before, chain = graph.producer.get(node.inputs[0]), [node]
     while (
@@ -253,12 +254,33 @@ def _norm_before(graph: Graph, node: Node) -> Node | None:
     ):
         chain.append(before)
         before = graph.producer.get(before.inputs[0])
-    if before is None or before.op != "LayerNormalization":
+    norm = None if before is None else _normed(graph, before)
+    if before is None or norm is None:
         return None
     others = [r for r in readers_of(graph, before.outputs[0]) if r not in chain]
     if before.outputs[0] not in node.inputs and others:
         return None
-    return before if not any(r.op in _MOVES_ROWS for r in others) else None
+    return norm if not any(r.op in _MOVES_ROWS for r in others) else None
+
+
+def _normed(graph: Graph, last: Node) -> Node | None:
+    """The norm of which ``last`` is computed element by element, if it is not that itself.
+
+    Of graph inputs nothing is (20 small graphs of activations, residuals and modulated rows).
+    """
+    waiting, seen, found, entered = [last], {last.name}, list[Node](), list[Node]()
+    while waiting:
+        node = waiting.pop()
+        if node.op == "LayerNormalization":
+            found.append(node)
+        elif role_of(node) == "pointwise" and node.op not in (*CONVS, *PRODUCTS):
+            entered += [node] if any(t in graph.inputs for t in node.inputs) else []
+            made = [graph.producer[t] for t in node.inputs if t in graph.producer]
+            waiting += [before for before in made if before.name not in seen]
+            seen.update(before.name for before in made)
+    if len(found) != 1 or any(node.index > found[0].index for node in entered):
+        return None
+    return found[0]
 
 
 @kept

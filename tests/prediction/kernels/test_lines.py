@@ -54,6 +54,12 @@ SUMMED = """
       [largest] m = ReduceMax<axes = [2], keepdims = 0>(a)
       [product] out = MatMul(m, w2)
     }"""
+ENTERING = """
+    (float[1,32,16] x) => (float[1,24,32] out)
+    <float[24,16,3] w = {1}, float[24] b = {1}> {
+      [turn] t = Transpose<perm = [0, 2, 1]>(x)
+      [conv] out = Conv<pads = [1, 1]>(t, w, b)
+    }"""
 GRAPHS = {
     "a Conv's kernel computes what is summed of its line": SUMMED,
     "another kernel than that of a Conv of groups computes a SiLU": GROUPS.format(behind=SILU),
@@ -64,6 +70,10 @@ GRAPHS = {
     "an activation stays with its Conv where the line is resized": RESIZED,
 }
 QUANTIZED = {
+    "what quantizes a graph input and turns it for a Conv is called after it": (
+        "t->conv w->conv",
+        ENTERING,
+    ),
     "and quantized by it": ("a->join b->join j->conv3 w3->conv3", JOINED),
     "a Conv over the channels' means is not padded": (
         "x->conv1 w1->conv1 l->conv2 w2->conv2 y->conv3 w3->conv3",

@@ -46,7 +46,20 @@ LOCAL = """
       [product2] q = MatMul(u, w3)
       [bias2] out = Add(q, b3)
     }"""
+NORMED = """
+    (float[1,64,32] x) => (float[1,48,8,8] out)
+    <float[32] g = {1}, float[48,32,1,1] w = {1}> {
+      map = Constant<value = int64[4] {1, 8, 8, 32}>()
+      [relu] r = Relu(x)
+      [norm] n = LayerNormalization(r, g, g)
+      [gate] s = Sigmoid(n)
+      [silu] a = Mul(n, s)
+      [rows] m = Reshape(a, map)
+      [turn] t = Transpose<perm = [0, 3, 1, 2]>(m)
+      [conv] out = Conv(t, w)
+    }"""
 GRAPHS = {
+    "a Conv reads rows that are computed of a norm element by element as they are": NORMED,
     "another kernel adds a bias and rows for a map, and computes what makes rows of it": LOCAL,
     "a generated kernel adds bias and residual and turns the sum": RESIDUAL,
     "few tokens are stored where they are normed": FEW,

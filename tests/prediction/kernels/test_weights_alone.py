@@ -49,6 +49,7 @@ GRAPHS = {
     "so is one whose result another kernel quantizes": ("w->product1 r->product2 v->product2", T5),
     "another kernel computes what is behind a Gemm, and casts": (ALONE, ROWS),
     "of several products those with a Relu are one": ("w->queries w2->keys w3->values", BESIDE),
+    "and so are those of floats": ("", BESIDE),
     "of joint products the last weight is dequantized by another kernel": ("w3->values", JOINT),
     "but any other weight with a pair leaves each product alone": ("w->queries", JOINT),
     "integers that multiply floats are joint": ("n->queries n->keys w3->values", JOINT),
