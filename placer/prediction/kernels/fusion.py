@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from placer.graph import Edge
+from placer.graph.transposes import order_of
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.cut_maps import CutMaps
 from placer.prediction.kernels.epilogues import Epilogues
@@ -15,7 +16,7 @@ from placer.prediction.kernels.generated import Generated
 from placer.prediction.kernels.groups import Groups
 from placer.prediction.kernels.joint_integers import joint_parts
 from placer.prediction.kernels.norm_epilogues import epilogue_of_norm
-from placer.prediction.kernels.parts import PRODUCTS, Unit, has_float_weight
+from placer.prediction.kernels.parts import PRODUCTS, VIEWS, Unit, has_float_weight
 from placer.prediction.kernels.quantizers import Quantizers
 from placer.prediction.kernels.reductions import has_heads, sums_places
 from placer.prediction.kernels.repeated import RepeatedUnits
@@ -23,7 +24,7 @@ from placer.prediction.kernels.rows_of_maps import RowsOfMaps
 from placer.prediction.kernels.shared_pairs import SharedPairs
 from placer.prediction.kernels.sums import Sums
 from placer.prediction.kernels.units import Units
-from placer.prediction.kernels.views import is_powered
+from placer.prediction.kernels.views import SWAPPED, is_powered
 
 
 class Kernels:
@@ -96,7 +97,7 @@ class Kernels:
             if (alike := self._joined_with(unit)) is not None:
                 known.setdefault(alike, []).append(unit)
         for units in known.values():
-            ends = all(self._relu_of(unit) is not None for unit in units)
+            ends = all(unit.dequantizes and self._relu_behind(unit) for unit in units)
             if self._has_float_weight(units[0]):
                 for part in joint_parts(self._graph, self._form.scales, units):
                     self._join(part, ends)
@@ -118,7 +119,7 @@ class Kernels:
         scale = self._form.scales.get(edge) if row or unit.integers else None
         read = edge.tensor, unit.integers and not row, scale
         powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
-        ends = self._relu_behind(unit) is not None  # As all of a kernel do, or none.
+        ends = bool(self._relu_behind(unit))  # As all of a kernel do, or none.
         apart = unit.node.name if self._makes_heads_apart(unit) else ""
         return *read, depth, row, powered, unit.unpacks_weight, ends, rounded, apart
 
@@ -159,9 +160,10 @@ class Kernels:
                     self._groups.merge(unit.group, other.group)
                 continue
             alone = len(self.groups[unit.group]) == 1
-            relu = self._relu_of(unit) if alone else self._relu_behind(unit)
-            if relu is not None:
-                self._groups.merge(unit.group, relu.group)
+            behind = self._relu_behind(unit)
+            if behind and (len(behind) > 1 or unit.dequantizes or not alone):
+                for other in behind:
+                    self._groups.merge(unit.group, other.group)
             elif (
                 unit.role == "product"
                 and not (unit.leaves_sums or unit.dequantizes)
@@ -171,21 +173,24 @@ class Kernels:
                 for other in epilogues.of_product(unit):
                     self._groups.merge(unit.group, other.group)
 
-    def _relu_of(self, product: Unit) -> Unit | None:
-        """The Relu that a kernel which dequantizes its weight computes of what it sums."""
-        return self._relu_behind(product) if product.dequantizes else None
-
-    def _relu_behind(self, product: Unit) -> Unit | None:
-        """The Relu that alone reads what a product computes in float.
+    def _relu_behind(self, product: Unit) -> tuple[Unit, ...]:
+        """The Relu that alone reads what a product computes in float, with views before it.
 
         Products of one tensor that all end so are one kernel with their Relus, and none with others
-        (30 small graphs).
+        (35 small graphs).
         """
         if product.role != "product" or product.integers or self._made.is_mha(product):
-            return None
-        behind = [reader for edge, reader in product.readers if edge not in self._form.scales]
-        alone = len(behind) == len(product.readers) == 1
-        return behind[0] if alone and behind[0].node.op == "Relu" else None
+            return ()
+        chain = [product]
+        while chain[-1].node.op != "Relu":
+            behind = [r for edge, r in chain[-1].readers if edge not in self._form.scales]
+            if not len(behind) == len(chain[-1].readers) == 1:
+                return ()
+            turned = behind[0].role == "move" and order_of(self._graph, behind[0].node) == SWAPPED
+            if behind[0].node.op not in ("Relu", *VIEWS) and not turned:
+                return ()
+            chain += behind
+        return tuple(chain[1:])
 
     def _turn_maps(self) -> None:
         """Store maps of prepared kernels otherwise, once, for what sums over their places.

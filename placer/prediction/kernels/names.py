@@ -8,7 +8,7 @@ from placer.graph import Node
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.joins import is_joined_with_sums
-from placer.prediction.kernels.parts import CONVS, PRODUCTS, VIEWS, Unit, is_concat
+from placer.prediction.kernels.parts import CONVS, MAP_RANK, PRODUCTS, VIEWS, Unit, is_concat
 from placer.prediction.kernels.units import Units
 
 
@@ -73,11 +73,19 @@ class KernelNames:
             return ()
         sums = unit.role == "reduce" and not known.sums.is_row_product(unit)
         sums = sums or is_concat(unit) or is_joined_with_sums(unit)
-        squeezed = [w for w in writers if sums and squeezes(w.node)]
+        squeezed = [w for w in writers if squeezes(w.node) and (sums or self._makes_line(w.node))]
         matrices = [w for w in writers if known.flattened.is_written(w) and not self._is_flat(w)]
         if matrices and known.flattened.keeps_matrix(unit):
             matrices = []
         return tuple(w.node for w in writers if w in matrices or known.is_cut(w) or w in squeezed)
+
+    def _makes_line(self, summed: Node) -> bool:
+        """Whether it sums one dimension of a map, as that over neighbours of points.
+
+        Whatever else reads it makes the view then (25 small graphs).
+        """
+        shapes = (self._graph.type_of(t).shape or () for t in (summed.inputs[0], *summed.outputs))
+        return [len(shape) for shape in shapes] == [MAP_RANK, MAP_RANK - 1]
 
     def _sums_rows(self, unit: Unit) -> tuple[Node, ...]:
         """Products of the row that a kernel of a large map's means alone makes a column of."""

@@ -120,6 +120,27 @@ GRAPHS = {
           [conv3] s = Conv<pads = [3, 3, 3, 3]>(j, w3)
           [mul2] out = Mul(y, s)
         }""",
+    "what reads a maximum over one dimension of a map takes the dimension away": """
+        (float[2,16,8,64] x) => (float[2,64,32] out)
+        <float[32,16,1,1] w = {1}, float[32] b = {1}> {
+          [conv1] c = Conv(x, w, b)
+          [max1] m = ReduceMax<axes = [2], keepdims = 0>(c)
+          [turn1] t = Transpose<perm = [0, 2, 1]>(m)
+          [gate1] out = Sigmoid(t)
+        }""",
+    "a product ends with a Relu of heads, and two others of its rows are another kernel": """
+        (float[1,64,32] x) => (float[1,64,64] out, float[1,64,4,8] heads)
+        <float[32,32] w1 = {1}, float[32,64] w2 = {1}, float[32,64] w3 = {1}> {
+          shape = Constant<value = int64[4] {1, 64, 4, 8}>()
+          [gate1] r = Sigmoid(x)
+          [product1] p = MatMul(r, w1)
+          [view1] h = Reshape(p, shape)
+          [relu1] q = Relu(h)
+          [tanh1] heads = Tanh(q)
+          [product2] u = MatMul(r, w2)
+          [product3] v = MatMul(r, w3)
+          [product4] out = MatMul(u, v)
+        }""",
 }
 
 
