@@ -194,11 +194,16 @@ class Behaviour(Strict):
     def gains_on(self, target: Target) -> Gains | None:
         """``gains`` for the processor of ``target``; the first where that is not known."""
         gains = next((gains for gains in self.all_gains if target.meets(gains.when)), None)
-        if gains is None or gains.corrected == NO_CORRECTION:
+        if gains is None or (gains.corrected == NO_CORRECTION and not gains.activated):
             return gains
         is_known = target.processor != UNKNOWN_PROCESSOR
         corrected = is_known and target.meets(gains.corrected.when)
-        return gains if corrected else gains.model_copy(update={"corrected": NO_CORRECTION})
+        return gains.model_copy(
+            update={
+                "corrected": gains.corrected if corrected else NO_CORRECTION,
+                "activated": [a for a in gains.activated if is_known and target.meets(a.when)],
+            }
+        )
 
     def of_engine(self, engine: str) -> Behaviour:
         """The behaviour of a pack for ``engine`` that extends none, with what that implies."""

@@ -126,6 +126,28 @@ class Correction(Strict):
 NO_CORRECTION = Correction()
 
 
+class Activation(Time):
+    """What it takes a Conv of integers more than one of floats to compute what stands behind it.
+
+    For each thousand elements that the Conv writes.
+    """
+
+    when: Condition = Field(
+        default=Condition(),
+        description="Processors and schemes where it is so; nowhere if the processor is unknown.",
+    )
+    op: Names = Field(description="Operators that read what the Conv writes.")
+
+    def takes_us(self, node: Node, graph: Graph) -> float:
+        """Microseconds for ``node``; 0 unless it is such a Conv of one group."""
+        if node.op != "Conv" or _groups(node) > 1:
+            return 0.0
+        readers = (graph.by_name.get(edge.node) for edge in graph.edges_of(node.outputs[0]))
+        if not any(reader is not None and reader.op in self.op for reader in readers):
+            return 0.0
+        return self.us(_elements(node.outputs[0], graph))
+
+
 class Sum(Time):
     """What it takes where some node reads in float what a Conv adds in place to integers.
 
@@ -156,6 +178,10 @@ class Gains(Strict):
     corrected: Correction = Field(
         default=NO_CORRECTION,
         description="What it takes padded Convs besides where they read a zero point other than 0.",
+    )
+    activated: list[Activation] = Field(
+        default=[],
+        description="What it takes Convs of integers besides where activations stand behind them.",
     )
     reordered: list[Gain] = Field(
         default=[],
@@ -202,7 +228,8 @@ class Gains(Strict):
 
     def saved_us(self, node: Node, graph: Graph) -> float:
         """Microseconds that ``node`` saves in integers; 0 where nothing is said of it."""
-        return _saved_us(self.nodes, node, graph) - self.corrected.takes_us(node, graph)
+        activated = sum(each.takes_us(node, graph) for each in self.activated)
+        return _saved_us(self.nodes, node, graph) - self.corrected.takes_us(node, graph) - activated
 
     def saved_behind_floats_us(self, node: Node, graph: Graph) -> float:
         """The same besides, where integers begin at ``node``."""

@@ -380,6 +380,44 @@ def test_with_amx_openvino_corrects_padded_rows_for_zero_points_which_takes_long
     assert {edge.node for edge in edges if edge.tensor in graph.initializers} == expected
 
 
+SILU = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,64,14,14] x, float[1,16,16,16] y) => (float[1,8,14,14] out, float[1,8,16,16] end)
+<float[64,64,3,3] w1 = {1}, float[8,64,1,1] w2 = {1}, float[16,16,3,3] v1 = {1},
+ float[8,16,1,1] v2 = {1}> {
+  [large] a = Conv<pads = [1, 1, 1, 1]>(x, w1)
+  [gate] b = Sigmoid(a)
+  [silu] c = Mul(a, b)
+  [last] out = Conv(c, w2)
+  [small] d = Conv<pads = [1, 1, 1, 1]>(y, v1)
+  [gate2] e = Sigmoid(d)
+  [silu2] f = Mul(d, e)
+  [last2] end = Conv(f, v2)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheme", "expected"),
+    [
+        ("amx", None, {"x->large", "a->gate", "a->silu", "c->last"}),
+        ("amx", "symmetric", {"x->large", "c->last"}),
+        ("avx512-vnni", None, {"x->large", "c->last", "y->small", "f->last2"}),
+    ],
+)
+def test_with_amx_openvino_computes_a_silu_apart_or_in_float(
+    kind: str, scheme: str | None, expected: set[str]
+):
+    """A kernel of integers takes longer for it than one of floats; a zero point keeps it apart."""
+    graph, target = graph_of_text(SILU), Target(processor=PROCESSORS[kind])
+    pack = load_pack("openvino")
+    pack = pack if scheme is None else pack.with_scheme(scheme)
+    edges = place(sites_with_defaults(graph, pack, pack.target(target)), {}).edges
+    assert {
+        f"{e.tensor}->{e.node}" for e in edges if e.tensor not in graph.initializers
+    } == expected
+
+
 TURNED = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,16,16,16] x) => (float[1,16,16,16] out)
