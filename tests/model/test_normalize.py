@@ -425,7 +425,8 @@ def test_casts_to_the_type_that_they_read_go(save: Save):
           shifted = Add(scaled, shift)
           back = Cast<to = 1>(shifted)
           turned = Sub(two, back)
-          y = Relu(turned)
+          halved = Div(turned, two)
+          y = Relu(halved)
           m = Cast<to = 1>(n)
         }
         """
@@ -435,6 +436,7 @@ def test_casts_to_the_type_that_they_read_go(save: Save):
     notes = load_model(path).notes
     assert "removed 2 nodes that only copy what they read" in notes
     assert "folded 2 Sub nodes into the weights before them" in notes
+    assert "folded 1 Div nodes into the weights before them" in notes
 
 
 def test_inputs_that_are_absent_and_last_go(save: Save):

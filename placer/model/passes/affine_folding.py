@@ -17,7 +17,7 @@ from placer.graph.names import UnusedNames, tensor_names
 _NORM = "LayerNormalization"
 # A norm's scale and bias are where the others have weights and bias.
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", _NORM)
-_AFFINE = ("BatchNormalization", "Add", "Sub", "Mul")
+_AFFINE = ("BatchNormalization", "Add", "Sub", "Mul", "Div")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +53,8 @@ class Folded:
     weights: Mapping[str, FoldedWeight] = field(default_factory=dict)
 
 
-def _arithmetic(op: str, position: int, constant: np.ndarray) -> _Affine:
-    """What an Add, Sub or Mul with a constant does to its operand at ``position``."""
+def _arithmetic(op: str, position: int, constant: np.ndarray) -> _Affine | None:
+    """What an operator with a constant does to its operand at ``position``; None: not affine."""
     one, zero = np.float64(1), np.float64(0)
     match op, position:
         case "Add", _:
@@ -63,11 +63,15 @@ def _arithmetic(op: str, position: int, constant: np.ndarray) -> _Affine:
             return _Affine(one, -constant)
         case "Sub", _:
             return _Affine(-one, constant)
+        case "Div", 0 if constant.all():
+            return _Affine(1 / constant, zero)
+        case "Div", _:
+            return None
     return _Affine(constant, zero)
 
 
 def fold_affine(graph: GraphProto, base_dir: Path) -> Folded:
-    """Fold BatchNormalization and constant Mul, Add and Sub into a preceding weighted node.
+    """Fold BatchNormalization and constant Mul, Div, Add and Sub into a preceding weighted node.
 
     Exact up to rounding: with y = W x + b, scale * y + shift = (scale * W) x + (scale * b + shift)
     per output channel. So is a LayerNormalization, which is how SmoothQuant's factors become part
