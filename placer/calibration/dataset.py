@@ -24,6 +24,8 @@ _KEEP_BYTES = 128 << 20
 # A seed of its own keeps the choice of ``limit`` apart from that of the split.
 _LIMIT_SEED = 0x5EED
 _COARSE_CELLS = 8
+_IMAGE_RANK = 4
+_OF_8_BITS = (np.int8, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,9 @@ def synthetic_dataset(model: Model, samples: int, seed: int) -> Dataset:
     """Random inputs for models without data; ``synthetic`` is set.
 
     Float inputs of rank 4 are smooth images in [-1, 1] (noise on a grid of at most 8 x 8 cells,
-    interpolated linearly), other floats standard normal, integers 0 or 1, booleans random.
+    interpolated linearly), other floats standard normal, integers 0 or 1, booleans random. Those of
+    8 bits are pixels or quantized values rather than indices: images are smooth, and they fill
+    their type's range.
     Raises InputError for inputs of another type and for less than one sample.
     """
     specs = input_specs(model)
@@ -345,9 +349,15 @@ def _array_digest(array: np.ndarray) -> bytes:
 
 
 def _synthetic_array(spec: InputSpec, rng: np.random.Generator) -> np.ndarray:
+    if spec.dtype in _OF_8_BITS:
+        bounds = np.iinfo(spec.dtype)
+        if len(spec.shape) != _IMAGE_RANK:
+            return rng.integers(bounds.min, bounds.max, spec.shape, spec.dtype, endpoint=True)
+        shares = (_smooth(spec.shape, rng) + 1) / 2
+        return np.asarray(np.rint(bounds.min + shares * 255)).astype(spec.dtype)
     if spec.dtype.kind != "f":
         return rng.integers(0, 2, spec.shape).astype(spec.dtype)
-    if len(spec.shape) == 4:
+    if len(spec.shape) == _IMAGE_RANK:
         return _smooth(spec.shape, rng).astype(spec.dtype)
     return np.asarray(rng.standard_normal(spec.shape)).astype(spec.dtype)
 

@@ -295,6 +295,23 @@ def test_synthetic_integers_are_zero_or_one(text: Model) -> None:
     assert set(masks.flat) == {False, True}
 
 
+@pytest.mark.parametrize(("dtype", "low", "high"), [("uint8", 0, 255), ("int8", -128, 127)])
+@pytest.mark.parametrize("shape", ["1,24,24,3", "4,800"])
+def test_synthetic_integers_of_8_bits_fill_their_range(
+    dtype: str, low: int, high: int, shape: str, tmp_path: Path
+) -> None:
+    """They are pixels or quantized values, and of 0 and 1 alone an image is black."""
+    model = model_of(
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        f"g ({dtype}[{shape}] x) => (float[{shape}] y) {{ y = Cast<to = 1>(x) }}",
+        tmp_path,
+    )
+    values = np.stack([sample.inputs["x"] for sample in synthetic_dataset(model, 8, seed=0)])
+    assert values.dtype == dtype
+    assert low <= values.min() < low + 20
+    assert high - 20 < values.max() <= high
+
+
 def test_synthetic_data_needs_a_sample(text: Model) -> None:
     with pytest.raises(InputError, match="0 synthetic samples are too few; ask for at least 1"):
         synthetic_dataset(text, 0, seed=0)
