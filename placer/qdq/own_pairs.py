@@ -230,7 +230,7 @@ def _unconverted(
         if edge.tensor in model.constants:
             return edge.node not in products or edge.input_index == BIAS_INDEX
         integers = _integers(pair)
-        if not _has_zero_point(pair):
+        if not _has_zero_point(pair) or pair.op_type == "QuantizeLinear":
             return True
         if _is_reshaped(edge, graph, model):
             return False

@@ -24,7 +24,7 @@ from placer.engines.openvino.engine import OpenVinoEngine
 from placer.explaining.api import explain
 from placer.explaining.integer_nodes import integer_nodes
 from placer.graph.text import parse_model
-from placer.model import load_model
+from placer.model import load_model, load_quantized
 from placer.plan import Plan
 from placer.plan.diff import diff_plans
 from tests.prediction.test_onnxruntime_plans import varied
@@ -357,3 +357,24 @@ def test_int8_without_a_zero_point_is_not_converted(
     ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     made = {node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node}
     assert (f"QLinear{op}" in made) == is_integer
+
+
+@pytest.mark.parametrize("pairs", ["apart", "one"])
+def test_int8_that_is_moved_as_integers_is_not_converted(tmp_path: Path, pairs: str):
+    """As tf2onnx writes quantized TFLite models: the Transpose stands inside the pair."""
+    inside = "t = Transpose<perm = [0, 3, 1, 2]>(q) d = DequantizeLinear(t, s, z)"
+    around = (
+        "e = DequantizeLinear(q, s, z) t = Transpose<perm = [0, 3, 1, 2]>(e) "
+        "p = QuantizeLinear(t, s, z) d = DequantizeLinear(p, s, z)"
+    )
+    body = {"one": inside, "apart": around}[pairs].replace("t = ", "[turn] t = ")
+    path = tmp_path / "model.onnx"
+    text = f"""
+        <ir_version: 8, opset_import: ["": 17]> g (float[1,8,8,16] x) => (float[1,16,8,8] y)
+        <float s = {{0.02}}, int8 z = {{3}}> {{
+          q = QuantizeLinear(x, s, z) {body} [tanh] y = Tanh(d)
+        }}"""
+    onnx.save(parse_model(text), path)
+    built = OnnxRuntimeEngine().compile(load_quantized(path), tmp_path).plan()
+    predicted = explain(path, pack="onnxruntime").explanation.plan
+    assert layers(predicted) == layers(built)
