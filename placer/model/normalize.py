@@ -18,7 +18,6 @@ import onnx
 import onnx.defs
 import onnx.inliner
 import onnx.shape_inference
-import onnx.version_converter
 from onnx import (
     FunctionProto,
     GraphProto,
@@ -54,7 +53,6 @@ from placer.model.minimum_opset import (
 from placer.model.named_dimensions import forget_placeholders
 from placer.model.passes.absent_inputs import drop_absent_inputs
 from placer.model.passes.affine_folding import FoldedWeight, fold_affine
-from placer.model.passes.changed_operators import CHANGES
 from placer.model.passes.constant_folding import fold_repeatedly, may_fold
 from placer.model.passes.constant_nodes import constants_to_initializers
 from placer.model.passes.control_flow import MAX_UNROLLED_NODES, flatten_conditionals, unroll
@@ -189,76 +187,58 @@ def tidy_named(proto: ModelProto) -> None:
 
 
 def inline_functions(proto: ModelProto, path: Path) -> None:
-    """Inline the local functions of ``proto``; InputError if they do not fit their calls."""
+    """Inline the local functions of ``proto``.
+
+    Raises InputError if they do not fit their calls, or if the model's opset defines one of their
+    operators otherwise: ONNX's checker refuses such a file, ONNX Runtime computes the operator as
+    the model's opset defines it, and ONNX's converter as neither in some cases.
+    """
     if not proto.functions:
         return
-    stub = without_large_tensors(proto)
-    changing, text = _nodes_to_convert(stub), f"{path}: its local functions cannot be inlined"
-    for function, node in changing:
-        if _is_converted_wrongly(function, node, standard_opset(proto)):
-            raise InputError(f"{text}: {_unconverted(function, node, proto)}")
-    try:
-        if changing:
-            stub = _with_types(stub)  # Else the converter ends at the first tensor without one.
-        adopt(proto, onnx.inliner.inline_local_functions(stub, convert_version=bool(changing)))
-    except onnx.version_converter.ConvertError as error:  # Something is read that nothing computes.
-        raise InputError(f"{text}: {one_line(error)}; export it again") from error
-    except _INFERENCE_ERRORS as error:
-        reason = _unconverted(*changing[0], proto) if changing else one_line(error)
-        raise InputError(f"{text}: {reason}") from error
-
-
-def _is_converted_wrongly(function: FunctionProto, node: NodeProto, target: int) -> bool:
-    """Whether ONNX's converter makes another function of ``node``, which ``raise_opset`` mends."""
-    return any(one.concerns([node], standard_opset(function), target) for one in CHANGES)
-
-
-def _unconverted(function: FunctionProto, node: NodeProto, proto: ModelProto) -> str:
-    return (
-        f"function '{function.name}' has opset {standard_opset(function)}, whose "
-        f"{node_title(node)} cannot be converted to the model's opset {standard_opset(proto)}; "
-        "export the model with one opset"
-    )
-
-
-def _nodes_to_convert(proto: ModelProto) -> list[tuple[FunctionProto, NodeProto]]:
-    """The nodes of functions that mean something else in the opset of ``proto``.
-
-    Other functions get that opset: the converter would change nothing in them, but it ends where a
-    function calls another one, and in bodies, whose tensors have no types there.
-    """
-    found, opset = [], standard_opset(proto)
-    for function in proto.functions:
+    stub, opset = without_large_tensors(proto), standard_opset(proto)
+    text = f"{path}: its local functions cannot be inlined"
+    for function in stub.functions:
         before = standard_opset(function)
-        nodes = [n for n in every_node(function.node) if _changes(n, before, opset)]
-        found += [(function, node) for node in nodes]
+        if (node := _changed_node(function, opset)) is not None:
+            raise InputError(
+                f"{text}: function '{function.name}' has opset {before}, whose {node_title(node)} "
+                f"differs in the model's opset {opset}; export the model with one opset"
+            )
         for entry in function.opset_import:
-            if entry.domain in STANDARD_DOMAINS and not nodes:
+            if entry.domain in STANDARD_DOMAINS:
                 entry.version = opset
-    return found
-
-
-def _changes(node: NodeProto, before: int, after: int) -> bool:
-    """Whether an opset between both, or one that does not exist, defines the operator anew."""
-    if before == after or node.domain not in STANDARD_DOMAINS:
-        return False
     try:
-        schemas = [onnx.defs.get_schema(node.op_type, version) for version in (before, after)]
+        adopt(proto, onnx.inliner.inline_local_functions(stub))
+    except _INFERENCE_ERRORS as error:
+        raise InputError(f"{text}: {one_line(error)}") from error
+
+
+def _changed_node(function: FunctionProto, opset: int) -> NodeProto | None:
+    """The first node of ``function`` that means something else in ``opset``."""
+    before = standard_opset(function)
+    nodes = (n for n in every_node(function.node) if n.domain in STANDARD_DOMAINS)
+    return next((n for n in nodes if _changes(n.op_type, before, opset)), None)
+
+
+def _changes(op: str, before: int, after: int) -> bool:
+    """Whether both opsets have the operator with other inputs, attributes or defaults.
+
+    Types that one of them adds change nothing.
+    """
+    try:
+        schemas = [onnx.defs.get_schema(op, version) for version in (before, after)]
     except onnx.defs.SchemaError:
-        return True
-    return schemas[0].since_version != schemas[1].since_version
+        return before != after
+    return len({_signature(schema) for schema in schemas}) > 1
 
 
-def _with_types(proto: ModelProto) -> ModelProto:
-    """A copy of ``proto`` that declares the types of all tensors, initializers included."""
-    typed = onnx.shape_inference.infer_shapes(proto)
-    known = {value.name for value in typed.graph.value_info}
-    typed.graph.value_info.extend(
-        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        for tensor in typed.graph.initializer
-        if tensor.name not in known
+def _signature(schema: onnx.defs.OpSchema) -> tuple[object, ...]:
+    attributes = (
+        (name, attribute.required, attribute.default_value.SerializeToString())
+        for name, attribute in sorted(schema.attributes.items())
     )
-    return typed
+    counts = schema.min_input, schema.max_input, schema.min_output, schema.max_output
+    return schema.deprecated, *counts, *attributes
 
 
 def infer_values(
