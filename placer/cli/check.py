@@ -86,7 +86,7 @@ def _print_report(report: CheckReport, model: Path, static: bool) -> None:
     elif static and report.is_float:
         typer.echo(_NO_PAIR.format(model))
     elif static:
-        typer.echo(f"TensorRT takes every Q/DQ pair of {model}")
+        typer.echo(f"TensorRT 10 and 11 take every Q/DQ pair of {model}")
     if report.older:
         typer.echo(report.older)
     if report.tables:

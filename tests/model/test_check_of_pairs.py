@@ -82,7 +82,7 @@ def test_check_static_needs_no_builder(save: Save, placer: Callable[..., Finishe
     assert refused.code == 1
     assert f"TensorRT refuses {path}: node 'b' (DequantizeLinear)" in refused.err
     taken = placer("check", save(text_of(TAKEN["int8"])), "--static")
-    assert (taken.code, "TensorRT takes every Q/DQ pair" in taken.out) == (0, True)
+    assert (taken.code, "TensorRT 10 and 11 take every Q/DQ pair" in taken.out) == (0, True)
     bare = placer("check", DIGITS / "digits.onnx", "--static")
     assert (bare.code, "digits.onnx has no Q/DQ pair" in bare.out) == (0, True)
     assert "'Calibration failure occurred with no scaling factors detected'" in bare.out
@@ -137,7 +137,10 @@ def test_a_folder_that_may_not_be_listed_hides_tables_only(
         return listed(folder)
 
     monkeypatch.setattr(Path, "iterdir", refused)  # Root may list every folder.
-    assert placer("check", path, "--static").out == f"TensorRT takes every Q/DQ pair of {path}\n"
+    assert (
+        placer("check", path, "--static").out
+        == f"TensorRT 10 and 11 take every Q/DQ pair of {path}\n"
+    )
 
 
 def test_check_says_first_which_engine_placer_placed_the_pairs_for(
@@ -146,8 +149,8 @@ def test_check_says_first_which_engine_placer_placed_the_pairs_for(
     path = save(text_of(TAKEN["int8"]))
     for pack, told in [
         ("openvino 0.23.0", f"{path} was placed for OpenVINO, not for TensorRT; "),
-        ("tensorrt-rtx 0.9.0", f"TensorRT takes every Q/DQ pair of {path}"),
-        ("of-a-colleague 1.0.0", f"TensorRT takes every Q/DQ pair of {path}"),
+        ("tensorrt-rtx 0.9.0", f"TensorRT 10 and 11 take every Q/DQ pair of {path}"),
+        ("of-a-colleague 1.0.0", f"TensorRT 10 and 11 take every Q/DQ pair of {path}"),
     ]:
         proto = onnx.load(path)
         name_origin(proto, "p", pack, calibrated=True)
