@@ -24,8 +24,6 @@ SITE, LAYOUT, ADDITIVE = 1.5, 0.5, 0.1
 LEAST = 1e-9
 # Noise of a site where nothing was measured.
 UNKNOWN = 1e-4
-# So many times what is expected of sites is made to agree with the observations.
-ROUNDS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +44,6 @@ class NoiseModel:
     Before any, layouts are as noisy as they quantize edges. One normal distribution over all
     layouts of all sites is conditioned on the observations (as in
     ``placer.search.models.bayesian_linear``, but in the space of observations, which are few).
-    Sites differ by orders of magnitude, so what a site is expected to make, and how far it may be
-    off that, follows from the observations of placements that have it.
     """
 
     def __init__(
@@ -65,7 +61,9 @@ class NoiseModel:
         shares = landscape.edge_shares
         values = np.array([min(o.noise, 1e3) for o in observations])
         states = np.array([o.state for o in observations], dtype=int).reshape(-1, len(shares))
-        prior = _about(shares[np.arange(len(shares)), states], values)[:, None] * shares
+        spread = shares[np.arange(len(shares)), states].sum(axis=1)
+        noisy = [v / s for v, s in zip(values, spread, strict=True) if s > 0]
+        prior = max(float(np.median(noisy)) if noisy else UNKNOWN, LEAST) * shares
         deviations = np.array([observation.deviation for observation in observations])
         self._posterior = _Posterior(prior, states, values, deviations)
         mean = self._posterior.mean
@@ -92,27 +90,6 @@ class NoiseModel:
     def _chosen(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Index of the layout of each site."""
         return np.arange(len(state)), layouts_of(state)
-
-
-def _about(parts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """About what noise each site makes for one edge share, shape (sites,).
-
-    ``parts``: what of each site each of ``values``, the noise of a placement, is of, shape (values,
-    sites). Sites begin alike. Then each value is shared out by what its parts are expected to make,
-    and a site is multiplied by the mean of what its values are off, by how much of each is its own.
-    """
-    noisy = parts.sum(axis=1) > 0
-    parts, values = parts[noisy], np.maximum(values[noisy], LEAST)
-    usual = max(float(np.median(values / parts.sum(axis=1))) if len(values) else UNKNOWN, LEAST)
-    about = np.full(parts.shape[1], usual)
-    seen = parts.any(axis=0)
-    for _ in range(ROUNDS if len(values) else 0):
-        made = parts * about
-        sums = made.sum(axis=1)
-        owned = made / sums[:, None]
-        off = np.log(values / sums) @ owned
-        about[seen] *= np.exp(off[seen] / np.maximum(owned.sum(axis=0)[seen], LEAST))
-    return about
 
 
 class _Posterior:

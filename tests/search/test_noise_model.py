@@ -48,25 +48,6 @@ def test_blocks_that_are_halved_where_the_noise_is_tell_the_noisy_site():
     assert model.predict(rest) < 0.2 * 1e-2
 
 
-def test_a_site_that_is_far_noisier_than_all_others_is_believed():
-    noises = {site: 1e-2 if site == NOISY else 1e-7 for site in SITES}
-    alone = [NoiseObservation(only([site]), noise) for site, noise in noises.items()]
-    model = NoiseModel(LAND, alone)
-    assert model.predict(only([NOISY])) == pytest.approx(1e-2, rel=0.01)
-    assert model.predict(EVERYTHING) == pytest.approx(1e-2, rel=0.01)
-    assert model.predict(only(SITES[:2])) == pytest.approx(2e-7, rel=0.01)
-
-
-def test_what_a_block_makes_is_shared_out_by_what_else_is_known_of_its_sites():
-    """Two sites are measured together, and one of them beside a site that makes nothing."""
-    first, second, quiet = SITES[0], SITES[1], SITES[3]
-    together = NoiseObservation(only([first, second]), 1.01e-3)
-    others = [NoiseObservation(only([second, quiet]), 1e-5), NoiseObservation(only([quiet]), 1e-9)]
-    model = NoiseModel(LAND, [together, *others])
-    assert model.predict(only([first])) == pytest.approx(1e-3, rel=0.05)
-    assert model.predict(only([second])) == pytest.approx(1e-5, rel=0.5)
-
-
 def test_single_sites_add_up():
     """Noises from 1e-4 to 4e-4, each measured alone."""
     noises = {site: 1e-4 * (1 + index % 4) for index, site in enumerate(SITES)}
