@@ -59,6 +59,7 @@ from placer.model.passes.control_flow import MAX_UNROLLED_NODES, flatten_conditi
 from placer.model.passes.early_axes import name_axes
 from placer.model.passes.early_norms import put_back
 from placer.model.passes.fused_operators import replace_fused
+from placer.model.passes.generated_names import rename_generated
 from placer.model.passes.identities import remove_identities
 from placer.model.passes.named_axes import write_out_axes
 from placer.model.passes.plain_casts import has_cast_likes, write_casts
@@ -159,6 +160,7 @@ def normalize(proto: ModelProto, base_dir: Path, path: Path) -> Normalized:
         notes.append(f"folded {count} {op} nodes into the weights before them")
     drop_unused_initializers(graph)
     drop_absent_inputs(graph)
+    rename_generated(graph)
     opset = standard_opset(proto)
     if raise_for_half(proto, path):
         notes.append(f"opset {opset} raised to {HALF_OPSET}, which has pairs of half precision")
