@@ -20,6 +20,7 @@ from placer.calibration.dataset import Dataset
 from placer.calibration.histogram import BINS, Statistics
 from placer.calibration.methods import METHODS, PERCENTILE, threshold
 from placer.calibration.sample import Sample
+from placer.common.custom_ops import libraries_held
 from placer.common.files import temporary_beside
 from placer.errors import InputError
 from placer.graph import TensorType
@@ -175,6 +176,7 @@ def _nan_weight(model: Model) -> str | None:
 def _key(model: Model, tensors: Sequence[str], dataset: Dataset) -> str:
     shapes = {name: list(shape) for name, shape in sorted(model.input_shapes.items())}
     parts = [_CACHE_FORMAT, model.fingerprint, dataset.fingerprint, list(tensors), shapes]
+    parts += libraries_held()
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

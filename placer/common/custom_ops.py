@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from os import PathLike
 from pathlib import Path
 
+from placer.common.files import sha256_of
 from placer.errors import InputError
 
 # What a library exports for ONNX Runtime to call: RegisterCustomOpsLibrary in onnxruntime_c_api.h.
@@ -41,6 +42,11 @@ def custom_ops(*libraries: str | PathLike[str]) -> Iterator[None]:
 def custom_op_libraries() -> tuple[str, ...]:
     """Absolute paths of the libraries."""
     return _LIBRARIES.get()
+
+
+def libraries_held() -> list[str]:
+    """Name and SHA-256 of each library, sorted: another content computes other outputs."""
+    return sorted(f"{path.name} {sha256_of(path)}" for path in map(Path, custom_op_libraries()))
 
 
 def _checked(path: Path) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from placer.calibration.collect import default_cache_dir
+from placer.common.custom_ops import libraries_held
 from placer.common.files import text_of_source
 from placer.common.names import texts_of, unknown
 from placer.common.shapes import GivenShape, given_ranges
@@ -176,4 +177,5 @@ def _context(task: Task, setup: TrialSetup) -> list[object]:
         task.pack.manifest.scheme.model_dump(),
         setup.calibrated.to_json(),
         task.evaluation_data.fingerprint,
+        *libraries_held(),
     ]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from placer.common.custom_ops import libraries_held
 from placer.common.files import write_bytes
 from placer.engines.registry import Registry
 from placer.engines.select import BUILT_IN
@@ -82,6 +83,7 @@ def _path(request: Request, schemes: Schemes) -> Path | None:
         task.model.fingerprint,
         task.calibration_data.fingerprint,
         task.evaluation_data.fingerprint,
+        libraries_held(),
         replace(request, model=Path(), data=None, evaluation_data=None, cache_dir=None),
     ]
     key = hashlib.sha256(repr(context).encode()).hexdigest()

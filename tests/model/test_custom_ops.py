@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import placer
+from placer.calibration.collect import calibrate
+from placer.calibration.dataset import load_dataset
 from placer.common.custom_ops import custom_op_libraries
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.errors import InputError, RunError
@@ -68,6 +70,21 @@ def test_types_behind_a_custom_operator_are_those_of_a_run(save: Save, library: 
     with placer.custom_ops(library):
         graph = load_model(save(NETWORK), {"x": (2, 4, 8, 8)}).graph
     assert graph.type_of("high").shape == graph.type_of("b").shape == (2, 4, 8, 8)
+
+
+@pytest.mark.slow
+def test_what_another_library_computed_is_not_taken_from_the_cache(
+    save: Save, tmp_path: Path, library: str
+):
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).random((2, 4, 8, 8), np.float32))
+    ops, cache = tmp_path / "ops.so", tmp_path / "cache"
+    for end, kept in ((b"", 1), (b"", 1), (b"another version", 2)):
+        ops.write_bytes(Path(library).read_bytes() + end)
+        with placer.custom_ops(ops):
+            model = load_model(save(NETWORK), {"x": (1, 4, 8, 8)})
+            data = load_dataset(str(tmp_path / "data.npz"), model)
+            calibrate(model, ["a", "high"], data, cache)
+        assert len(list(cache.iterdir())) == kept
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.accuracy.gates import METRICS, Gate
-from placer.common.custom_ops import custom_op_libraries
+from placer.common.custom_ops import libraries_held
 from placer.common.default_outputs import is_another_file, own_output
 from placer.common.user_code import source_fingerprint
 from placer.engines.rounds import TIMING
@@ -66,7 +65,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "engine options": dict(request.engine_options),
         **_nodes(request),
         **({"fix": dict(request.fix)} if request.fix else {}),
-        **({"custom operators": libraries} if (libraries := _libraries()) else {}),
+        **({"custom operators": libraries} if (libraries := libraries_held()) else {}),
         **({"overrides": [str(one) for one in o]} if (o := request.overrides) else {}),
         **({} if task.pack.manifest.scheme.weight_range == "full" else {"weight range": "reduced"}),
         **({"ranges": "imported"} if task.model.imported else {}),
@@ -81,12 +80,6 @@ def _nodes(request: Request) -> dict[str, list[str]]:
     """Which nodes may be quantized, as far as the user said so."""
     given = {"exclude": request.exclude, "only": request.only, "force": request.force}
     return {option: sorted(patterns) for option, patterns in given.items() if patterns}
-
-
-def _libraries() -> list[str]:
-    """What the libraries of custom operators hold."""
-    files = map(Path, custom_op_libraries())
-    return sorted(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files)
 
 
 def _base(task: Task) -> str:
