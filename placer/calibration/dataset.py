@@ -194,9 +194,8 @@ def synthetic_dataset(model: Model, samples: int, seed: int) -> Dataset:
     """Random inputs for models without data; ``synthetic`` is set.
 
     Float inputs of rank 4 are smooth images in [-1, 1] (noise on a grid of at most 8 x 8 cells,
-    interpolated linearly), other floats standard normal, integers 0 or 1, booleans random. Those of
-    8 bits are pixels or quantized values rather than indices: images are smooth, and they fill
-    their type's range.
+    interpolated linearly), and so are those of 8 bits, which fill their type's range. Other floats
+    are standard normal, integers 0 or 1, which indices of any table may be, and booleans random.
     Raises InputError for inputs of another type and for less than one sample.
     """
     specs = input_specs(model)
@@ -349,15 +348,13 @@ def _array_digest(array: np.ndarray) -> bytes:
 
 
 def _synthetic_array(spec: InputSpec, rng: np.random.Generator) -> np.ndarray:
-    if spec.dtype in _OF_8_BITS:
-        bounds = np.iinfo(spec.dtype)
-        if len(spec.shape) != _IMAGE_RANK:
-            return rng.integers(bounds.min, bounds.max, spec.shape, spec.dtype, endpoint=True)
+    is_image = len(spec.shape) == _IMAGE_RANK
+    if is_image and spec.dtype in _OF_8_BITS:
         shares = (_smooth(spec.shape, rng) + 1) / 2
-        return np.asarray(np.rint(bounds.min + shares * 255)).astype(spec.dtype)
+        return np.asarray(np.rint(np.iinfo(spec.dtype).min + shares * 255)).astype(spec.dtype)
     if spec.dtype.kind != "f":
         return rng.integers(0, 2, spec.shape).astype(spec.dtype)
-    if len(spec.shape) == _IMAGE_RANK:
+    if is_image:
         return _smooth(spec.shape, rng).astype(spec.dtype)
     return np.asarray(rng.standard_normal(spec.shape)).astype(spec.dtype)
 

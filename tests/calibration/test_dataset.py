@@ -296,20 +296,22 @@ def test_synthetic_integers_are_zero_or_one(text: Model) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "low", "high"), [("uint8", 0, 255), ("int8", -128, 127)])
-@pytest.mark.parametrize("shape", ["1,24,24,3", "4,800"])
-def test_synthetic_integers_of_8_bits_fill_their_range(
-    dtype: str, low: int, high: int, shape: str, tmp_path: Path
+def test_synthetic_images_of_8_bits_fill_their_range(
+    dtype: str, low: int, high: int, tmp_path: Path
 ) -> None:
-    """They are pixels or quantized values, and of 0 and 1 alone an image is black."""
+    """Of 0 and 1 alone they were black; other integers of 8 bits may be masks or indices."""
     model = model_of(
         '<ir_version: 8, opset_import: ["" : 17]>'
-        f"g ({dtype}[{shape}] x) => (float[{shape}] y) {{ y = Cast<to = 1>(x) }}",
+        f"g ({dtype}[1,24,24,3] x, {dtype}[4,800] i) => (float[1,24,24,3] y, float[4,800] z) {{"
+        " y = Cast<to = 1>(x) z = Cast<to = 1>(i) }",
         tmp_path,
     )
-    values = np.stack([sample.inputs["x"] for sample in synthetic_dataset(model, 8, seed=0)])
+    samples = [sample.inputs for sample in synthetic_dataset(model, 8, seed=0)]
+    values = np.stack([inputs["x"] for inputs in samples])
     assert values.dtype == dtype
     assert low <= values.min() < low + 20
     assert high - 20 < values.max() <= high
+    assert set(samples[0]["i"].flat) == {0, 1}
 
 
 def test_synthetic_data_needs_a_sample(text: Model) -> None:

@@ -18,6 +18,7 @@ _NORM = "LayerNormalization"
 # A norm's scale and bias are where the others have weights and bias.
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", _NORM)
 _AFFINE = ("BatchNormalization", "Add", "Sub", "Mul", "Div")
+_FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,8 @@ def _arithmetic(op: str, position: int, constant: np.ndarray) -> _Affine | None:
         case "Sub", _:
             return _Affine(-one, constant)
         case "Div", 0 if constant.all():
-            return _Affine(1 / constant, zero)
+            with np.errstate(over="ignore"):  # What overflows is not folded.
+                return _Affine(1 / constant, zero)
         case "Div", _:
             return None
     return _Affine(constant, zero)
@@ -130,6 +132,10 @@ class _Folder:
     def _has_constant_weights(self, node: NodeProto) -> bool:
         return all(name in self._tensors for name in node.input[1:3] if name)
 
+    def _is_float(self, node: NodeProto) -> bool:
+        """Whether it multiplies floats: a division of integers rounds each result."""
+        return self._tensors[node.input[1]].data_type in _FLOATS
+
     def _array(self, name: str) -> np.ndarray:
         return read_tensor(self._tensors[name], self._base_dir).astype(np.float64)
 
@@ -141,7 +147,9 @@ class _Folder:
         if node.op_type in _AFFINE[1:] and node.input[1 - position] in self._tensors:
             value = self._array(node.input[1 - position])
             channels = self._per_channel(value, before)
-            return None if channels is None else _arithmetic(node.op_type, position, channels)
+            if channels is None or (node.op_type == "Div" and not self._is_float(before)):
+                return None
+            return _arithmetic(node.op_type, position, channels)
         return None
 
     def _batch_normalization(self, node: NodeProto, channels: int) -> _Affine | None:
@@ -192,7 +200,7 @@ class _Folder:
             TensorProto(data_type=self._tensors[node.input[1]].data_type, dims=[0])
         ).dtype
         scale = np.broadcast_to(affine.scale, self._channels(node))
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             new_weight = (weight * self._along(node, scale, weight)).astype(dtype)
             new_bias = (bias * scale + affine.shift).astype(dtype)
         if not (np.isfinite(new_weight).all() and np.isfinite(new_bias).all()):
