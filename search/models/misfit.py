@@ -7,7 +7,8 @@ few groups are off alike, or what each two neighbouring groups do to each other 
 placements are off alike as far as neighbours have the same layouts in both, wherever else they
 differ, or what is quantized by one rule is off alike, so that placements are which quantize as much
 by each rule. Which of these it is, or which two at once, how far placements are off, and in how
-many groups they may differ is what makes the measured latencies most probable.
+many groups they may differ is what makes the measured latencies most probable. The two may be of
+one kind; their variances add up.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Correlation:
         if length_scale == NEIGHBOURS:
             return np.array([self.to(state, length_scale) for state in self._states])
         if length_scale == RULES:
-            return self._alike_by_rule(self._shares[:, None])
+            return np.array([self._alike_by_rule(shares) for shares in self._shares])
         return np.exp(-self._distances / length_scale)
 
     @cached_property
@@ -117,22 +118,29 @@ class Correlation:
     def _after_by_rules(self, layouts: np.ndarray, moves: Moves) -> np.ndarray:
         floats, sites = self._floats[moves.sites], moves.sites
         shifts = (moves.layouts != floats).astype(int) - (layouts[sites] != floats)
-        shares = np.tile(self._shares_of(layouts), (len(moves), 1))
-        np.add.at(shares, moves.of_sites, shifts[:, None] * self._by_rule[sites])
-        return self._alike_by_rule(shares[:, None])
+        by_move = np.zeros((len(moves), self._by_rule.shape[1]))
+        np.add.at(by_move, moves.of_sites, shifts[:, None] * self._by_rule[sites])
+        shares = self._shares_of(layouts)
+        alike = np.tile(self._alike_by_rule(shares), (len(moves), 1))
+        # A move changes few rules: rule by rule, no array of moves, measured ones and rules.
+        for shift, share, measured in zip(by_move.T, shares, self._shares.T, strict=True):
+            changed = np.flatnonzero(shift)
+            after = np.abs(measured - (share + shift[changed])[:, None])
+            alike[changed] -= (after - np.abs(measured - share)) / len(shares)
+        return alike
 
     def _shares_of(self, states: np.ndarray) -> np.ndarray:
         """What part of the groups of each rule is not float, shape (..., rules)."""
         return np.asarray((states != self._floats) @ self._by_rule)
 
     def _alike_by_rule(self, shares: np.ndarray) -> np.ndarray:
-        """Of states with these ``shares`` to the measured ones.
+        """Of a state with these ``shares``, by rule, to the measured ones, shape (m,).
 
         By each rule errors are those of a walk from share to share, whose steps are as likely up
         as down; so half of a rule's groups is expected to be half as far off as all of them.
         """
-        if not self._by_rule.shape[1]:
-            return np.ones(np.broadcast_shapes(shares.shape[:-1], self._shares.shape[:-1]))
+        if not len(shares):
+            return np.ones(len(self._shares))
         return np.asarray(1 - np.abs(self._shares - shares).mean(axis=-1))
 
     def _layouts_beside(self, states: np.ndarray) -> np.ndarray:
