@@ -136,6 +136,8 @@ def test_the_generation_is_known_by_every_name_of_a_gpu(name: str):
 @pytest.mark.parametrize(
     ("capability", "names"),
     [
+        ("5.2", ("NVIDIA GeForce GTX TITAN X", "GTX 980 Ti", "Quadro M2000", "Quadro M6000 24GB")),
+        ("6.1", ("NVIDIA TITAN X (Pascal)", "NVIDIA TITAN X", "TITAN Xp", "Quadro P6000")),
         ("7.5", ("T1000", "Quadro T2000 with Max-Q Design", "GeForce GTX 1660 Ti", "GTX 1650")),
         ("8.0", ("NVIDIA A800 40GB Active",)),
         ("8.6", ("RTX A1000", "NVIDIA RTX A400", "RTX A500 Laptop GPU", "RTX A2000 12GB")),

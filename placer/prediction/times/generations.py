@@ -32,10 +32,10 @@ _ENDINGS = (
     r"|generation|workstation|server|edition)*"
 )
 _GENERATIONS = (
-    Generation("Maxwell", "5.2", "(gtx)?9[5-8]0|titanx|m4|m6|m40|m60"),
+    Generation("Maxwell", "5.2", "(gtx)?9[5-8]0|gtxtitanx|m4|m6|m40|m60|m[2456]000"),
     Generation("Maxwell", "5.3", "(jetson)?nano|(jetson)?tx1"),
     Generation("Pascal", "6.0", "p100"),
-    Generation("Pascal", "6.1", "(gtx)?10[5-8]0|titanxp?|p4|p40|p6|p[1-6]000"),
+    Generation("Pascal", "6.1", "(gtx)?10[5-8]0|titanx(p|pascal)?|p4|p40|p6|p[1-6]000"),
     Generation("Pascal", "6.2", "(jetson)?tx2(nx)?"),
     Generation("Volta", "7.0", "volta|v100s?|titanv|gv100"),
     Generation("Volta", "7.2", "(jetson)?(agx)?xavier(nx)?"),
