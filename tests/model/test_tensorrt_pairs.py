@@ -215,19 +215,27 @@ def test_tensorrt_8_refuses_identities_of_integers(save: Save, stored: str):
 
 
 @pytest.mark.parametrize(
-    ("index", "is_said"), [("int64 i = {0}", True), ("int64[1] i = {0}", False)]
+    ("first", "second", "is_said"),
+    [
+        ("int64 i = {0}", "int64 j = {1}", True),
+        ("int64 i = {0}", "int64 j = {0}", False),  # A class token, e.g., and what reads it, too.
+        ("int64[1] i = {0}", "int64[1] j = {1}", False),
+    ],
 )
 def test_parts_of_a_quantized_tensor_are_named_for_tensorrt_8(
-    save: Save, index: str, is_said: bool
+    save: Save, first: str, second: str, is_said: bool
 ):
     """TensorRT issue 2323: queries, keys and values of a DeiT, taken out of one tensor."""
     path = save(f"""
     <ir_version: 8, opset_import: ["": 17]>
-    g (float[3,4,8,8] x) => (float y) <float s = {{0.05}}, int8 z = {{0}}, {index}> {{
-      {PAIR.format("z")} t = Transpose<perm = [0, 2, 1, 3]>(d) [part] p = Gather(t, i)
-      y = ReduceSum<keepdims = 0>(p)
+    g (float[3,4,8,8] x) => (float y, float w)
+    <float s = {{0.05}}, int8 z = {{0}}, {first}, {second}> {{
+      {PAIR.format("z")} t = Transpose<perm = [0, 2, 1, 3]>(d)
+      [part] p = Gather(t, i) y = ReduceSum<keepdims = 0>(p)
+      [other] o = Gather(t, j) w = ReduceSum<keepdims = 0>(o)
     }}""")
-    assert ("TensorRT 8.4 may refuse 'part'" in placer.check(path, static=True).older) == is_said
+    said = placer.check(path, static=True).older
+    assert ("TensorRT 8.4 may refuse 'part', 'other'" in said) == is_said
 
 
 @pytest.mark.parametrize("shown", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TensorProto
@@ -77,7 +78,12 @@ def _taken_apart(graph: PairGraph) -> str:
     A DeiT's builder found Q and DQ that do not belong together (TensorRT issue 2323, 8.4); with
     three products in the place of one it did not.
     """
-    found = [str(n.name) for n in graph.nodes if n.op_type == "Gather" and _is_part(graph, n)]
+    parts: dict[tuple[str, int], list[NodeProto]] = {}
+    for node in graph.nodes:
+        if node.op_type == "Gather" and _is_part(graph, node):
+            parts.setdefault((node.input[0], integer(node, "axis")), []).append(node)
+    several = [some for some in parts.values() if _takes_several(graph, some)]
+    found = [str(node.name) for some in several for node in some]
     if not found:
         return ""
     return (
@@ -85,6 +91,12 @@ def _taken_apart(graph: PairGraph) -> str:
         "keys and values, out of a quantized tensor. For that version, take out the pair before "
         "them and put pairs before what reads the parts"
     )
+
+
+def _takes_several(graph: PairGraph, gathers: Sequence[NodeProto]) -> bool:
+    """Whether ``gathers`` take several slices of one tensor; one alone is a class token or so."""
+    indices = [graph.array(node.input[1]) for node in gathers]
+    return len({int(index) for index in indices if index is not None}) > 1
 
 
 def _is_part(graph: PairGraph, node: NodeProto) -> bool:
