@@ -333,14 +333,14 @@ def _notes_on_ranges(file: PlacementFile, model: Model, *, asked: bool) -> Itera
     """Why ranges that are kept may not fit ``model``; ``asked``: that they are was asked for.
 
     As after training with them. Whether they rest on data is another question. What explain
-    improves of a quantized file names no model.
+    improves of a quantized file names no model, and its ranges are that file's.
     """
     if file.model and model.fingerprint != file.model and not asked:
         yield (
             "ranges are of the weights that the placement was made with; "
             "give `data` to calibrate this model"
         )
-    if not file.calibrated:
+    if file.model and not file.calibrated:
         fix = "give `data`, and leave out `ranges`" if asked else "give `data`"
         yield f"ranges of the placement rest on random inputs; {fix}"
 

@@ -51,7 +51,7 @@ def print_explanation(console: Console, explained: ModelExplanation, show_all: b
         console.print(f"{_counted(explanation.plan)}; show them with --all", highlight=False)
     _print_conversions(console, explanation, timed, show_all)
     if timed:
-        _print_times(console, explanation)
+        _print_times(console, explanation, explained.apply_command)
     else:
         console.print(no_times(explained), highlight=False, soft_wrap=True)
 
@@ -71,7 +71,7 @@ def _counted(plan: Plan) -> str:
     return f"{layers} {are} predicted, {read or 'none in integers'}{idle}"
 
 
-def _print_times(console: Console, explanation: Explanation) -> None:
+def _print_times(console: Console, explanation: Explanation, command: str) -> None:
     shortest, longest = (us / 1e3 for us in explanation.interval_us)
     low, high = explanation.speedup_interval
     tie = ", too close to 1 for the estimate to tell" if explanation.is_tie else ""
@@ -90,7 +90,7 @@ def _print_times(console: Console, explanation: Explanation) -> None:
     if explanation.improved_us < explanation.total_us:
         console.print(
             f"with all remedies: {explanation.improved_us / 1e3:.3f} ms, an estimate; "
-            "write that placement with --improved FILE, and the model with placer apply FILE MODEL",
+            f"write that placement with --improved FILE, and the model with {command}",
             highlight=False,
             soft_wrap=True,
         )

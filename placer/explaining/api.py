@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -63,7 +63,7 @@ from placer.prediction.times.devices import (
 from placer.prediction.times.fitted import Fit
 from placer.prediction.times.gpus import Gpu
 from placer.qdq.origin import named_pack
-from placer.quantization import FLOAT8, Format, Placement
+from placer.quantization import FLOAT8, Format, Placement, Ranges
 from placer.quantization.placement_file import placement_text, read_placement
 from placer.rules.matcher import Matches
 from placer.rules.pack import Pack
@@ -229,7 +229,8 @@ class ModelExplanation:
     def write_improved(self, path: str | PathLike[str]) -> None:
         """Write placement.yaml with all remedies applied; InputError where none is known.
 
-        Of a quantized file it has the ranges, so that ``apply`` needs no data for them.
+        Of a quantized file it has the ranges; ``apply`` needs data for other tensors: see
+        ``apply_command``.
         """
         if self.gpu is None:
             raise InputError(
@@ -239,8 +240,36 @@ class ModelExplanation:
         improved = self.explanation.improved
         if self._placed.placement is not None:
             improved = improved.with_weights(self._placed.placement.per_tensor)
-        text = _placement_text(improved, self._placed, self.pack)
+        text = _placement_text(improved, self._placed, self.pack, self._known, self._missing)
         write_text(Path(path), text)
+
+    @property
+    def apply_command(self) -> str:
+        """How ``placer apply`` makes the model of what ``write_improved`` writes to FILE.
+
+        Pairs in FP8 cannot always be taken out of a file, so that needs the float model.
+        """
+        model = "FLOAT_MODEL" if self._placed.has_float8 else "MODEL"
+        data = " --data DATA" if self._missing else ""
+        kept = " --ranges kept" if data and len(self._missing) < len(self._activations) else ""
+        return f"placer apply FILE {model}{data}{kept}"
+
+    @property
+    def _known(self) -> Ranges:
+        """Ranges that the pairs of a quantized file have, and those that the user pinned."""
+        own = self._placed.own
+        found = {} if own is None else own.ranges_in(self.pack.manifest.scheme)
+        return {**found, **{tensor: known for tensor, (_, known) in self._placed.pins.items()}}
+
+    @property
+    def _activations(self) -> frozenset[str]:
+        constants = self._placed.graph.initializers
+        return frozenset(e.tensor for e in self.explanation.improved.edges) - constants.keys()
+
+    @property
+    def _missing(self) -> frozenset[str]:
+        """Activations that the improved placement quantizes, of which no range is known."""
+        return self._activations - self._known.keys()
 
 
 def explain(
@@ -397,17 +426,18 @@ def _formats(placement: Placement | None) -> tuple[Format, ...]:
     return tuple(sorted(formats & {FLOAT8}))
 
 
-def _placement_text(placement: Placement, placed: PlacedModel, pack: Pack) -> str:
+def _placement_text(
+    placement: Placement, placed: PlacedModel, pack: Pack, known: Ranges, missing: Collection[str]
+) -> str:
     scheme = pack.manifest.scheme
     formats = _formats(placement)
-    own = {} if placed.own is None else placed.own.ranges_in(scheme)
     return placement_text(
         placement,
-        {**own, **{tensor: known for tensor, (_, known) in placed.pins.items()}},
+        known,
         scheme.model_copy(update={"formats": formats}) if formats else scheme,
         model=placed.fingerprint,
         pack=pack.name_and_version,
-        calibrated=placed.own is not None,
+        calibrated=placed.own is not None and not missing,
         graph=placed.graph,
         pinned={tensor: pin for tensor, (pin, _) in placed.pins.items()},
     )

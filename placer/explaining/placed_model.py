@@ -99,6 +99,11 @@ class PlacedModel:
             return frozenset()
         return frozenset(self.own.nodes) - self.placement.edges
 
+    @property
+    def has_float8(self) -> bool:
+        """Whether pairs of the file are in FP8."""
+        return not FLOAT8_TYPES.isdisjoint(self.types.values())
+
 
 def placed_model(
     path: Path,

@@ -1,5 +1,6 @@
 """Which rule pack explains a model or a placement where none is given."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import onnx
 import onnx.parser
 import pytest
 import yaml
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import quantize_dynamic
 
 import placer
@@ -713,18 +714,60 @@ def test_operators_of_onnxruntime_that_tensorrt_lacks(body: str, what_to_do: str
     assert told.endswith(f"whose layers and times are not known; {what_to_do}")
 
 
+OWN_PAIRS = """
+<ir_version: 9, opset_import: ["": 17]> g (float[1,64,28,28] x) => (float[1,64,28,28] y)
+<float[64,64,3,3] w = {0.3}, float s = {0.1}, float t = {0.5}, int8 z = {0}> {
+  xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z)
+  wq = QuantizeLinear(w, s, z) wd = DequantizeLinear(wq, s, z)
+  c = Conv<pads = [1, 1, 1, 1]>(xd, wd) BEHIND
+}"""
+SPLIT = "cq = QuantizeLinear(c, t, z) cd = DequantizeLinear(cq, t, z) r = Relu(cd) y = Add(r, x)"
+
+
+@pytest.mark.parametrize(
+    ("behind", "missing", "command"),
+    [
+        pytest.param("y = Relu(c)", set(), "placer apply FILE MODEL", marks=pytest.mark.slow),
+        (SPLIT, {"r"}, "placer apply FILE MODEL --data DATA --ranges kept"),
+    ],
+)
 def test_what_is_improved_of_a_quantized_file_keeps_its_ranges(
-    save: Callable[..., Path], tmp_path: Path
+    save: Callable[..., Path], tmp_path: Path, behind: str, missing: set[str], command: str
 ):
-    """Then ``apply`` needs no data; -128 is no value of a scheme whose scale is amax / 127."""
-    pair = "{0}q = QuantizeLinear({0}, s, z) {0}d = DequantizeLinear({0}q, s, z)"
-    path = save(f"""
-    <ir_version: 9, opset_import: ["": 17]>
-    g (float[8,256,28,28] x) => (float[8,256,28,28] y)
-    <float[256,256,3,3] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}> {{
-      {pair.format("x")} {pair.format("w")} c = Conv<pads = [1, 1, 1, 1]>(xd, wd) y = Relu(c)
-    }}""")
-    placer.explain(path).write_improved(tmp_path / "better.yaml")
-    document = yaml.safe_load((tmp_path / "better.yaml").read_text())
-    assert document["calibrated"] is True
-    assert [g["range"] for g in document["groups"] if "range" in g] == [[-63.5, 63.5]]
+    """What had no pair has no range; -128 is no value of a scheme whose scale is amax / 127."""
+    path, better = save(OWN_PAIRS.replace("BEHIND", behind)), tmp_path / "better.yaml"
+    explained = placer.explain(path)
+    explained.write_improved(better)
+    assert explained.apply_command == command
+    assert yaml.safe_load(better.read_text())["calibrated"] is not bool(missing)
+    given: dict[str, Any] = {}
+    if missing:
+        with pytest.raises(InputError, match="has no range of tensor 'r'; give `data`"):
+            placer.apply_placement(better, path, output=tmp_path / "none")
+        samples = np.random.default_rng(0).standard_normal((2, 64, 28, 28)).astype(np.float32)
+        np.savez(tmp_path / "data.npz", x=samples)
+        given = {"data": tmp_path / "data.npz", "ranges": "kept"}
+    applied = placer.apply_placement(better, path, output=tmp_path / "out", **given)
+    assert applied.scales.ranges["x"] == pytest.approx((-12.7, 12.7))
+    assert applied.scales.ranges.keys() == {"x", *missing}
+    assert not [warning for warning in applied.warnings if "random" in warning]
+
+
+@pytest.mark.slow
+def test_what_is_improved_of_a_file_in_fp8_is_applied_to_the_float_model(
+    save: Callable[..., Path], tmp_path: Path, placer: Callable[..., Finished]
+):
+    """No float operator rounds as pairs in FP8 do, so these cannot be taken out of every file."""
+    proto = with_random_weights(OWN_PAIRS.replace("BEHIND", SPLIT).replace('"": 17', '"": 19'))
+    zero = next(one for one in proto.graph.initializer if one.name == "z")
+    zero.CopyFrom(helper.make_tensor("z", TensorProto.FLOAT8E4M3FN, [], [0.0]))
+    onnx.save(proto, tmp_path / "fp8.onnx")
+    said = placer("explain", tmp_path / "fp8.onnx", "--gpu", "l4", "--improved", "better.yaml")
+    assert "the model with placer apply FILE FLOAT_MODEL --data DATA" in said.out, said.err
+    text = OWN_PAIRS.replace("BEHIND", "r = Relu(c) y = Add(r, x)")
+    for tensor in ("x", "w"):
+        text = re.sub(rf"{tensor}q = .*", "", text).replace(f"{tensor}d", tensor)
+    samples = np.random.default_rng(0).standard_normal((2, 64, 28, 28)).astype(np.float32)
+    np.savez("data.npz", x=samples)
+    done = placer("apply", "better.yaml", save(text), "--data", "data.npz")
+    assert done.code == 0, done.err
