@@ -19,7 +19,7 @@ from placer.qdq.moved_weights import name_in_file
 from placer.quantization import Format, Placement, Range, Ranges, Scheme
 from placer.quantization.placement import ScaleGroup
 from placer.quantization.ranges import union
-from placer.quantization.scheme import INT32, MOVED_FORMATS, foreign_format
+from placer.quantization.scheme import INT8_OR_UINT8, INT32, MOVED_FORMATS, foreign_format
 
 _LEVELS: Mapping[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255),
@@ -47,13 +47,20 @@ class OwnPairs:
     nodes: Mapping[Edge, tuple[str, ...]] = field(default_factory=dict)
 
     def ranges_in(self, scheme: Scheme) -> Ranges:
-        """``ranges`` as ``scheme`` has them: without -128 where its scale is amax / 127."""
+        """``ranges`` of which ``scheme`` makes the scales of the pairs.
+
+        Where that is amax / 127, -128 is none of its values, and pairs with another zero point
+        than in the middle, as 0 of uint8, have scales that it does not make.
+        """
         if not scheme.symmetric:
             return self.ranges
-        return {
-            tensor: Range(-high, high) if math.isclose(low, high * -128 / 127) else Range(low, high)
-            for tensor, (low, high) in self.ranges.items()
-        }
+        found = {}
+        for tensor, (low, high) in self.ranges.items():
+            if math.isclose(low, high * -128 / 127):
+                found[tensor] = Range(-high, high)
+            elif scheme.activation == INT8_OR_UINT8 and low == 0:
+                found[tensor] = Range(low, high)
+        return found
 
     def without(self, nodes: Collection[str]) -> OwnPairs:
         """These, but for ``nodes``, which are not in the file."""
