@@ -136,14 +136,14 @@ class Activation(Time):
         default=Condition(),
         description="Processors and schemes where it is so; nowhere if the processor is unknown.",
     )
-    op: Names = Field(description="Operators that read what the Conv writes.")
+    op: Names = Field(
+        description="Operators that alone read what the Conv writes; `SiLU` is a Sigmoid and a Mul "
+        "of both, where nothing else reads either."
+    )
 
     def takes_us(self, node: Node, graph: Graph) -> float:
         """Microseconds for ``node``; 0 unless it is such a Conv of one group."""
-        if node.op != "Conv" or _groups(node) > 1:
-            return 0.0
-        readers = (graph.by_name.get(edge.node) for edge in graph.edges_of(node.outputs[0]))
-        if not any(reader is not None and reader.op in self.op for reader in readers):
+        if node.op != "Conv" or _groups(node) > 1 or _activation(node, graph) not in self.op:
             return 0.0
         return self.us(_elements(node.outputs[0], graph))
 
@@ -263,6 +263,23 @@ def _is_padded(node: Node, graph: Graph) -> bool:
         or str(node.attributes.get("auto_pad", "")).startswith("SAME")
         or (writer is not None and writer.op == "Pad")
     )
+
+
+def _activation(node: Node, graph: Graph) -> str:
+    """What can be part of the kernel of ``node``: the sole reader, or ``SiLU``; else empty."""
+    written = node.outputs[0]
+    reader = graph.sole_reader(written)
+    if reader is not None:
+        return reader.op
+    edges = graph.edges_of(written)
+    if len(edges) != 2 or any(edge.is_graph_output for edge in edges):
+        return ""
+    readers = [graph.by_name[edge.node] for edge in edges]
+    for gate, product in (readers, readers[::-1]):
+        is_gated = gate.op == "Sigmoid" and product.op == "Mul"
+        if is_gated and graph.sole_reader(gate.outputs[0]) is product:
+            return "SiLU"
+    return ""
 
 
 def _groups(node: Node) -> int:

@@ -418,6 +418,44 @@ def test_with_amx_openvino_computes_a_silu_apart_or_in_float(
     } == expected
 
 
+GATED = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,64,14,14] x) => (float[1,64,14,14] out, float[1,64,14,14] KEPT)
+<float[64,64,3,3] w = {1}> {
+  [conv] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+  z = Relu(x)
+  BEHIND
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("behind", "kept", "taken"),
+    [
+        ("out = Tanh(a)", "z", 2.5 * 12.544),
+        ("out = Sigmoid(a)", "z", 2.5 * 12.544),
+        ("out = Sigmoid(a)", "a", 0.0),
+        ("b = Sigmoid(a) out = Mul(x, b)", "z", 2.5 * 12.544),
+        ("b = Sigmoid(a) out = Mul(a, b)", "z", 6 + 0.4 * 12.544),
+        ("b = Sigmoid(a) out = Mul(b, a)", "z", 6 + 0.4 * 12.544),
+        ("b = Sigmoid(a) out = Mul(a, b)", "a", 0.0),
+        ("b = Sigmoid(a) out = Mul(a, b)", "b", 0.0),
+        ("b = Sigmoid(a) c = Mul(a, b) out = Add(c, a)", "z", 0.0),
+        ("b = Sigmoid(a) out = Add(a, b)", "z", 0.0),
+    ],
+)
+def test_openvino_prices_an_activation_that_can_be_in_the_kernel_and_a_silu_apart(
+    behind: str, kept: str, taken: float
+):
+    """With AMX; a rule keeps a SiLU from the kernel, but no other activation."""
+    graph = graph_of_text(GATED.replace("BEHIND", behind).replace("KEPT", kept))
+    pack, target = load_pack("openvino"), Target(processor=PROCESSORS["amx"])
+    times = pack.manifest.behaviour.gains_on(pack.target(target))
+    assert times is not None
+    conv, bare = graph.by_name["conv"], times.model_copy(update={"activated": []})
+    assert bare.saved_us(conv, graph) - times.saved_us(conv, graph) == pytest.approx(taken)
+
+
 TURNED = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,16,16,16] x) => (float[1,16,16,16] out)
