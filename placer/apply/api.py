@@ -197,7 +197,7 @@ def apply_placement(
     dataset = None if given is None or is_covered else _dataset(given, loaded, notes)
     kept = transferred.ranges if is_kept else {}
     scales = _scales(transferred, file, loaded, dataset, calibration, cache, kept)
-    if is_kept and transferred.found:
+    if kept:
         notes += _notes_on_ranges(file, loaded, asked=ranges is not None)
     done = Recovered(loaded, scales, None)
     if steps and dataset is not None:
@@ -371,7 +371,7 @@ def _scales(
     if data is None:
         return kept_scales(transferred, file, model)
     folder = default_cache_dir() if cache else None
-    return calibrated_scales(transferred, model, file.scheme, data, method, folder, kept)
+    return calibrated_scales(transferred, file, model, data, method, folder, kept)
 
 
 def _dataset(data: str, model: Model, notes: list[str]) -> Dataset:

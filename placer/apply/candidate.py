@@ -32,7 +32,10 @@ AUTO = "auto"
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """What a placement is inserted with. ``sqnr``: in dB, on calibration data; None without."""
+    """What a placement is inserted with. ``sqnr``: in dB, on calibration data; None without.
+
+    ``calibrated``: whether no range rests on random inputs, neither the file's nor new ones.
+    """
 
     ranges: Ranges
     method: str
@@ -65,8 +68,8 @@ def check_method(method: str) -> None:
 
 def calibrated_scales(
     transferred: Transferred,
+    file: PlacementFile,
     model: Model,
-    scheme: Scheme,
     data: Dataset,
     method: str,
     cache_dir: Path | None,
@@ -78,6 +81,7 @@ def calibrated_scales(
     Runtime. Tensors that the user pinned keep the file's range or
     their own method. Raises RunError if ONNX Runtime refuses the model.
     """
+    scheme, kept = file.scheme, kept or {}
     activations = _activations(transferred.placement, model)
     calibration = calibrate(model, activations, data, cache_dir)
     # The file tells of tensors in a body that runs on no sample.
@@ -97,7 +101,7 @@ def calibrated_scales(
         if tensor in calibration.statistics
     }
     tried = {
-        name: {**unseen_ranges, **calibration.ranges(name, scheme), **pinned, **(kept or {})}
+        name: {**unseen_ranges, **calibration.ranges(name, scheme), **pinned, **kept}
         for name in (some if method == AUTO else (method,))
     }
     scores = {}
@@ -112,7 +116,10 @@ def calibrated_scales(
     best = max(scores, key=lambda name: scores[name])
     sqnr = scores[best] if math.isfinite(scores[best]) else None
     said = f"kept, others {best}" if kept else best
-    return Scales(tried[best], said, sqnr, not data.synthetic)
+    # Ranges that the user pinned rest on no inputs.
+    of_file = {t for t in unseen | kept.keys() if transferred.pinned.get(t) != "range"}
+    calibrated = (file.calibrated or not of_file) and not data.synthetic
+    return Scales(tried[best], said, sqnr, calibrated)
 
 
 def _activations(placement: Placement, model: Model) -> set[str]:

@@ -441,19 +441,40 @@ def test_a_placement_without_ranges_needs_data(placer: Run, tmp_path: Path):
     assert "give --data" in finished.err
 
 
+@pytest.mark.parametrize("calibrated", [True, False])
 def test_data_are_for_tensors_without_a_range_where_ranges_are_kept(
-    placer: Run, placement_file: Path
+    placer: Run, placement_file: Path, calibrated: bool
 ):
+    """One range that rests on random inputs is enough for the result not to be calibrated."""
     document = yaml.safe_load(placement_file.read_text())
     next(group for group in document["groups"] if "range" in group).pop("range")
-    placement_file.write_text(yaml.safe_dump(document))
+    placement_file.write_text(yaml.safe_dump(document | {"calibrated": calibrated}))
     data = ("--data", CALIBRATION, "--ranges", "kept", "--calibration", "minmax")
     finished = placer("apply", placement_file, SEED1, *data, "-o", "out", "--json")
     assert finished.code == 0, finished.err
-    assert json.loads(finished.out)["ranges"]["method"] == "kept, others minmax"
-    written = {group.range for group in read_placement(Path("out/placement.yaml")).groups}
+    report = json.loads(finished.out)
+    told = report["ranges"]
+    assert (told["method"], told["calibrated"]) == ("kept, others minmax", calibrated)
+    assert ("rest on random inputs" in " ".join(report["warnings"])) != calibrated
+    file = read_placement(Path("out/placement.yaml"))
+    assert file.calibrated == calibrated
+    written = {group.range for group in file.groups}
     assert len(written - {None, Range(-6.375, 6.375)}) == 1
     assert Range(-6.375, 6.375) in written
+
+
+def test_where_no_range_can_be_kept_all_are_calibrated(placer: Run, placement_file: Path):
+    document = yaml.safe_load(placement_file.read_text())
+    for group in document["groups"]:
+        group.pop("range", None)
+    placement_file.write_text(yaml.safe_dump(document | {"calibrated": False}))
+    data = ("--data", CALIBRATION, "--ranges", "kept", "--calibration", "minmax")
+    finished = placer("apply", placement_file, SEED1, *data, "-o", "out", "--json")
+    assert finished.code == 0, finished.err
+    report = json.loads(finished.out)
+    told = report["ranges"]
+    assert (told["method"], told["calibrated"]) == ("minmax", True)
+    assert "ranges" not in " ".join(report["warnings"])
 
 
 def test_optimize_keeps_the_structure(placer: Run):
