@@ -74,6 +74,14 @@ def read_bytes(path: Path, what: str, field: str) -> bytes:
             return file.read(limit + 1)
 
 
+def check_utf8(path: Path) -> None:
+    """Raise InputError unless the path is UTF-8, as results and NVIDIA's parsers need it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"a file's or folder's name is not UTF-8: {path}; rename it") from error
+
+
 def check_there(path: Path, what: str) -> None:
     """Raise InputError, as ``read_bytes`` does, if there is nothing at ``path``."""
     with _readable(path, what):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -220,6 +221,20 @@ def test_a_name_that_is_not_utf8_is_told():
     told = unforeseen(refused.value)
     assert told.exit_code == 2
     assert str(told) == "a file's or folder's name is not UTF-8: n\udcff.onnx; rename it"
+
+
+@pytest.mark.parametrize("command", ["check", "optimize"])
+def test_a_model_whose_name_is_not_utf8_is_refused_at_once(
+    placer: Callable[..., Finished], tmp_path: Path, command: str
+):
+    """NVIDIA's parser takes no such name, and result.json cannot hold it."""
+    model = tmp_path / os.fsdecode(b"m\xff.onnx")
+    shutil.copy(DIGITS / "digits.onnx", model)
+    engine = ("--engine", "fusion-model", "--gpu", "t4", "--budget", 1, "-o", tmp_path / "out")
+    finished = placer(command, model, *(engine if command == "optimize" else ()))
+    assert finished.code == 2
+    assert "name is not UTF-8: " in finished.err
+    assert finished.err.rstrip().endswith("m[U+DCFF].onnx; rename it")
 
 
 def test_the_file_of_an_unforeseen_error_has_no_password(

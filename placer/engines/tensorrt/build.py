@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from placer.common.files import check_utf8
 from placer.common.listed import listed
 from placer.engines.tensorrt.library import NO_IMPLICIT, Library
 from placer.engines.tensorrt.log import BuildLog
@@ -98,6 +99,8 @@ def build(library: Library, source: Path | bytes, settings: BuildSettings) -> Bu
     no builder; what the parser or the builder refuses is in the report.
     """
     start = time.perf_counter()
+    if isinstance(source, Path):
+        check_utf8(source)
     load_plugins(library, settings.plugins)
     log = BuildLog()
     logger = log.attach(library.module)

@@ -12,7 +12,7 @@ from typing import Any
 
 from onnx import ModelProto
 
-from placer.common.files import write_text
+from placer.common.files import check_utf8, write_text
 from placer.common.shapes import GivenShape, given_ranges
 from placer.engines.tensorrt.build import BuildReport, check_gpu
 from placer.engines.tensorrt.calibration_table import tables_beside
@@ -158,6 +158,7 @@ def check(
     if static:
         return report
     ranges = with_named_dimensions(path, given_ranges(shapes))
+    check_utf8(path)
     library = import_builder()
     check_gpu(library, architecture, gpu)
     return replace(report, build=check_file(library, path, architecture, ranges))

@@ -12,7 +12,7 @@ from placer.accuracy.gates import Gate
 from placer.accuracy.latency_gates import parse_beats
 from placer.calibration.sources import check_source
 from placer.common.counts import check_count
-from placer.common.files import check_output_folder, check_there
+from placer.common.files import check_output_folder, check_there, check_utf8
 from placer.common.names import unknown
 from placer.common.shapes import ShapeRange
 from placer.engines.registry import Registry
@@ -115,6 +115,8 @@ def _check_devices(request: Request) -> None:
 
 
 def _check_files(request: Request) -> None:
+    check_utf8(request.model)
+    check_utf8(request.output_folder)
     check_output_folder(request.output_folder)
     for path in request.warm_starts:
         if not os.path.lexists(path):
