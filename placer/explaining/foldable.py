@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from placer.common.listed import in_quotes, listed
 from placer.graph import Edge, Graph, Node
 
-_AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})
+_AFFINE = frozenset({"Add", "Sub", "Mul"})
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm"})
 _NORM = "LayerNormalization"
 
 
 def foldable(graph: Graph, pairs: Mapping[Edge, tuple[str, ...]]) -> Iterator[str]:
-    """Sentences on what a pair of a file keeps from being folded, and on what is behind a norm.
+    """Sentences on Add, Sub and Mul of a file that a pair keeps apart, and on those behind a norm.
 
     Engines and exporters fold a constant for each channel into the Conv before it only where
     nothing stands between them, and none into a norm: SmoothQuant's factors are to be part of it
@@ -44,8 +44,6 @@ def _foldable(node: Node, graph: Graph) -> tuple[Edge | None, Node | None]:
     if node.op not in _AFFINE or node.domain:
         return None, None
     for edge in graph.edges_into(node):
-        if node.op == "Div" and edge.input_index == 1:
-            continue
         before = graph.producer.get(edge.tensor)
         other = graph.initializers.get(node.inputs[1 - edge.input_index])
         if before is None or other is None or graph.edges_of(edge.tensor) != (edge,):

@@ -4,8 +4,8 @@ Local functions inlined, ONNX Runtime's fused operators taken apart, opset 17 to
 Identity, Dropout and other nodes that only copy gone, constant subgraphs folded, If, Loop and Scan
 replaced by the nodes that run where the model fixes which, Transposes that others undo taken out,
 Sums written as Adds, CastLikes as Casts and means over the places of maps as poolings,
-BatchNormalization and constant per-channel Mul, Div, Add and Sub folded into the weighted node
-before them, nodes named and sorted. Outputs stay what they were.
+BatchNormalization and constant per-channel Mul, Add and Sub folded into the weighted node before
+them, nodes named and sorted. Outputs stay what they were.
 """
 
 from __future__ import annotations

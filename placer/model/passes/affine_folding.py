@@ -17,8 +17,7 @@ from placer.graph.names import UnusedNames, tensor_names
 _NORM = "LayerNormalization"
 # A norm's scale and bias are where the others have weights and bias.
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", _NORM)
-_AFFINE = ("BatchNormalization", "Add", "Sub", "Mul", "Div")
-_FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
+_AFFINE = ("BatchNormalization", "Add", "Sub", "Mul")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +53,8 @@ class Folded:
     weights: Mapping[str, FoldedWeight] = field(default_factory=dict)
 
 
-def _arithmetic(op: str, position: int, constant: np.ndarray) -> _Affine | None:
-    """What an operator with a constant does to its operand at ``position``; None: not affine."""
+def _arithmetic(op: str, position: int, constant: np.ndarray) -> _Affine:
+    """What an Add, Sub or Mul with a constant does to its operand at ``position``."""
     one, zero = np.float64(1), np.float64(0)
     match op, position:
         case "Add", _:
@@ -64,16 +63,11 @@ def _arithmetic(op: str, position: int, constant: np.ndarray) -> _Affine | None:
             return _Affine(one, -constant)
         case "Sub", _:
             return _Affine(-one, constant)
-        case "Div", 0 if constant.all():
-            with np.errstate(over="ignore"):  # What overflows is not folded.
-                return _Affine(1 / constant, zero)
-        case "Div", _:
-            return None
     return _Affine(constant, zero)
 
 
 def fold_affine(graph: GraphProto, base_dir: Path) -> Folded:
-    """Fold BatchNormalization and constant Mul, Div, Add and Sub into a preceding weighted node.
+    """Fold BatchNormalization and constant Mul, Add and Sub into a preceding weighted node.
 
     Exact up to rounding: with y = W x + b, scale * y + shift = (scale * W) x + (scale * b + shift)
     per output channel. So is a LayerNormalization, which is how SmoothQuant's factors become part
@@ -132,10 +126,6 @@ class _Folder:
     def _has_constant_weights(self, node: NodeProto) -> bool:
         return all(name in self._tensors for name in node.input[1:3] if name)
 
-    def _is_float(self, node: NodeProto) -> bool:
-        """Whether it multiplies floats: a division of integers rounds each result."""
-        return self._tensors[node.input[1]].data_type in _FLOATS
-
     def _array(self, name: str) -> np.ndarray:
         return read_tensor(self._tensors[name], self._base_dir).astype(np.float64)
 
@@ -147,9 +137,7 @@ class _Folder:
         if node.op_type in _AFFINE[1:] and node.input[1 - position] in self._tensors:
             value = self._array(node.input[1 - position])
             channels = self._per_channel(value, before)
-            if channels is None or (node.op_type == "Div" and not self._is_float(before)):
-                return None
-            return _arithmetic(node.op_type, position, channels)
+            return None if channels is None else _arithmetic(node.op_type, position, channels)
         return None
 
     def _batch_normalization(self, node: NodeProto, channels: int) -> _Affine | None:
@@ -200,7 +188,7 @@ class _Folder:
             TensorProto(data_type=self._tensors[node.input[1]].data_type, dims=[0])
         ).dtype
         scale = np.broadcast_to(affine.scale, self._channels(node))
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore"):
             new_weight = (weight * self._along(node, scale, weight)).astype(dtype)
             new_bias = (bias * scale + affine.shift).astype(dtype)
         if not (np.isfinite(new_weight).all() and np.isfinite(new_bias).all()):
