@@ -79,7 +79,9 @@ def test_what_another_library_computed_is_not_taken_from_the_cache(
     np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).random((2, 4, 8, 8), np.float32))
     ops, cache = tmp_path / "ops.so", tmp_path / "cache"
     for end, kept in ((b"", 1), (b"", 1), (b"another version", 2)):
-        ops.write_bytes(Path(library).read_bytes() + end)
+        new = tmp_path / "new.so"  # To write into a library that is loaded ends the process.
+        new.write_bytes(Path(library).read_bytes() + end)
+        new.replace(ops)
         with placer.custom_ops(ops):
             model = load_model(save(NETWORK), {"x": (1, 4, 8, 8)})
             data = load_dataset(str(tmp_path / "data.npz"), model)
