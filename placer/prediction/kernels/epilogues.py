@@ -23,16 +23,15 @@ from placer.prediction.kernels.lines import LINE_RANK, is_shared, may_follow, wr
 from placer.prediction.kernels.parts import (
     ACTIVATIONS,
     CONVS,
-    MAP_RANK,
     PRODUCTS,
     SQUARES,
     VIEWS,
     Unit,
     is_padded,
-    multiplies_weight,
     resizes,
     sums_few,
 )
+from placer.prediction.kernels.rows_of_maps import makes_rows
 from placer.prediction.kernels.shared_operands import reads_inputs
 from placer.prediction.kernels.shuffled import is_shuffled
 from placer.prediction.kernels.turned_rows import TurnedRows
@@ -371,7 +370,7 @@ class Epilogues:
             return True
         if len(readers) > 1 and any(map(self._makes_line, readers)):
             return True
-        if any(map(self._makes_rows, readers)):
+        if any(makes_rows(self._graph, self._form, reader) for reader in readers):
             return True
         if one_matrix or unit.node.op in CONVS:
             return False
@@ -418,28 +417,6 @@ class Epilogues:
             return False
         convs = bool(unit.readers) and all(r.node.op in CONVS for _, r in unit.readers)
         return convs and is_turned_as_written(self._graph, unit.node)
-
-    def _makes_rows(self, unit: Unit) -> bool:
-        """Whether it flattens a single sample's map whose rows products with weights alone read.
-
-        The kernel that turns it computes the activation of a Conv then; one that the Conv's own
-        prepared kernel knows stays there (30 small graphs).
-        """
-        shape = self._graph.type_of(unit.node.inputs[0]).shape or ()
-        if unit.node.op not in VIEWS or len(shape) != MAP_RANK or shape[0] != 1:
-            return False
-        turns = [reader for _, reader in unit.readers]
-        read = [(edge, reader) for turn in turns for edge, reader in turn.readers]
-        return (
-            bool(read)
-            and all(order_of(self._graph, turn.node) == SWAPPED for turn in turns)
-            and all(
-                reader.role == "product"
-                and edge not in self._form.scales
-                and multiplies_weight(self._graph, reader.node)
-                for edge, reader in read
-            )
-        )
 
     def _flattens_map(self, unit: Unit) -> bool:
         """Whether it makes rows of a float map that a generated kernel has turned.

@@ -10,10 +10,13 @@ reshape and turn maps for one or two products, and of SHViT and EfficientViT.
 
 from __future__ import annotations
 
-from placer.graph import Edge
+from placer.graph import Edge, Graph
+from placer.graph.transposes import order_of
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.parts import VIEWS, Unit
+from placer.prediction.kernels.parts import MAP_RANK, VIEWS, Unit, multiplies_weight
+from placer.prediction.kernels.views import SWAPPED
+from placer.prediction.layers.motion import NormalForm
 
 _RANK = 3  # Heads are moved by kernels that are named after what moves them.
 
@@ -97,3 +100,26 @@ class RowsOfMaps:
                 writer.readers.remove((edge, unit))
         del self._groups.by_number[unit.group]
         return True
+
+
+def makes_rows(graph: Graph, form: NormalForm, unit: Unit) -> bool:
+    """Whether ``unit`` flattens one sample's map whose rows products with weights alone read.
+
+    The kernel that turns it computes the activation of a Conv then; one that the Conv's own
+    prepared kernel knows stays there (30 small graphs).
+    """
+    shape = graph.type_of(unit.node.inputs[0]).shape or ()
+    if unit.node.op not in VIEWS or len(shape) != MAP_RANK or shape[0] != 1:
+        return False
+    turns = [reader for _, reader in unit.readers]
+    read = [(edge, reader) for turn in turns for edge, reader in turn.readers]
+    return (
+        bool(read)
+        and all(order_of(graph, turn.node) == SWAPPED for turn in turns)
+        and all(
+            reader.role == "product"
+            and edge not in form.scales
+            and multiplies_weight(graph, reader.node)
+            for edge, reader in read
+        )
+    )
