@@ -66,8 +66,8 @@ def extract_command(
     region = placer.extract_region(
         model,
         _target(model, ".region.onnx", output),
-        inputs=_names(inputs),
-        outputs=_names(outputs),
+        inputs=_names(inputs, model),
+        outputs=_names(outputs, model),
         around=around,
         depth=depth,
         data=data,
@@ -116,5 +116,19 @@ def _nodes(number: int) -> str:
     return "1 node" if number == 1 else f"{number} nodes"
 
 
-def _names(text: str) -> list[str]:
-    return [name for name in text.split(",") if name]
+def _names(text: str, model: Path) -> list[str]:
+    """The names in ``A,B``; a name of a tensor of ``model`` may have commas itself."""
+    parts = [part for part in text.split(",") if part]
+    if len(parts) < 2:
+        return parts
+    from placer.graph.names import tensor_names  # noqa: PLC0415
+    from placer.model.validate import read_model  # noqa: PLC0415
+
+    known, names = tensor_names(read_model(model).graph), list[str]()
+    parts = text.split(",")
+    while parts:
+        joined = (",".join(parts[:end]) for end in range(len(parts), 1, -1))
+        name = next((name for name in joined if name in known), parts[0])
+        names.append(name)
+        del parts[: name.count(",") + 1]
+    return [name for name in names if name]

@@ -63,19 +63,38 @@ def saved_together(
 ) -> Iterator[Path]:
     """Save ``proto`` as ``target``, with what the block writes beside the path that it is given.
 
-    Its producer is placer then, and ``source`` the file that it says to be made of. See
-    ``written_together``. Raises InputError, too, if another .onnx file beside ``target`` reads the
-    data file that this one's would replace or, without ``replace``, if the model at ``target`` does
-    not.
+    The file's producer is placer then, and ``source`` what it says to be made of; ``proto`` stays
+    as it is. See ``written_together``. Raises InputError, too, if another .onnx file beside
+    ``target`` reads the data file that this one's would replace or, without ``replace``, if the
+    model at ``target`` does not.
     """
-    proto.producer_name, proto.producer_version = PRODUCER, __version__
-    named = {entry.key: entry.value for entry in proto.metadata_props}
-    onnx.helper.set_model_props(proto, {**named, SOURCE_PROPERTY: _from(target, source)})
     if _needs_data_file(proto):
         _check_data_file(target, replace=replace)
     with written_together(target) as draft:
-        save_model(proto, base_dir, draft)
+        with _signed(proto, _from(target, source)):
+            save_model(proto, base_dir, draft)
         yield draft
+
+
+@contextmanager
+def _signed(proto: ModelProto, source: str) -> Iterator[None]:
+    """``proto`` says to be placer's, made of ``source``, as long as the block lasts.
+
+    A copy of it would hold its weights twice.
+    """
+    named = {entry.key: entry.value for entry in proto.metadata_props}
+    fields = ("producer_name", "producer_version")
+    before = {field: getattr(proto, field) for field in fields if proto.HasField(field)}
+    proto.producer_name, proto.producer_version = PRODUCER, __version__
+    onnx.helper.set_model_props(proto, {**named, SOURCE_PROPERTY: source})
+    try:
+        yield
+    finally:
+        for field in fields:
+            proto.ClearField(field)
+        for field, value in before.items():
+            setattr(proto, field, value)
+        onnx.helper.set_model_props(proto, named)
 
 
 def source_of(path: Path) -> Path | None:

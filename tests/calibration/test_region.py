@@ -12,6 +12,7 @@ import pytest
 import placer as package
 from placer.errors import InputError
 from placer.graph.text import parse_model
+from placer.model.save import saved_together, source_of
 from tests.conftest import DIGITS, Finished
 
 NETWORK = """
@@ -182,3 +183,25 @@ def test_the_command_writes_what_optimize_takes(placer: Callable[..., Finished])
     run = ("optimize", "part.onnx", "--data", "part.npz", "--budget", 2, "--no-cache")
     done = placer(*run, "--preset", "quick", "--engine", "fusion-model", "--gpu", "a100")
     assert done.code == 0, done.err
+
+
+def test_names_with_commas_are_names_of_tensors(
+    placer: Callable[..., Finished], save: Callable[..., Path]
+):
+    network = save(NETWORK)
+    proto = onnx.load(network)
+    for node in proto.graph.node:
+        for names in (node.input, node.output):
+            names[:] = ["a,b" if name == "b" else name for name in names]
+    onnx.save(proto, network)
+    finished = placer("extract", network, "--outputs", "a,a,b,d", "-o", "part.onnx")
+    assert "outputs: a, a,b, d" in finished.out, finished.err
+
+
+def test_what_is_saved_together_stays_as_it_is(network: Path, tmp_path: Path):
+    proto = onnx.load(network)
+    proto.metadata_props.add(key="author", value="somebody")
+    before = proto.SerializeToString(deterministic=True)
+    with saved_together(proto, tmp_path, tmp_path / "new.onnx", source=network):
+        assert proto.SerializeToString(deterministic=True) == before
+    assert source_of(tmp_path / "new.onnx") == tmp_path / network.name

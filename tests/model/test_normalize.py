@@ -643,7 +643,19 @@ def test_functions_whose_operators_the_opset_of_the_model_defines_otherwise_are_
         load_model(tmp_path / "model.onnx")
 
 
-def test_folding_that_would_overflow_half_precision_is_left_out(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("weight", "factor", "left"),
+    [
+        (60000, 2, ["Conv", "Mul"]),
+        (0.01, 1e-4, ["Conv", "Mul"]),  # 1e-6 is stored in steps of 6e-8.
+        (1e-4, 1e-4, ["Conv", "Mul"]),  # 1e-8 is stored as 0.
+        (0.01, 0.1, ["Conv"]),
+        (0.01, 0, ["Conv"]),
+    ],
+)
+def test_what_half_precision_does_not_hold_is_not_folded(
+    tmp_path: Path, weight: float, factor: float, left: list[str]
+):
     proto = onnx.parser.parse_model(
         """
         <ir_version: 9, opset_import: ["": 17]>
@@ -653,12 +665,12 @@ def test_folding_that_would_overflow_half_precision_is_left_out(tmp_path: Path):
         }
         """
     )
-    for name, shape, value in (("w", (1, 1, 1, 1), 60000), ("s", (1,), 2)):
+    for name, shape, value in (("w", (1, 1, 1, 1), weight), ("s", (1,), factor)):
         array = np.full(shape, value, np.float16)
         proto.graph.initializer.append(numpy_helper.from_array(array, name))
     onnx.save(proto, tmp_path / "model.onnx")
-    x = np.full((1, 1, 2, 2), 0.001, np.float16)
-    assert same_outputs(tmp_path / "model.onnx", x=x) == ["Conv", "Mul"]
+    x = np.full((1, 1, 2, 2), 0.001 if weight > 1 else 1000, np.float16)
+    assert same_outputs(tmp_path / "model.onnx", x=x) == left
 
 
 def test_axis_0_is_written_where_only_early_opsets_have_it():

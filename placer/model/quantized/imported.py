@@ -94,8 +94,9 @@ class Imported:
         losses = self.losses(scheme)
         worst = f", at worst {losses[0].decibel:.1f} dB more noise" if losses else ""
         return (
-            f"{opening}: {len(self.activations)} scales of activations kept, {len(losses)} of them "
-            f"coarser in this scheme{worst}; {len(self.notes)} remarks, shown by placer import"
+            f"{opening}: {_number(len(self.activations), 'scale')} of activations kept, "
+            f"{len(losses)} of them coarser in this scheme{worst}; "
+            f"{_number(len(self.notes), 'remark')}, shown by placer import"
         )
 
     def losses(self, scheme: Scheme) -> tuple[Loss, ...]:
@@ -198,9 +199,9 @@ def _losses(source: Imported, kept: Imported, graph: Graph) -> Iterator[str]:
     left = sum(edge.node in inside for edge in source.placement.edges)
     gone = len(source.placement.edges) - len(kept.placement.edges) - left
     if gone:
-        yield _REMOVED.format(_pairs(gone))
+        yield _REMOVED.format(_number(gone, "pair"))
     if left:
-        yield _INSIDE.format(_pairs(left))
+        yield _INSIDE.format(_number(left, "pair"))
     weights = {name: scale for name, scale in kept.weights.items() if name not in read}
     yield from _other_constants(graph, weights)
 
@@ -245,10 +246,6 @@ def _found(edges: Iterable[Edge], graph: Graph) -> Iterator[Edge]:
             yield Edge(reads[edge.input_index], edge.node, edge.input_index)
 
 
-def _pairs(count: int) -> str:
-    return "1 pair" if count == 1 else f"{count} pairs"
-
-
 def _other_constants(graph: Graph, weights: Mapping[str, WeightScale]) -> list[str]:
     """Constants with a scale that placer will choose itself."""
     used = set()
@@ -263,3 +260,7 @@ def _other_constants(graph: Graph, weights: Mapping[str, WeightScale]) -> list[s
         f"scales of {len(others)} constants dropped, which are not weights, so that their values "
         f"give them: {', '.join(others)}"
     ]
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
