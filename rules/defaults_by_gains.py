@@ -398,7 +398,7 @@ def _connect(
             cut.never(written, end)
     cut.separate(read, written, gains.quantize.takes_us(tensor, graph))
     # Q moves before a node like MaxPool, which then runs in integers where its writer does not.
-    if node is not None:
+    if node is not None and node.inputs:
         _, before = _of_node(graph.producer.get(node.inputs[0]), vertices)
         cut.separate(read, before, max(-gains.saved_behind_floats_us(node, graph), 0.0))
 

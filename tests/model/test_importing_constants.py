@@ -76,8 +76,19 @@ def test_quantized_weights_become_float_and_keep_their_scales(save: Save):
             [128, 0.5],
             [[127, -126], [-128, 100]],
         ),
+        (  # As NNCF writes compressed weights.
+            "float[2] s = {-0.5, 0.5}, int8[2] z = {0, 0}",
+            "[2,1,1] k = {2, 1}",
+            [128 / 127, 0.5],
+            [[127, -126], [-128, 100]],
+        ),
     ],
-    ids=["a scale for each channel", "one for all", "one that becomes one for each"],
+    ids=[
+        "a scale for each channel",
+        "one for all",
+        "one that becomes one for each",
+        "negative scales",
+    ],
 )
 def test_a_channel_with_minus_128_and_a_negative_factor_is_rounded_again(
     save: Save, scale: str, factors: str, scales: float | list[float], integers: list[list[int]]

@@ -257,6 +257,19 @@ def test_q_moves_before_a_pool_that_a_float_node_writes(lost: float, kept: set[s
     assert integers(graph, dear.model_copy(update={"nodes": nodes})) == {"wide", "pool", "thin"}
 
 
+def test_a_node_without_inputs_writes_floats():
+    """Such as RandomNormal, or a Constant in the body of a Loop."""
+    graph = graph_of_text("""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,16,8,8] x) => (float[1,16,8,8] out) <float[16,16,1,1] w = {1}> {
+          [noise] a = RandomNormal<shape = [1,16,8,8]>()
+          [conv] b = Conv(a, w)
+          [sum] out = Add(b, x)
+        }
+    """)
+    assert integers(graph, gains({"Conv": 10.0}, 1)) == {"conv"}
+
+
 CONVERTING = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[1,16,16,16] x) => (float[1,16,16,16] out, float[1,16,16,16] end)

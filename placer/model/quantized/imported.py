@@ -257,8 +257,8 @@ def _other_constants(graph: Graph, weights: Mapping[str, WeightScale]) -> list[s
     if not others:
         return []
     return [
-        f"scales of {len(others)} constants dropped, which are not weights, so that their values "
-        f"give them: {', '.join(others)}"
+        f"scales of {_number(len(others), 'constant')} dropped, which are not weights, so that "
+        f"their values give them: {', '.join(others)}"
     ]
 
 

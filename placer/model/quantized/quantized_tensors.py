@@ -132,7 +132,8 @@ class Records:
     ) -> None:
         """Record the scale of a constant, quantized to ``dtype``, if symmetric int8 can have it.
 
-        ``values``: the float ones. A bias has no scale of its own.
+        ``values``: the float ones. A bias has no scale of its own. Of negative scales, as NNCF
+        gives weights, the integers change their signs.
         """
         self.seen[_weight_text(dtype, scale, block)] += 1
         dropped = f"scale of constant '{tensor.name}' dropped:"
@@ -153,7 +154,9 @@ class Records:
                 f"{dropped} {scale.size} scales do not fit axis {axis} of shape {values.shape}"
             )
         elif scale.size:
-            self.keep_weight(tensor, scale, axis, is_float8=dtype in _FLOAT8)
+            self.keep_weight(tensor, np.abs(scale), axis, is_float8=dtype in _FLOAT8)
+            if (scale < 0).any():
+                self.weights[tensor.name] = self.weights[tensor.name].reaching(values)
 
     def check_bias(self, name: str, integers: np.ndarray) -> None:
         """Tell where an int32 bias ends at the ends of its type, so that its own value is lost.

@@ -123,14 +123,15 @@ class WeightScale:
     def reaching(self, values: np.ndarray) -> WeightScale:
         """The scales, larger for channels of ``values`` that end beyond 127 of their steps.
 
-        As where a negative factor makes 128 of -128. FP8 ends at the same magnitude on both sides.
+        As where a negative factor, or scale, makes 128 of -128. FP8 ends at the same magnitude on
+        both sides.
         """
         if self.is_float8:
             return self
         along = () if self.scale.size == 1 else (self.axis,)
         others = tuple(axis for axis in range(values.ndim) if axis not in along)
         largest = values.max(axis=others, initial=0.0).astype(np.float64)
-        is_beyond = np.rint(largest / self.scale) > 127
+        is_beyond = largest >= 127.5 * self.scale
         return replace(self, scale=np.where(is_beyond, largest / 127, self.scale))
 
 
