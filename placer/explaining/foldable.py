@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from placer.common.listed import in_quotes, listed
 from placer.graph import Edge, Graph, Node
@@ -20,6 +20,7 @@ def foldable(graph: Graph, pairs: Mapping[Edge, tuple[str, ...]]) -> Iterator[st
     (Model-Optimizer issue 10). ``pairs``: the names of the Q and DQ of a file, by edge.
     """
     norms: list[str] = []
+    apart: list[tuple[Sequence[str], Node, Node]] = []
     for node in graph.nodes:
         edge, before = _foldable(node, graph)
         if edge is None or before is None:
@@ -27,16 +28,31 @@ def foldable(graph: Graph, pairs: Mapping[Edge, tuple[str, ...]]) -> Iterator[st
         if before.op == _NORM:
             norms.append(f"'{node.name}' ({node.op}) into '{before.name}'")
         elif edge in pairs:
-            yield (
-                f"{in_quotes(pairs[edge])} keep the constant of '{node.name}' ({node.op}) from "
-                f"being part of the weights of '{before.name}': take this pair out, or fold the "
-                "constant before the model is quantized, as placer import does"
-            )
+            apart.append((pairs[edge], node, before))
+    if apart:
+        yield _kept_apart(apart)
     if norms:
         yield (
             f"fold {listed(norms)} before the model is quantized, as placer import does: a norm's "
             "scale and bias hold such constants at no cost"
         )
+
+
+def _kept_apart(apart: Sequence[tuple[Sequence[str], Node, Node]]) -> str:
+    """What is said of pairs, each between a product and what adds or multiplies a constant."""
+    if len(apart) == 1:
+        ((pair, node, before),) = apart
+        return (
+            f"{in_quotes(pair)} keep the constant of '{node.name}' ({node.op}) from being part of "
+            f"the weights of '{before.name}': take this pair out, or fold the constant before the "
+            "model is quantized, as placer import does"
+        )
+    places = [f"{in_quotes(pair)} before '{node.name}' ({node.op})" for pair, node, _ in apart]
+    return (
+        f"{len(apart)} pairs keep constants from being part of the weights before them: "
+        f"{listed(places)}; take these pairs out, or fold the constants before the model is "
+        "quantized, as placer import does"
+    )
 
 
 def _foldable(node: Node, graph: Graph) -> tuple[Edge | None, Node | None]:

@@ -282,6 +282,21 @@ def test_pairs_are_told_that_keep_a_constant_from_the_weights(save: Save, middle
     assert len(notes) == told
 
 
+def test_pairs_that_keep_constants_from_weights_are_told_in_one_sentence(save: Save):
+    """ONNX Runtime's quantize_static makes 30 of them in PP-OCRv4's text detection."""
+    path = save(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+    <float[16,16,1,1] w = {{0.1}}, float s = {{0.5}}, int8 z = {{0}}, float k = {{2}}> {{
+      {PAIR.format("x")} {PAIR.format("w")} c = Conv(xd, wd) {PAIR.format("c")} [one] a = Mul(cd, k)
+      {PAIR.format("a")} e = Conv(ad, wd) {PAIR.format("e")} [two] b = Add(ed, k) y = Relu(b)
+    }}""")
+    (told,) = (note for note in notes_of(path) if "part of the weights" in note)
+    assert told.startswith("2 pairs keep constants from being part of the weights before them: ")
+    assert "before 'one' (Mul)" in told
+    assert "before 'two' (Add)" in told
+
+
 def test_factors_of_smoothquant_are_to_be_part_of_the_norm(save: Save):
     path = save(f"""
     <ir_version: 9, opset_import: ["": 17]>
