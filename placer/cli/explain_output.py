@@ -38,6 +38,8 @@ def no_times(explained: ModelExplanation) -> str:
 def print_explanation(console: Console, explained: ModelExplanation, show_all: bool) -> None:
     """Decisions, layers, what only converts, and estimates of times where there are any."""
     explanation, timed = explained.explanation, explained.gpu is not None
+    if timed and explanation.pairs:
+        _print_first_changes(console, explanation, show_all)
     tree = _decisions(explanation, timed, show_all)
     none = f"nothing to decide: no rule of pack '{explained.pack.manifest.name}' has a choice here"
     console.print(tree if tree.children else escape(none), highlight=False)
@@ -54,6 +56,18 @@ def print_explanation(console: Console, explained: ModelExplanation, show_all: b
         _print_times(console, explanation, explained.apply_command)
     else:
         console.print(no_times(explained), highlight=False, soft_wrap=True)
+
+
+def _print_first_changes(console: Console, explanation: Explanation, show_all: bool) -> None:
+    """What saves most, as a file with pairs is explained to find out what to change."""
+    # Imported only now: help is shown without what takes long to import.
+    from placer.prediction.explanation.first_changes import first_changes  # noqa: PLC0415
+
+    if changes := first_changes(explanation):
+        console.print("[bold]what to change first[/], by estimates:", highlight=False)
+    for change in changes:
+        shown = change if show_all else with_short_names(change)
+        console.print(escape(f"- {shown}"), highlight=False, soft_wrap=True)
 
 
 def _counted(plan: Plan) -> str:

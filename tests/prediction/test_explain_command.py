@@ -459,6 +459,17 @@ def test_two_scales_of_one_tensor_are_two_conversions(
     assert "remove it: give 'c' one scale for all that read it" in flat(said)
 
 
+def test_what_saves_most_of_a_file_with_pairs_is_told_first(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    lines = placer("explain", save(AROUND_TANH), "--gpu", "l4").out.splitlines()
+    start = lines.index("what to change first, by estimates:")
+    told = "- dequantize t: 't' is read in float by 'softmax'; take out 'q2' and 'd2' (t -> "
+    assert re.match(rf"{re.escape(told)}softmax\[0\]\); saves est\. ", lines[start + 1])
+    assert lines.index("what was decided, the costliest first") > start
+    assert "what to change first" not in placer("explain", save(RESIDUAL), "--gpu", "l4").out
+
+
 AROUND_TANH = """
     <ir_version: 8, opset_import: ["": 13]>
     g (float[1,64,56,56] x) => (float[1,64,56,56] y)

@@ -40,12 +40,17 @@ class LayoutBranch:
     splits: Sequence[Edge]
 
     @property
+    def layout(self) -> str:
+        """The layout, and what differs from it."""
+        first = self.costs[0].decision
+        inside = ", with pairs inside" if first.inside else ""
+        return f"{first.layout}{inside}{', but computed in float' * self.in_float}"
+
+    @property
     def shown(self) -> str:
         """The layout, with the default where that is another."""
-        first = self.costs[0].decision
-        layout = f"{first.layout}, with pairs inside" if first.inside else first.layout
-        layout += ", but computed in float" * self.in_float
-        return layout if layout == first.default else f"{layout} (default: {first.default})"
+        default = self.costs[0].decision.default
+        return default if self.layout == default else f"{self.layout} (default: {default})"
 
     @property
     def saves_us(self) -> float:
