@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placer.common.listed import in_quotes
-from placer.graph import Edge
 from placer.prediction.explanation.conversion_text import change_text
 from placer.prediction.explanation.decision_tree import (
     LayoutBranch,
@@ -26,27 +25,28 @@ class _Candidate:
     remedy: Remedy
 
     @property
-    def edges(self) -> frozenset[Edge]:
-        """What gains or loses a pair; where nothing does, all that gets other scales."""
+    def tensors(self) -> frozenset[str]:
+        """Whose pairs the change is about: what gains or loses one, else what gets other scales."""
         change = self.remedy.change
         changed = {*change.added, *change.removed, *change.reformatted}
         groups = change.gone | change.come
-        return frozenset(changed or (edge for group in groups for edge in group.edges))
+        edges = changed or {edge for group in groups for edge in group.edges}
+        return frozenset(edge.tensor for edge in edges)
 
 
 def first_changes(explanation: Explanation) -> tuple[str, ...]:
     """At most ``MOST`` sentences, the change that saves most first, by estimates.
 
     They are the pack's defaults at sites that the file decides otherwise, and remedies of layers
-    that only convert tensors. One that is part of another before it is left out.
+    that only convert tensors. Of several that are about one tensor only the first is told.
     """
-    told, covered = list[str](), set[Edge]()
+    told, changed = list[str](), set[str]()
     least = _LEAST_SHARE * explanation.total_us
     for one in sorted(_candidates(explanation), key=lambda one: -one.remedy.saves_us):
         if len(told) == MOST or one.remedy.saves_us < least:
             break
-        if not one.edges <= covered:
-            covered |= one.edges
+        if changed.isdisjoint(one.tensors):
+            changed |= one.tensors
             change = change_text(one.remedy.change, explanation.pairs)
             share = one.remedy.saves_us / explanation.total_us
             saved = f"{one.remedy.saves_us:.1f} us ({share:.0%})"
