@@ -45,13 +45,13 @@ def test_list_names_the_packs_and_on_demand_their_rules(placer: Placer):
         for p in packs
     }
     rules = placer("rules", "list", "tensorrt").out
-    assert "tensorrt 0.27.0 for tensorrt" in rules
+    assert "tensorrt 0.28.0 for tensorrt" in rules
     assert "conv-add-relu" in rules
 
 
 def test_show_prints_a_rule_that_loads_again(placer: Placer):
     finished = placer("rules", "show", "concat", "--pack", "tensorrt")
-    assert finished.out.startswith("# from tensorrt 0.27.0\n")
+    assert finished.out.startswith("# from tensorrt 0.28.0\n")
     shown = yaml.safe_load(finished.out)
     assert shown["id"] == "concat"
     assert shown["layouts"]["shared-scale"]["share_scale"] == [["xs", "y"]]

@@ -136,7 +136,7 @@ def test_a_built_in_pack_can_be_extended(tmp_path: Path, store: Store):
         (manifest("child", "../mine"), {}, "'../mine' names no pack; write e.g. 'team-pack@>=0.2'"),
         (manifest("child", "mine@new"), {}, "'new' is not a version range"),
         (manifest("child", "mine@"), {}, "'mine@' has no version behind '@'"),
-        (manifest("child", "tensorrt"), {}, "is onnxruntime, but tensorrt 0.27.0, which the pack"),
+        (manifest("child", "tensorrt"), {}, "is onnxruntime, but tensorrt 0.28.0, which the pack"),
         (
             manifest("child", "mine", more="disable: [gelu]\n"),
             {},
