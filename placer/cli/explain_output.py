@@ -38,7 +38,7 @@ def no_times(explained: ModelExplanation) -> str:
 def print_explanation(console: Console, explained: ModelExplanation, show_all: bool) -> None:
     """Decisions, layers, what only converts, and estimates of times where there are any."""
     explanation, timed = explained.explanation, explained.gpu is not None
-    if timed and explanation.pairs:
+    if timed and explanation.pairs and not explained.not_built:
         _print_first_changes(console, explanation, show_all)
     tree = _decisions(explanation, timed, show_all)
     none = f"nothing to decide: no rule of pack '{explained.pack.manifest.name}' has a choice here"
