@@ -238,6 +238,25 @@ def test_parts_of_a_quantized_tensor_are_named_for_tensorrt_8(
     assert ("TensorRT 8.4 may refuse 'part', 'other'" in said) == is_said
 
 
+@pytest.mark.parametrize(
+    ("scores", "is_said"),
+    [("d, d", True), ("d, x", False)],
+    ids=["pairs on both operands", "a float operand"],
+)
+def test_a_mask_of_an_attention_with_pairs_is_named_for_tensorrt_8(
+    save: Save, scores: str, is_said: bool
+):
+    """TensorRT issue 2616: 8.5.1 stopped at part of an attention, 8.5.3 and 8.6 built it."""
+    path = save(f"""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[2,8,8] x, bool[1,8,8] seen) => (float[2,8,8] y)
+    <float s = {{0.05}}, int8 z = {{0}}, float low = {{-1e9}}, float k = {{0.25}}> {{
+      {PAIR.format("z")} m = MatMul({scores}) t = Mul(m, k)
+      [mask] o = Where(seen, t, low) y = Softmax(o)
+    }}""")
+    assert placer.check(path, static=True).older.startswith("TensorRT 8.5.1 may stop") == is_said
+
+
 @pytest.mark.parametrize("shown", [True, False])
 def test_a_quantized_weight_that_is_an_output_is_named(save: Save, builder: Any, shown: bool):
     """TensorRT issue 1864; the builder has a layer without inputs that makes the weight."""

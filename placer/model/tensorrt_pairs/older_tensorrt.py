@@ -26,7 +26,13 @@ def refused_by_tensorrt_8(proto: ModelProto, path: Path) -> str:
     ``proto``: flat, without Constant nodes, as ``check_pairs`` leaves it; ``path``: its file.
     """
     graph = PairGraph(proto, path.parent, path)
-    said = (_along_outputs(graph), _shown(graph), refused_kernels(graph), _taken_apart(graph))
+    said = (
+        _along_outputs(graph),
+        _shown(graph),
+        refused_kernels(graph),
+        _taken_apart(graph),
+        _masked(graph),
+    )
     return ". ".join(filter(None, said))
 
 
@@ -91,6 +97,33 @@ def _taken_apart(graph: PairGraph) -> str:
         "keys and values, out of a quantized tensor. For that version, take out the pair before "
         "them and put pairs before what reads the parts"
     )
+
+
+def _masked(graph: PairGraph) -> str:
+    """What is said of Wheres that mask an attention whose first product has pairs (issue 2616)."""
+    found = [
+        str(node.name)
+        for node in graph.nodes
+        if node.op_type == "Where"
+        and graph.only_reader(node.output[0], {"Softmax"}) is not None
+        and any(_is_scored_by_pairs(graph, tensor) for tensor in node.input[1:])
+    ]
+    if not found:
+        return ""
+    return (
+        f"TensorRT 8.5.1 may stop at {in_quotes(found)}: a Where that masks an attention with "
+        'pairs ("DCHECK(opnd->is_data()) failed"). 8.5.3 and 8.6 build it'
+    )
+
+
+def _is_scored_by_pairs(graph: PairGraph, tensor: str) -> bool:
+    """Whether ``tensor`` is a product of what DQs write, scaled or not."""
+    writer = graph.producer(tensor)
+    while writer is not None and writer.op_type in {"Mul", "Div"}:
+        writer = graph.producer(writer.input[0])
+    if writer is None or writer.op_type != "MatMul":
+        return False
+    return all(graph.written_by(operand, DEQUANTIZE) is not None for operand in writer.input)
 
 
 def _takes_several(graph: PairGraph, gathers: Sequence[NodeProto]) -> bool:
