@@ -199,7 +199,8 @@ def _write_page(model: Path, explained: ModelExplanation, path: Path) -> None:
     from placer.report.explanation import Explained, write_explanation  # noqa: PLC0415
 
     pinned = [f"pinned: {sentence}" for sentence in explained.pinned]
-    facts = [_of_what(explained), *pinned, *explained.notes]
+    first = [f"change first: {change}" for change in explained.first_changes]
+    facts = [_of_what(explained), *pinned, *explained.notes, *first]
     timed = explained.gpu is not None
     if not timed:
         facts.append(no_times(explained))

@@ -38,8 +38,7 @@ def no_times(explained: ModelExplanation) -> str:
 def print_explanation(console: Console, explained: ModelExplanation, show_all: bool) -> None:
     """Decisions, layers, what only converts, and estimates of times where there are any."""
     explanation, timed = explained.explanation, explained.gpu is not None
-    if timed and explanation.pairs and not explained.not_built:
-        _print_first_changes(console, explanation, show_all)
+    _print_first_changes(console, explained.first_changes, show_all)
     tree = _decisions(explanation, timed, show_all)
     none = f"nothing to decide: no rule of pack '{explained.pack.manifest.name}' has a choice here"
     console.print(tree if tree.children else escape(none), highlight=False)
@@ -58,12 +57,9 @@ def print_explanation(console: Console, explained: ModelExplanation, show_all: b
         console.print(no_times(explained), highlight=False, soft_wrap=True)
 
 
-def _print_first_changes(console: Console, explanation: Explanation, show_all: bool) -> None:
+def _print_first_changes(console: Console, changes: Sequence[str], show_all: bool) -> None:
     """What saves most, as a file with pairs is explained to find out what to change."""
-    # Imported only now: help is shown without what takes long to import.
-    from placer.prediction.explanation.first_changes import first_changes  # noqa: PLC0415
-
-    if changes := first_changes(explanation):
+    if changes:
         console.print("[bold]what to change first[/], by estimates:", highlight=False)
     for change in changes:
         shown = change if show_all else with_short_names(change)

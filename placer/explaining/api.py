@@ -49,6 +49,7 @@ from placer.plan.json_format import plan_json
 from placer.plan.readers.read import read_plan
 from placer.prediction.explanation.explain import Explainer, Explanation
 from placer.prediction.explanation.explanation_json import explanation_json
+from placer.prediction.explanation.first_changes import first_changes
 from placer.prediction.explanation.site_outcomes import SiteOutcome, compare_sites
 from placer.prediction.explanation.unpredicted import unpredicted
 from placer.prediction.select import make_predictor
@@ -192,6 +193,16 @@ class ModelExplanation:
         return (*self.not_built, *(text for text in said if text))
 
     @property
+    def first_changes(self) -> tuple[str, ...]:
+        """Sentences on the changes of a file's pairs that save most, the largest first.
+
+        Empty without estimates, and where no engine takes the pairs as they are (``not_built``).
+        """
+        if self.gpu is None or not self.explanation.pairs or self.not_built:
+            return ()
+        return first_changes(self.explanation)
+
+    @property
     def _saturating(self) -> str:
         placed, plan = self._placed, self.explanation.plan
         return saturating(placed.wide, placed.wide_operators, plan, self.pack, self.target)
@@ -215,6 +226,7 @@ class ModelExplanation:
             "base": self.base,
             "processor": self.processor or None,
             "notes": list(self.notes),
+            "change_first": list(self.first_changes),
         }
         if self.built is not None:
             estimated = self.built.estimated or self.built.estimated_times

@@ -462,14 +462,17 @@ def test_two_scales_of_one_tensor_are_two_conversions(
 def test_what_saves_most_of_a_file_with_pairs_is_told_first(
     save: Callable[..., Path], placer: Callable[..., Finished]
 ):
-    lines = placer("explain", save(AROUND_TANH), "--gpu", "l4").out.splitlines()
+    path = save(AROUND_TANH)
+    lines = placer("explain", path, "--gpu", "l4").out.splitlines()
     start = lines.index("what to change first, by estimates:")
     told = "- dequantize t: 't' is read in float by 'softmax'; take out 'q2' and 'd2' (t -> "
     assert re.match(rf"{re.escape(told)}softmax\[0\]\); saves est\. ", lines[start + 1])
     assert lines.index("what was decided, the costliest first") > start
+    document = json.loads(placer("explain", path, "--gpu", "l4", "--json").out)
+    assert lines[start + 1] == f"- {document['change_first'][0]}"
     refused = AROUND_TANH.replace("int8 zero = {0}", "int8 zero = {1}")
-    for path in map(save, (RESIDUAL, refused)):
-        assert "what to change first" not in placer("explain", path, "--gpu", "l4").out
+    for other in map(save, (RESIDUAL, refused)):
+        assert "what to change first" not in placer("explain", other, "--gpu", "l4").out
 
 
 AROUND_TANH = """
