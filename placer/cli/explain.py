@@ -173,10 +173,9 @@ def explain_command(
     _print_sentences(console, [heading, *chosen, *map(with_flags, not_built)])
     notes = [*pinned, *map(with_flags, explained.notes[len(not_built) :])]
     # What is wrong with the pairs of a file comes before what its layers are.
-    has_pairs = bool(explained.explanation.pairs)
-    _print_sentences(console, notes if has_pairs else [])
+    _print_sentences(console, notes if explained.has_own_pairs else [])
     print_explanation(console, explained, show_all)
-    _print_sentences(console, [] if has_pairs else notes)
+    _print_sentences(console, [] if explained.has_own_pairs else notes)
     if explained.built is not None:
         print_actual(console, explained.outcomes, explained.built, show_all)
 

@@ -193,12 +193,17 @@ class ModelExplanation:
         return (*self.not_built, *(text for text in said if text))
 
     @property
+    def has_own_pairs(self) -> bool:
+        """Whether what is explained are the pairs of the file itself."""
+        return self._placed.own is not None
+
+    @property
     def first_changes(self) -> tuple[str, ...]:
         """Sentences on the changes of a file's pairs that save most, the largest first.
 
         Empty without estimates, and where no engine takes the pairs as they are (``not_built``).
         """
-        if self.gpu is None or not self.explanation.pairs or self.not_built:
+        if self.gpu is None or not self.has_own_pairs or self.not_built:
             return ()
         return first_changes(self.explanation)
 
