@@ -63,7 +63,7 @@ class DimIs(Strict):
     axis: int = Field(description="The dimension; negative ones count from the end.")
     at_least: int | None = Field(default=None, description="Lower limit.")
     at_most: int | None = Field(default=None, description="Upper limit.")
-    multiple_of: int | None = Field(default=None, description="What it is a multiple of.")
+    multiple_of: int | None = Field(default=None, ge=1, description="What it is a multiple of.")
 
 
 class ElementsAre(Strict):

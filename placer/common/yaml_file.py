@@ -32,6 +32,9 @@ _TAGS = frozenset(
     for kind in ("null", "bool", "int", "float", "str", "seq", "map", "timestamp")
 )
 
+_LARGEST_INTEGER = 2**64 - 1
+_LONGEST_INTEGER = 200  # characters: binary digits, with underscores between them
+
 # What pydantic says in words of Python.
 _IN_YAML = {
     "extra_forbidden": "there is no such field",
@@ -137,6 +140,7 @@ def _read_yaml(text: str, name: str, limit: int) -> tuple[yaml.Node, object]:
             raise InputError(f"{name}:1: expected a mapping of fields")
         _refuse_tags(tree, name)
         _refuse_odd_keys(tree, name)
+        _refuse_huge_integers(tree, name)
         return tree, yaml.SafeLoader("").construct_document(tree)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -187,6 +191,16 @@ def _refuse_odd_keys(tree: yaml.Node, name: str) -> None:
                 if key.value in seen:
                     raise InputError(f"{name}:{line}: field '{key.value}' is given twice")
                 seen.add(key.value)
+
+
+def _refuse_huge_integers(tree: yaml.Node, name: str) -> None:
+    """Refuse what no field needs and what Python, with thousands of digits, does not print."""
+    for node in _walk(tree):
+        if node.tag == "tag:yaml.org,2002:int" and len(node.value) > len(str(_LARGEST_INTEGER)) - 1:
+            long = len(node.value) > _LONGEST_INTEGER
+            if long or abs(yaml.SafeLoader("").construct_object(node)) > _LARGEST_INTEGER:
+                line = node.start_mark.line + 1
+                raise InputError(f"{name}:{line}: a whole number is larger than 64 bits can hold")
 
 
 def _walk(node: yaml.Node) -> Iterator[yaml.Node]:

@@ -172,6 +172,14 @@ LAUGHS = "a: &a [x, x]\n" + "".join(
         ("why: !!binary G1sybQ==\n", "YAML tag 'tag:yaml.org,2002:binary' is not allowed"),
         ('why: "a title \\e]0;owned\\a"\n', "control characters are not allowed"),
         ("priority: 1" + ":59" * 20_000 + ".5\n", "not valid YAML"),
+        ("priority: 0x" + "f" * 4_000 + "\n", "relu.yaml:1: a whole number is larger than 64 bits"),
+        ("priority: " + "9" * 5_000 + "\n", "relu.yaml:1: a whole number is larger than 64 bits"),
+        ("priority: 18446744073709551616\n", "relu.yaml:1: a whole number is larger than 64 bits"),
+        ("priority: 18446744073709551615\n", "field 'id': it is missing"),
+        (
+            GOOD + "where: [{dim: {tensor: x, axis: 0, multiple_of: 0}}]\n",
+            "field 'where.0.dim.multiple_of': Input should be greater than or equal to 1",
+        ),
         ("where: [" + "{never: " * 99 + "}" * 99 + "]\n", "nested too deeply"),
     ],
 )
