@@ -3,10 +3,15 @@
 ``placer.optimize`` is the main job; ``docs/api.md`` says what else there is.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from placer.version import __version__
+
+# ONNX Runtime reads it when it is imported, whoever does so first: see SECURITY.md.
+if not os.environ.get("PLACER_ONNXRUNTIME_TELEMETRY"):
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from placer.apply.api import AppliedModel, apply_placement

@@ -14,15 +14,19 @@ from placer.common.ort_session import create_session, run_once
 from placer.errors import RunError
 
 SCRIPT = """
+import os
+import placer
+print(os.environ.get("ORT_DISABLE_TELEMETRY", "on"))
 import onnxruntime
 onnxruntime.disable_telemetry_events = lambda: print("off")
 import placer.model, placer.engines.onnxruntime, placer.engines.isolation.server
 """
 
 
-@pytest.mark.parametrize(("variable", "expected"), [("", "off"), ("1", "")])
+@pytest.mark.parametrize(("variable", "expected"), [("", "1\noff"), ("1", "on")])
 def test_telemetry_is_off_before_any_session(variable: str, expected: str):
     environment = {**os.environ, "PLACER_ONNXRUNTIME_TELEMETRY": variable}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
     )
