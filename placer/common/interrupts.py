@@ -65,11 +65,15 @@ def settle() -> None:
     A second one would disturb what the first made the process do: remove what is half written, and
     say that it ends. One that Python drops is raised again. Does nothing where SIGINT is handled in
     a way of its own.
+
+    SIGTERM is taken as Ctrl-C, too: it is how schedulers and containers end what they run.
     """
     if _is_plain():
         settling = _Settling()
         signal.signal(signal.SIGINT, settling)
         sys.unraisablehook = settling.dropped
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def dealt_with() -> None:

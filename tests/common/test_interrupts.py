@@ -189,13 +189,29 @@ def test_one_that_was_dropped_but_noted_is_not_raised_again():
     assert lines == ["noted: True"]
 
 
-def test_who_ignores_ctrl_c_still_does():
+def test_a_program_takes_sigterm_as_ctrl_c():
+    lines = printed(
+        """
+        settle()
+        try:
+            with held_back():
+                signal.raise_signal(signal.SIGTERM)
+                print("after the signal")
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert lines == ["after the signal", "interrupted"]
+
+
+def test_who_ignores_ctrl_c_still_does_and_can_be_ended():
     lines = printed(
         """
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         settle()
         signal.raise_signal(signal.SIGINT)
         print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)
+        print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
         """
     )
-    assert lines == ["True"]
+    assert lines == ["True", "True"]

@@ -321,8 +321,12 @@ def test_a_worker_killed_from_outside(hostile: IsolatedEngine, baseline: Compile
     assert baseline.run(ONES)["y"].shape == (1, 2, 4, 4)
 
 
-def test_a_worker_that_dies_between_calls_is_nobodys_fault(baseline: Compiled):
+def test_only_what_kills_a_worker_between_calls_ends_it_which_is_nobodys_fault(baseline: Compiled):
+    """What asks a service to end may go to all its processes, but a run still wants its result."""
     worker = process_of(baseline)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(worker, number)
+        assert process_of(baseline) == worker
     os.kill(worker, signal.SIGKILL)
     assert wait_until(lambda: not Path(f"/proc/{worker}").exists())
     assert process_of(baseline) != worker

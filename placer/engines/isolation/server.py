@@ -216,7 +216,8 @@ def _failure(error: Exception) -> Failed:
 
 
 def _prepare() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides what an interrupt means.
+    for number in (signal.SIGINT, signal.SIGTERM):  # Some send it to all processes of a service.
+        signal.signal(number, signal.SIG_IGN)  # The parent decides what an interrupt means.
     faulthandler.enable()
     # Writing a core of many gigabytes would hold up the study.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
