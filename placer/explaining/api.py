@@ -329,14 +329,14 @@ def explain(
         pack = _built_in_pack(path, source)
     device = device_for(gpu, pack)
     rules = load_pack(pack or pack_of(device, default="tensorrt"))
-    if isinstance(device, Fit):
-        device.check_pack(rules)
-        device.check_base(base)
     if base is not None and base not in BASES:
         raise InputError(unknown("base", base, BASES))
     target = target_on(device, weak, _processor(processor, device, rules))
     if scheme is not None:
         rules = _with_scheme(rules, scheme, target, source)
+    if isinstance(device, Fit):
+        device.check_pack(rules)
+        device.check_base(base)
     given = optima(given_ranges(shapes))
     with without_collection():
         placed = placed_model(path, source, given, fix, rules)

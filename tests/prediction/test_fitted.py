@@ -452,13 +452,15 @@ def test_a_project_file_names_a_fit_from_its_own_folder(fit_file: Path):
     assert keywords_of(read_project(project), project, ())["gpu"] == str(fit_file)
 
 
-def test_another_pack_or_base_than_was_measured_is_refused(fit_file: Path, model_file: Path):
+def test_another_pack_scheme_or_base_than_was_measured_is_refused(fit_file: Path, model_file: Path):
     with pytest.raises(
         InputError, match=f"fitted with pack {PACK.name_and_version}; pack tensorrt"
     ):
         placer.explain(model_file, gpu=str(fit_file), pack="tensorrt")
     with pytest.raises(InputError, match=r"of base float, not float16; leave `base` out"):
         placer.explain(model_file, gpu=str(fit_file), base="float16")
+    with pytest.raises(InputError, match=r"of the number format and .* had; leave out `scheme`"):
+        placer.explain(model_file, gpu=str(fit_file), scheme="symmetric")
 
 
 @pytest.mark.parametrize("name", ["fit.json", "gpu.yaml"])

@@ -174,9 +174,15 @@ class Fit(Document):
         return json.dumps(self.model_dump(mode="json"), indent=1) + "\n"
 
     def check_pack(self, pack: Pack) -> None:
-        """Raise InputError if ``pack`` is not the one that was measured with."""
+        """Raise InputError if ``pack`` is not the one, in the scheme, that was measured with."""
         if pack.fingerprint == self.engine.pack_fingerprint:
             return
+        if pack.name_and_version == self.engine.pack_version:
+            raise InputError(
+                f"the costs of {self.name} are of the number format and the rules that pack "
+                f"{pack.name_and_version} had; leave out `scheme`, or, if its rules were edited, "
+                "run placer fit again, which keeps what was measured"
+            )
         raise InputError(
             f"the costs of {self.name} were fitted with pack {self.engine.pack_version}; pack "
             f"{pack.name_and_version} predicts other layers: run placer fit again, which keeps "
