@@ -601,6 +601,43 @@ def test_a_silu_that_two_scales_read_is_apart_from_its_int8_conv(save: Callable[
     assert found["quantize: float16 -> int8"] == 4
 
 
+# Kernels of a YOLOv8n on Blackwell by name, and of FP8 by latencies alone; see the rule silu.
+@pytest.mark.parametrize(
+    ("capability", "integer", "layers"),
+    [
+        ("8.9", "int8", ["-> float16", "quantize y: float16 -> int8"]),
+        ("8.9", "float8e4m3fn", ["-> float16, float8e4m3fn"]),
+        ("12.0", "int8", ["-> float16, int8"]),
+    ],
+)
+def test_a_silu_beside_fp8_and_on_blackwell_writes_what_each_reader_needs(
+    save: Callable[..., Path], capability: str, integer: str, layers: list[str]
+):
+    model = """
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,32,8,8] x) => (float[1,32,8,8] a, float[1,32,8,8] b)
+        <float[32,32,1,1] w = {1}> {
+            [sigmoid] s = Sigmoid(x)
+            [mul] y = Mul(x, s)
+            [conv] a = Conv(y, w)
+            [lrn] b = LRN<size = 3>(y)
+        }
+    """
+    graph = load_model(save(model)).graph
+    target = Target(engine_version="11.1", compute_capability=capability, typing="strong")
+    predictor = Predictor(graph, load_pack("tensorrt").rules, target, "float16", integer)
+    placement = Placement.of([Edge("y", "conv", 0), Edge("w", "conv", 1)])
+    assert [layer_line(layer) for layer in predictor.predict(placement).plan.layers] == [
+        "reformat x: float -> float16",
+        f"sigmoid+mul: float16, float16 {layers[0]}",
+        *layers[1:],
+        f"conv: {integer} -> float16",
+        "lrn: float16 -> float16",
+        "reformat a: float16 -> float",
+        "reformat b: float16 -> float",
+    ]
+
+
 # A block of a RAPIDFlow (TensorRT 8, github.com/hmorimitsu/ptlflow issue 65), whose norm is nine
 # operators: `[GpuLayer] PWN(PWN(PWN(PWN(eps, sqrt), div), gain), shift)`, and four layers before.
 # The encoder of a DETR has the same five (8.6.2, NVIDIA/TensorRT issue 3679).
