@@ -162,10 +162,11 @@ def engine(gpu: str = "t4", base: str = "float16") -> FusionModelEngine:
     return FusionModelEngine(load_gpu(gpu), PACK, base)
 
 
-def test_ratios_beside_fp32_are_less_certain_whatever_the_model():
+def test_ratios_beside_fp32_and_on_blackwell_are_less_certain_whatever_the_model():
     classes = load_layer_classes()
     assert engine().ratio_error == classes.ratio_error
     assert engine(base="float").ratio_error == classes.float_ratio_error > classes.ratio_error
+    assert engine("rtx-5090").ratio_error == classes.blackwell_ratio_error > classes.ratio_error
 
 
 def test_the_plan_of_a_candidate_is_predicted_from_its_pairs(save: Save):

@@ -66,7 +66,7 @@ class BuiltPlanEngine:
         if self.default_base not in BASES:
             raise InputError(unknown("base", self.default_base, BASES))
         classes = load_layer_classes()
-        self.ratio_error = classes.least_ratio_error(self.default_base)
+        self.ratio_error = classes.least_ratio_error(self.default_base, gpu.compute_capability)
         self.latency_error = classes.latency_error
         self.version = library.version
         architecture = f"sm{gpu.compute_capability.replace('.', '')}"
@@ -80,6 +80,7 @@ class BuiltPlanEngine:
         self._source = f"{library.title} for {architecture}, times estimated for {gpu.name}"
         self._shapes = dict(shapes)
         self._threads = threads
+        self._gpu = gpu
         self._estimator = BuiltEstimator(gpu, classes)
         fixed = {name: ShapeRange.fixed(shape) for name, shape in self._shapes.items()}
         self._cache = BuildCache(folder, library.title, architecture, fixed)
@@ -93,7 +94,7 @@ class BuiltPlanEngine:
         fixed = self._with_shapes(model)
         lines = self._cache.lines(fixed, base_dir, lambda: self._build(fixed, base_dir))
         graph = extract_placement(fixed).graph({}, Path("the candidate"))
-        self.ratio_error = ratio_error(graph, load_layer_classes(), self.default_base)
+        self.ratio_error = ratio_error(graph, load_layer_classes(), self.default_base, self._gpu)
         plan = self._estimator.plan(lines, graph, self._source)
         return EstimatedCandidate(model, base_dir, self._threads, plan)
 

@@ -74,16 +74,14 @@ class FusionModelEngine:
         base = base or base_of(gpu)
         if base not in BASES:
             raise InputError(unknown("base", base, BASES))
-        known = gpu.errors if isinstance(gpu, Fit) else None
-        classes = load_layer_classes()
-        self._errors = (
-            EstimateError(known.latency, known.ratio)
-            if known
-            else EstimateError(classes.latency_error, classes.least_ratio_error(base))
-        )
-        self.default_base = base
-        if known:
+        if isinstance(gpu, Fit):
+            self._errors = EstimateError(gpu.errors.latency, gpu.errors.ratio)
             self.clock = "an estimate: predicted plan and fitted costs, nothing was run"
+        else:
+            classes = load_layer_classes()
+            error = classes.least_ratio_error(base, gpu.compute_capability)
+            self._errors = EstimateError(classes.latency_error, error)
+        self.default_base = base
         self.version = __version__
         self.device = f"{gpu.name} ({base}, pack {pack.name_and_version}{told_apart(gpu)})"
         self.rules: str = pack.manifest.engine

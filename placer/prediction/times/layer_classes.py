@@ -15,6 +15,7 @@ from placer.prediction.times.gpus import Gpu
 Rate = Literal["tensor", "cuda", "elements"]
 # What is told by the figures of another type where it was not measured itself.
 _LIKE = {"float8e4m3fn": "int8"}
+BLACKWELL = 10.0  # The least compute capability of its GPUs.
 
 
 class LayerClass(BaseModel):
@@ -57,8 +58,8 @@ class LayerClasses(BaseModel):
     same of the estimated latencies of engines that no class was fitted to. ``matrix_ratio_error``:
     ``ratio_error`` of networks whose operations are mostly products of matrices,
     ``depthwise_ratio_error``: of networks of depthwise Convs, ``float_ratio_error``: where what is
-    not quantized is FP32. ``layer_error``: by how much the layers around a site must differ for
-    another layout than the rule's.
+    not quantized is FP32, ``blackwell_ratio_error``: on GPUs since Blackwell. ``layer_error``: by
+    how much the layers around a site must differ for another layout than the rule's.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -69,6 +70,7 @@ class LayerClasses(BaseModel):
     matrix_ratio_error: float = Field(default=0, ge=0)
     depthwise_ratio_error: float = Field(default=0, ge=0)
     float_ratio_error: float = Field(default=0, ge=0)
+    blackwell_ratio_error: float = Field(default=0, ge=0)
     layer_error: float = Field(default=0, ge=0)
     latency_error: float = Field(default=0, ge=0)
     error_source: str = ""
@@ -78,13 +80,18 @@ class LayerClasses(BaseModel):
         """What each layer costs on ``gpu`` beyond its work, in microseconds."""
         return self.launch_cycles / gpu.clock_mhz
 
-    def least_ratio_error(self, base: str) -> float:
+    def least_ratio_error(self, base: str, compute_capability: str) -> float:
         """``ratio_error`` of networks of any kind, what is not quantized being in ``base``.
 
         In FP32 it is little known how fast layers are that read integers and write float, and such
-        ratios were further off.
+        ratios were further off. So were those on Blackwell, of which no engine was fitted.
         """
-        return max(self.ratio_error, self.float_ratio_error if base == "float" else 0.0)
+        errors = [self.ratio_error]
+        if base == "float":
+            errors.append(self.float_ratio_error)
+        if float(compute_capability) >= BLACKWELL:
+            errors.append(self.blackwell_ratio_error)
+        return max(errors)
 
     def find(self, name: str, dtype: str, compute_capability: str = "") -> LayerClass:
         """The class of layers ``name`` that read ``dtype``, or else of any type.

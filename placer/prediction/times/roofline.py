@@ -109,7 +109,7 @@ class Roofline(Estimator):
         base: str = "float16",
     ) -> None:
         source = f"predicted from rules, estimated for {gpu.name}"
-        error = ratio_error(graph, classes, base)
+        error = ratio_error(graph, classes, base, gpu)
         super().__init__(source, classes.latency_error, error, classes.layer_error)
         self._graph = graph
         self._gpu = gpu
@@ -154,13 +154,13 @@ class Roofline(Estimator):
         )
 
 
-def ratio_error(graph: Graph, classes: LayerClasses, base: str) -> float:
-    """Relative error that 80% of estimated ratios of two builds of ``graph`` stay within.
+def ratio_error(graph: Graph, classes: LayerClasses, base: str, gpu: Gpu) -> float:
+    """Relative error that 80% of ratios of two builds of ``graph`` on ``gpu`` stay within.
 
     ``base``: the type of what is not quantized. Networks of depthwise Convs were further off, as
     the classes know few of their layers.
     """
-    errors = [classes.least_ratio_error(base)]
+    errors = [classes.least_ratio_error(base, gpu.compute_capability)]
     if matrix_share(graph) > MOSTLY:
         errors.append(classes.matrix_ratio_error)
     if depthwise_share(graph) > OFTEN_DEPTHWISE:
