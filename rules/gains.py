@@ -140,10 +140,18 @@ class Activation(Time):
         description="Operators that alone read what the Conv writes; `SiLU` is a Sigmoid and a Mul "
         "of both, where nothing else reads either."
     )
+    tile: int = Field(
+        default=1,
+        ge=1,
+        description="Pixels of a row that a kernel computes at a time. Above 1 only Convs wider "
+        "than one pixel count that write rows of another length than a multiple of it.",
+    )
 
     def takes_us(self, node: Node, graph: Graph) -> float:
         """Microseconds for ``node``; 0 unless it is such a Conv of one group."""
         if node.op != "Conv" or _groups(node) > 1 or _activation(node, graph) not in self.op:
+            return 0.0
+        if self.tile > 1 and not _leaves_remainder(node, graph, self.tile):
             return 0.0
         return self.us(_elements(node.outputs[0], graph))
 
@@ -280,6 +288,13 @@ def _activation(node: Node, graph: Graph) -> str:
         if is_gated and graph.sole_reader(gate.outputs[0]) is product:
             return "SiLU"
     return ""
+
+
+def _leaves_remainder(node: Node, graph: Graph, tile: int) -> bool:
+    """Whether rows that a Conv writes are no multiple of ``tile``; without a row in 1x1 ones."""
+    kernel = (graph.type_of(node.inputs[1]).shape or ())[2:]
+    row = (graph.type_of(node.outputs[0]).shape or (0,))[-1]
+    return math.prod(kernel) > 1 and row % tile > 0
 
 
 def _groups(node: Node) -> int:

@@ -445,10 +445,11 @@ g (float[1,64,14,14] x) => (float[1,64,14,14] out, float[1,64,14,14] KEPT)
 @pytest.mark.parametrize(
     ("behind", "kept", "taken"),
     [
-        ("out = Tanh(a)", "z", 2.5 * 12.544),
-        ("out = Sigmoid(a)", "z", 2.5 * 12.544),
+        ("out = Tanh(a)", "z", 6 + 2.5 * 12.544),
+        ("out = Elu(a)", "z", 6 + 2.5 * 12.544),
+        ("out = Sigmoid(a)", "z", 6 + 2.5 * 12.544),
         ("out = Sigmoid(a)", "a", 0.0),
-        ("b = Sigmoid(a) out = Mul(x, b)", "z", 2.5 * 12.544),
+        ("b = Sigmoid(a) out = Mul(x, b)", "z", 6 + 2.5 * 12.544),
         ("b = Sigmoid(a) out = Mul(a, b)", "z", 6 + 0.4 * 12.544),
         ("b = Sigmoid(a) out = Mul(b, a)", "z", 6 + 0.4 * 12.544),
         ("b = Sigmoid(a) out = Mul(a, b)", "a", 0.0),
@@ -467,6 +468,30 @@ def test_openvino_prices_an_activation_that_can_be_in_the_kernel_and_a_silu_apar
     assert times is not None
     conv, bare = graph.by_name["conv"], times.model_copy(update={"activated": []})
     assert bare.saved_us(conv, graph) - times.saved_us(conv, graph) == pytest.approx(taken)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "pads", "width", "remainder"),
+    [(3, 1, 14, True), (3, 1, 16, False), (3, 1, 32, False), (1, 0, 14, False)],
+)
+def test_openvino_prices_activations_more_where_rows_are_no_multiple_of_a_tile(
+    kernel: int, pads: int, width: int, remainder: bool
+):
+    """A Conv of 1x1 has one row of all pixels."""
+    shape = f"float[1,8,10,{width}]"
+    graph = graph_of_text(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g ({shape} x) => ({shape} out) <float[8,8,{kernel},{kernel}] w = {{1}}> {{
+      [conv] a = Conv<pads = [{pads}, {pads}, {pads}, {pads}]>(x, w)
+      out = Tanh(a)
+    }}
+    """)
+    pack, target = load_pack("openvino"), Target(processor=PROCESSORS["amx"])
+    times = pack.manifest.behaviour.gains_on(pack.target(target))
+    assert times is not None
+    conv, bare = graph.by_name["conv"], times.model_copy(update={"activated": []})
+    taken = bare.saved_us(conv, graph) - times.saved_us(conv, graph)
+    assert taken == pytest.approx(6 + (2.5 if remainder else 0.4) * 0.08 * width)
 
 
 TURNED = """
