@@ -1,9 +1,10 @@
 """Sums and products of resized maps, of which a generated kernel resizes one at most.
 
 What adds a resized map is one kernel with its Resize, before anything else is. What is computed of
-that and added to another resized map then is in the kernel that resizes the other one. It is not so
-if the first map is added to floats of another kernel, be that a prepared one or one whose floats
-the other map depends on: then all else is computed where the first map is resized.
+that and added to another resized map then is in the kernel that resizes the other one (88 small
+graphs of gates and sums). It is not so if the first map is added to floats that the other map
+depends on: then all else is computed where the first map is resized. What is computed of such a sum
+alone, to be resized, is computed where it is resized (37 small graphs).
 
 A map that a pair rounds behind its Resize, as behind a linear one, is written by that if the kernel
 that reads it resizes another one. Of several such maps that Convs write the one that is computed
@@ -21,8 +22,12 @@ from itertools import pairwise
 
 from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
+from placer.prediction.kernels.lines import IN_PARTS
 from placer.prediction.kernels.parts import Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import is_map
+
+# Computed in several steps, where the sum is.
+_STAY = ("HardSigmoid", *IN_PARTS)
 
 
 class Resized:
@@ -103,10 +108,7 @@ class Resized:
         return is_map(self._graph, resize.node.inputs[0])
 
     def _is_of_other_floats(self, unit: Unit) -> bool:
-        """Whether it adds a resized map to floats that another kernel writes.
-
-        That is a prepared one, or another resized map, added later, depends on the floats.
-        """
+        """Whether it adds a resized map to floats that another one, added later, depends on."""
         if unit.role != "pointwise" or not self._chain(unit):
             return False
         added = self._added_behind(unit)
@@ -114,8 +116,6 @@ class Resized:
             if writer is None or resizes(writer):
                 continue
             prepared = any(not u.generated for u in self._groups.of(writer))
-            if prepared and edge not in self._form.scales:
-                return True
             if prepared or writer.is_quantized_for_others(edge, self._form):
                 continue
             if added is not None and self._groups.depends(added, writer):
@@ -162,7 +162,23 @@ class Resized:
             return False
         read = [edge for edge, w in unit.reads if w is writer]
         rounded = resizes(writer) and any(self._is_rounded(edge, writer) for edge in read)
-        return self._leads_to_resize(unit, rounded)
+        return self._leads_to_resize(unit, rounded) or self._is_for_resize(writer, unit)
+
+    def _is_for_resize(self, writer: Unit, unit: Unit) -> bool:
+        """Whether nothing but a Resize reads what is computed of ``writer``, a sum, alone.
+
+        What computes of another map as well, and what is computed of that, stays.
+        """
+        if not any(w is not None and resizes(w) for _, w in writer.reads):
+            return False
+        inside = {writer}
+        while writer.role == unit.role == "pointwise" and unit.node.op not in _STAY:
+            inside.add(unit)
+            readers = {reader for _, reader in unit.readers}
+            if len(readers) != 1 or not inside.issuperset(w for _, w in unit.reads):
+                return False
+            (unit,) = readers
+        return len(inside) > 1 and resizes(unit)
 
     def _leads_to_resize(self, unit: Unit, rounded: bool) -> bool:
         """Whether what is computed of it alone is added to another resized map, or resized.
