@@ -136,13 +136,13 @@ FLOATS = {
     "a large map of tokens is turned by a kernel of its own": TOKENS,
     "what a gate multiplies is added to another map where that is resized": maps(
         LINEAR,
-        "[mul] r = Mul(a, u) [add] s = Add(r, v) [up3] t = Resize<mode = \"linear\">(s, , twice)"
+        '[mul] r = Mul(a, u) [add] s = Add(r, v) [up3] t = Resize<mode = "linear">(s, , twice)'
         " [conv6] out = Conv(t, wo)",
     ),
     "what is computed of a sum, to be resized, is computed there": maps(
         LINEAR,
         "[add] r = Add(x, u) [sigmoid] g = Sigmoid(r) [silu] s = Mul(r, g)"
-        " [up3] t = Resize<mode = \"linear\">(s, , twice) [conv6] out = Conv(t, wo)",
+        ' [up3] t = Resize<mode = "linear">(s, , twice) [conv6] out = Conv(t, wo)',
     ),
 }
 test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)
