@@ -60,7 +60,8 @@ def print_explanation(console: Console, explained: ModelExplanation, show_all: b
 def _print_first_changes(console: Console, changes: Sequence[str], show_all: bool) -> None:
     """What saves most, as a file with pairs is explained to find out what to change."""
     if changes:
-        console.print("[bold]what to change first[/], by estimates (tensor -> node[input]):", highlight=False)
+        title = "[bold]what to change first[/], by estimates (tensor -> node\\[input]):"
+        console.print(title, highlight=False, soft_wrap=True)
     for change in changes:
         shown = change if show_all else with_short_names(change)
         console.print(escape(f"- {shown}"), highlight=False, soft_wrap=True)
