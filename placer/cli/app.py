@@ -270,9 +270,13 @@ def _tell(error: Exception, as_child: bool) -> int:
 
     In a manifest options have the names that they have in Python.
     """
-    # Imported only now: the list of commands is to come at once.
-    from placer.cli.options import with_flags  # noqa: PLC0415
-    from placer.cli.unforeseen import unforeseen  # noqa: PLC0415
+    try:
+        # Imported only now: the list of commands is to come at once.
+        from placer.cli.options import with_flags  # noqa: PLC0415
+        from placer.cli.unforeseen import unforeseen  # noqa: PLC0415
+    except ImportError as broken:
+        _say(f"a library that placer needs cannot be imported: {broken}; install placer again")
+        return 1
 
     foreseen = error if isinstance(error, PlacerError) else unforeseen(error)
     _say(str(foreseen) if as_child else with_flags(str(foreseen)))

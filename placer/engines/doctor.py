@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +29,11 @@ _PACKAGES = (
     "cuda-bindings",
     "nvidia-ml-py",
 )
+# What only workers import, so that an engine may be there and still not start.
+_STARTS = {
+    "openvino": "from placer.engines.openvino.library import load_openvino; load_openvino().Core()"
+}
+_START_S = 60
 
 
 @dataclass(frozen=True)
@@ -95,4 +103,29 @@ def _reason(registry: Registry, name: str) -> str | None:
         registry.resolve(name)
     except PlacerError as error:
         return str(error).removeprefix(f"engine {name} cannot run here: ")
-    return None
+    return _start_failure(name) if name in _STARTS else None
+
+
+def _start_failure(engine: str) -> str | None:
+    """Why the library of ``engine`` does not start, tried in a process that it may crash."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _STARTS[engine]],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
+                "PYTHONSAFEPATH": "1",
+            },
+            capture_output=True,
+            text=True,
+            timeout=_START_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"its library does not start within {_START_S} s; install it again"
+    if done.returncode == 0:
+        return None
+    if done.returncode < 0:
+        return f"its library crashes as it starts (signal {-done.returncode}); install it again"
+    what = done.stderr.strip().rpartition("\n")[2]
+    return f"its library does not start: {what}; install it again"

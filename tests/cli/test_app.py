@@ -215,6 +215,17 @@ def test_what_nobody_foresaw_is_a_sentence_and_a_file(
     assert "KeyError" in "".join(f.read_text() for f in tmp_path.glob("placer-error-*.txt"))
 
 
+def test_a_library_that_cannot_be_imported_is_told(
+    placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+):
+    """ONNX Runtime's as a rule, which nearly every module needs, as does what tells of errors."""
+    monkeypatch.setitem(sys.modules, "placer.cli.unforeseen", None)
+    finished = placer("check", "nowhere.onnx")
+    assert finished.code == 1
+    assert finished.err.startswith("placer: error: a library that placer needs cannot be imported")
+    assert finished.err.endswith("; install placer again\n")
+
+
 def test_a_name_that_is_not_utf8_is_told():
     with pytest.raises(UnicodeEncodeError) as refused:
         os.fsdecode(b"n\xff.onnx").encode()

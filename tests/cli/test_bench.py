@@ -115,11 +115,18 @@ def test_wrong_input_is_one_sentence(placer: Callable[..., Finished]):
     assert placer("bench", MODEL, "--engine-option", "target").code == 2
 
 
-def test_doctor_names_what_runs_and_what_is_missing(placer: Callable[..., Finished]):
+def test_doctor_names_what_runs_and_what_is_missing_or_broken(
+    placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "openvino.py").write_text("raise ImportError('libopenvino.so: no such file')")
+    monkeypatch.syspath_prepend(tmp_path)
     document = json.loads(placer("doctor", "--json").out)
     reasons = {engine["name"]: engine["reason"] for engine in document["engines"]}
     assert reasons["onnxruntime"] is None
     assert reasons["fusion-model"] is None
+    assert reasons["openvino"] == (
+        "its library does not start: ImportError: libopenvino.so: no such file; install it again"
+    )
     assert document["packages"]["onnxruntime"]
     text = placer("doctor").out
     assert "engine onnxruntime runs here" in text
