@@ -481,7 +481,7 @@ def separable(channels: int) -> Graph:
         (MATMUL, "a100", "float", 0.41),
         (separable(32), "a100", "float", 0.41),
         (CONV, "rtx-4090", "float16", 0.16),
-        (CONV, "rtx-5090", "float16", 0.3),
+        (CONV, "rtx-5090", "float16", 0.33),
         (CONV, "rtx-5090", "float", 0.41),
     ],
 )
