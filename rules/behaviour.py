@@ -194,6 +194,8 @@ class Behaviour(Strict):
     def gains_on(self, target: Target) -> Gains | None:
         """``gains`` for the processor of ``target``; the first where that is not known."""
         gains = next((gains for gains in self.all_gains if target.meets(gains.when)), None)
+        if gains is not None and self.half == "kept":
+            gains = gains.with_half_kept()
         if gains is None or (gains.corrected == NO_CORRECTION and not gains.activated):
             return gains
         is_known = target.processor != UNKNOWN_PROCESSOR

@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-from pydantic import Field
+from onnx import TensorProto
+from pydantic import Field, PrivateAttr
 
 from placer.common.yaml_file import Strict
 from placer.graph import Graph, Node
@@ -16,6 +17,7 @@ from placer.rules.field_types import Names
 
 _THOUSAND, _MILLION = 1e3, 1e6
 _WEIGHTED = ("Conv", "Gemm", "MatMul")
+_HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 
 class Time(Strict):
@@ -234,8 +236,18 @@ class Gains(Strict):
         """What is said of layers that are called one of ``ops``."""
         return next((gain for gain in self.fused if not set(ops).isdisjoint(gain.op)), None)
 
+    _keeps_half: bool = PrivateAttr(default=False)
+
+    def with_half_kept(self) -> Gains:
+        """The same where nodes that read half precision have no kernels of integers."""
+        gains = self.model_copy()
+        gains._keeps_half = True
+        return gains
+
     def saved_us(self, node: Node, graph: Graph) -> float:
         """Microseconds that ``node`` saves in integers; 0 where nothing is said of it."""
+        if self._keeps_half and _reads_half(node, graph):
+            return 0.0
         activated = sum(each.takes_us(node, graph) for each in self.activated)
         return _saved_us(self.nodes, node, graph) - self.corrected.takes_us(node, graph) - activated
 
@@ -244,6 +256,10 @@ class Gains(Strict):
         if len(graph.edges_of(node.inputs[0])) > 1:
             return 0.0
         return _saved_us(self.behind_floats, node, graph)
+
+
+def _reads_half(node: Node, graph: Graph) -> bool:
+    return any(graph.type_of(tensor).dtype in _HALF for tensor in node.inputs[:1])
 
 
 def _saved_us(gains: Sequence[Gain], node: Node, graph: Graph) -> float:

@@ -257,6 +257,30 @@ def test_q_moves_before_a_pool_that_a_float_node_writes(lost: float, kept: set[s
     assert integers(graph, dear.model_copy(update={"nodes": nodes})) == {"wide", "pool", "thin"}
 
 
+@pytest.mark.parametrize(
+    ("dtype", "pack", "is_integer"),
+    [
+        ("float", "onnxruntime", True),
+        ("float16", "onnxruntime", False),
+        ("bfloat16", "onnxruntime", False),
+        ("float16", "openvino", True),
+    ],
+)
+def test_half_precision_gains_nothing_where_no_kernel_of_integers_reads_it(
+    dtype: str, pack: str, *, is_integer: bool
+):
+    weights = ", ".join(["1"] * 64 * 64)
+    graph = graph_of_text(f"""
+        <ir_version: 10, opset_import: ["": 22]>
+        g ({dtype}[512,64] x) => ({dtype}[512,64] out) <{dtype}[64,64] w = {{{weights}}}> {{
+          [product] a = MatMul(x, w)
+          [last] out = Tanh(a)
+        }}
+    """)
+    defaults = {s.match.anchor.name: s.default for s in sites_with_defaults(graph, load_pack(pack))}
+    assert (defaults["product"] != "float") == is_integer
+
+
 def test_a_node_without_inputs_writes_floats():
     """Such as RandomNormal, or a Constant in the body of a Loop."""
     graph = graph_of_text("""
