@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from threading import Lock
 
@@ -37,20 +38,25 @@ class _Level:
 
 
 _LEVEL = _Level()
+# The log of the run that a thread makes; None in threads that a run starts, whose logs all have it.
+_OWN: ContextVar[Path | None] = ContextVar("log", default=None)
 
 
 @contextmanager
 def log_to(path: Path) -> Iterator[None]:
-    """Keep placer's log messages in ``path``; those of runs in other threads are among them."""
+    """Keep placer's log messages in ``path``, without those of runs that other threads make."""
     logger = logging.getLogger("placer")
     # Opened with the first message: a run that is refused leaves no file.
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter(_FORMAT))
+    handler.addFilter(lambda _: _OWN.get() in (None, path))
     logger.addHandler(handler)
+    own = _OWN.set(path)
     _LEVEL.lower(logger)
     try:
         yield
     finally:
         _LEVEL.put_back(logger)
+        _OWN.reset(own)
         logger.removeHandler(handler)
         handler.close()
