@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 import placer
-from placer.cli.explain_output import no_times, print_actual, print_explanation
+from placer.cli.explain_output import (
+    no_times,
+    print_actual,
+    print_explanation,
+    print_sentences,
+)
 from placer.cli.options import (
     CustomOps,
     Fix,
@@ -170,19 +172,11 @@ def explain_command(
     pinned = [f"pinned: {sentence}" for sentence in explained.pinned]
     is_chosen = not (gpu is None and pack is None) or explained.gpu is None
     chosen = [] if is_chosen else [_NOTHING_CHOSEN]
-    _print_sentences(console, [heading, *chosen, *map(with_flags, not_built)])
+    print_sentences(console, [heading, *chosen, *map(with_flags, not_built)])
     notes = [*pinned, *map(with_flags, explained.notes[len(not_built) :])]
-    # What is wrong with the pairs of a file comes before what its layers are.
-    _print_sentences(console, notes if explained.has_own_pairs else [])
-    print_explanation(console, explained, show_all)
-    _print_sentences(console, [] if explained.has_own_pairs else notes)
+    print_explanation(console, explained, show_all, notes)
     if explained.built is not None:
         print_actual(console, explained.outcomes, explained.built, show_all)
-
-
-def _print_sentences(console: Console, sentences: Iterable[str]) -> None:
-    for sentence in sentences:
-        console.print(escape(sentence), highlight=False, soft_wrap=True)
 
 
 def _of_what(shown: ModelExplanation) -> str:

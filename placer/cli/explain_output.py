@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -35,10 +35,40 @@ def no_times(explained: ModelExplanation) -> str:
     return f"no times are estimated for {engine}; measure them with placer optimize or placer bench"
 
 
-def print_explanation(console: Console, explained: ModelExplanation, show_all: bool) -> None:
-    """Decisions, layers, what only converts, and estimates of times where there are any."""
+def print_explanation(
+    console: Console, explained: ModelExplanation, show_all: bool, notes: Sequence[str]
+) -> None:
+    """Decisions, layers, what only converts, and estimates of times where there are any.
+
+    Of a file's own pairs, what they cost, what is wrong with them and what to change come first;
+    ``notes`` are sentences on them. Where no engine takes them their time matters less.
+    """
     explanation, timed = explained.explanation, explained.gpu is not None
+    verdict_first = timed and explained.has_own_pairs and not explained.not_built
+    if verdict_first:
+        _print_times(console, explanation, explained.apply_command)
+    if explained.has_own_pairs:
+        print_sentences(console, notes)
     _print_first_changes(console, explained.first_changes, show_all)
+    _print_decisions(console, explained, show_all)
+    _print_conversions(console, explanation, timed, show_all)
+    if not timed:
+        print_sentences(console, [no_times(explained)])
+    elif not verdict_first:
+        _print_times(console, explanation, explained.apply_command)
+    if not explained.has_own_pairs:
+        print_sentences(console, notes)
+
+
+def print_sentences(console: Console, sentences: Iterable[str]) -> None:
+    """One on each line, however long."""
+    for sentence in sentences:
+        console.print(escape(sentence), highlight=False, soft_wrap=True)
+
+
+def _print_decisions(console: Console, explained: ModelExplanation, show_all: bool) -> None:
+    """The decisions where there is a choice, and the layers, or how many there are."""
+    explanation, timed = explained.explanation, explained.gpu is not None
     tree = _decisions(explanation, timed, show_all)
     none = f"nothing to decide: no rule of pack '{explained.pack.manifest.name}' has a choice here"
     console.print(tree if tree.children else escape(none), highlight=False)
@@ -50,11 +80,6 @@ def print_explanation(console: Console, explained: ModelExplanation, show_all: b
         console.print(_layers(explanation.plan, explanation.total_us if timed else None))
     else:
         console.print(f"{_counted(explanation.plan)}; show them with --all", highlight=False)
-    _print_conversions(console, explanation, timed, show_all)
-    if timed:
-        _print_times(console, explanation, explained.apply_command)
-    else:
-        console.print(no_times(explained), highlight=False, soft_wrap=True)
 
 
 def _print_first_changes(console: Console, changes: Sequence[str], show_all: bool) -> None:

@@ -464,6 +464,7 @@ def test_what_saves_most_of_a_file_with_pairs_is_told_first(
 ):
     path = save(AROUND_TANH)
     lines = placer("explain", path, "--gpu", "l4").out.splitlines()
+    assert lines[1].startswith("estimated: ")
     start = lines.index("what to change first, by estimates (tensor -> node[input]):")
     told = "- dequantize t: 't' is read in float by 'softmax'; take out 'q2' and 'd2' (t -> "
     assert re.match(rf"{re.escape(told)}softmax\[0\]\); saves est\. ", lines[start + 1])

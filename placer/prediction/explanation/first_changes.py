@@ -61,7 +61,8 @@ def _candidates(explanation: Explanation) -> Iterator[_Candidate]:
             if layout.gain is not None:
                 yield _Candidate(_decided(rule, layout), layout.gain)
     for one in explanation.conversions:
-        if one.remedy is not None:
+        # A pair on an output rounds what the model returns, which nobody asked for.
+        if one.remedy and not any(edge.is_graph_output for edge in one.remedy.change.added):
             yield _Candidate(f"{one.name}: {one.because}", one.remedy)
 
 
