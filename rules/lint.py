@@ -215,4 +215,4 @@ def _indistinct(rule: Rule, examples: Sequence[_Example]) -> Iterator[str]:
 
 
 def _same(site: Site, first: str, second: str) -> bool:
-    return site.layouts[first] == site.layouts[second]
+    return site.layouts.get(first) == site.layouts.get(second)

@@ -107,7 +107,7 @@ def placements(model: Model, rule: Rule) -> Iterator[Placement]:
     sites = [*own, *others]
     yield EMPTY
     for layout in rule.layouts:
-        settled = {site.name: layout for site in own}
+        settled = {site.name: layout for site in own if layout in site.layouts}
         yield place(sites, settled)
         yield place(own, settled)
         for site in others:
