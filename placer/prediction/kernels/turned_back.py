@@ -5,10 +5,10 @@ product writes, or its sum with a bias. The Transpose is gone then, and what fol
 as behind any product, of several samples too. So MLP-Mixers turn back what they mix across tokens.
 
 It is not so where an activation comes before the Transpose, where something else reads the rows,
-or where the columns are reshaped, as to a map. Products of integers leave their sums to a kernel
-that turns them.
+or where the columns are reshaped without a bias, or to a map that a Conv, Resize or mean reads.
+Products of integers leave their sums to a kernel that turns them.
 
-Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 210 small graphs of one
+Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of 290 small graphs of one
 and two samples, in FP16 and INT8.
 """
 
@@ -19,12 +19,13 @@ from collections.abc import Callable, Container, Mapping
 from placer.graph import Edge, Graph, Node
 from placer.graph.transposes import order_of
 from placer.graph.weights import weight_input
-from placer.prediction.kernels.parts import CONVS, PRODUCTS, role_of
+from placer.prediction.kernels.parts import CONVS, PRODUCTS, VIEWS, role_of
 from placer.prediction.kernels.turned_operands import constant_added, has_odd_rows
 from placer.prediction.kernels.views import SWAPPED, only_reader, readers_of
 
 _RANK = 3
 _PARTS = ("Split", "Slice", "Concat")
+_OF_MAPS = (*CONVS, "Resize", "GlobalAveragePool")
 
 
 def turned_back(
@@ -53,22 +54,36 @@ def _turn_behind(graph: Graph, product: Node, quantized: Container[Edge]) -> Nod
 
 
 def _writes_rows(graph: Graph, product: Node) -> bool:
-    """Whether it multiplies rows of samples by a weight, as no other product of these rows does."""
+    """Whether it multiplies rows of samples by a weight."""
     weight = weight_input(graph, product) if product.op == "MatMul" else None
     if weight is None or weight.index != 1 or has_odd_rows(graph, product):
         return False
     given, made = (graph.type_of(t).shape or () for t in (product.inputs[0], product.outputs[0]))
-    if len(given) != _RANK or len(made) != _RANK or 1 in made[1:]:
-        return False
-    others = (node for node in readers_of(graph, product.inputs[0]) if node is not product)
-    return not any(other.op in PRODUCTS for other in others)
+    return len(given) == len(made) == _RANK and 1 not in made[1:]
 
 
 def _are_plain(graph: Graph, turn: Node, is_attention: Callable[[Node], bool]) -> bool:
-    """Whether the columns are computed with, summed, cut or joined, or leave the graph."""
+    """Whether the columns are computed with, summed, cut or joined, or leave the graph.
+
+    Those of a sum with a bias may be reshaped, too, but not to a map for a Conv, Resize or mean.
+    """
+    before = graph.producer[turn.inputs[0]]
+    known = (*_PARTS, *VIEWS) if before.op == "Add" else _PARTS
     return all(
-        (role_of(reader) in ("pointwise", "reduce") or reader.op in _PARTS)
+        (role_of(reader) in ("pointwise", "reduce") or reader.op in known)
+        and not (reader.op in VIEWS and _is_for_map(graph, reader))
         and not (reader.op in PRODUCTS and is_attention(reader))
         and reader.op not in CONVS
         for reader in readers_of(graph, turn.outputs[0])
+    )
+
+
+def _is_for_map(graph: Graph, node: Node) -> bool:
+    """Whether one of ``_OF_MAPS`` reads what it writes, or what is computed of that."""
+    return any(
+        reader.op in _OF_MAPS
+        or (
+            (reader.op == "Concat" or role_of(reader) == "pointwise") and _is_for_map(graph, reader)
+        )
+        for reader in readers_of(graph, node.outputs[0])
     )

@@ -10,11 +10,13 @@ series, in FP16 and INT8.
 
 from __future__ import annotations
 
+import math
+
 from placer.graph import Graph, Node
 from placer.graph.kept import kept
 from placer.graph.transposes import order_of
 from placer.prediction.kernels.parts import PRODUCTS, multiplies_weight, role_of
-from placer.prediction.kernels.views import only_reader
+from placer.prediction.kernels.views import only_reader, readers_of
 
 _SWAPPED = ((0, 2, 1), (1, 0))
 
@@ -38,6 +40,23 @@ def has_odd_rows(graph: Graph, product: Node) -> bool:
     if (bias := constant_added(graph, product)) is not None:
         biased, behind = True, only_reader(graph, bias)
     return biased and behind is not None and swaps(graph, behind)
+
+
+def is_turned_behind(graph: Graph, product: Node) -> bool:
+    """Whether a Transpose of two dimensions alone reads what it writes, or what its bias makes.
+
+    Or, of several nodes that read it, a product with a weight; of one sample such a Transpose or
+    another product is enough.
+    """
+    behind = only_reader(graph, constant_added(graph, product) or product)
+    if behind is not None:
+        return swaps(graph, behind)
+    one = math.prod((graph.type_of(product.outputs[0]).shape or (0,))[:-2]) == 1
+    return any(
+        multiplies_weight(graph, reader)
+        or (one and (swaps(graph, reader) or reader.op in PRODUCTS))
+        for reader in readers_of(graph, product.outputs[0])
+    )
 
 
 def constant_added(graph: Graph, product: Node) -> Node | None:

@@ -18,7 +18,22 @@ FLAT = """(float[{n},16,8,8] x) => (float out)
       [conv] c = Conv<pads = [1, 1, 1, 1]>(x, w) {active} {behind} }}"""
 POOL = "[pool] p = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(c)"
 PRODUCT = "[view] r = Reshape(p, rows) [product] out = MatMul(r, v)"
+THREE = """(float[1,24,64] x) => (float out, float one, float other)
+    <float[64,64] w = {{1}}, float[64] b = {{1}}, float[64,64] u = {{1}}, float[64,64] v = {{1}}> {{
+      [active] n = Relu(x) [first] a = MatMul(n, w) [second] c = MatMul(n, u)
+      [third] d = MatMul(n, v) {behind} [tanh] one = Tanh(c) [active2] other = Sigmoid(d) }}"""
+HEADS = "heads = Constant<value = int64[4] {1, 4, 16, 24}>()"
 GRAPHS = {
+    "a product that is turned is none with others of the same rows": THREE.format(
+        behind="[back] t = Transpose<perm = [0, 2, 1]>(a) [active3] out = Sigmoid(t)"
+    ),
+    "nor is one that another product reads besides others": THREE.format(
+        behind="[again] m = MatMul(a, u) [active3] s = Relu(a) [add] out = Add(m, s)"
+    ),
+    "columns of a sum with a bias are reshaped by another kernel": THREE.format(
+        behind=f"{HEADS} [bias] r = Add(a, b) [back] t = Transpose<perm = [0, 2, 1]>(r)"
+        " [view] h = Reshape(t, heads) [active3] out = Sigmoid(h)"
+    ),
     "a product turns the sum with its bias, and adds what is behind": BACK.format(
         n=1, rows=BIAS, behind=ADDED
     ),
