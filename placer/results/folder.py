@@ -168,8 +168,17 @@ class OutputFolder:
             other.remove_model()
         remove_if_empty(self.path / _FRONT)
 
+    def remove_outcome(self) -> None:
+        """Remove what tells of the model here, before another one takes its place.
+
+        A run may be killed before it has told of the new one.
+        """
+        for file in (self.result, self.report):
+            file.unlink(missing_ok=True)
+
     def remove_model(self) -> None:
         """Remove the model and its placement, and the folder if nothing else is in it."""
+        self.remove_outcome()
         for file in (self.model, data_file(self.model), self.placement):
             file.unlink(missing_ok=True)
         self.remove_exported()

@@ -110,6 +110,27 @@ def test_a_file_that_cannot_be_run_is_told_with_the_reason(
 
 
 @pytest.mark.slow
+def test_a_run_cut_short_before_its_file_is_judged_leaves_no_result_of_the_one_before(
+    placer: Placer, monkeypatch: pytest.MonkeyPatch
+):
+    """What the earlier result.json said was of another file."""
+    assert placer(*RUN).code == 0
+    assert Path("out/result.json").exists()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Candidates, "run_written", interrupted)
+        assert placer(*RUN).code == 130
+    assert Path("out/optimized.onnx").exists()
+    assert not Path("out/result.json").exists()
+    assert not Path("out/report.html").exists()
+    assert placer(*RUN).code == 0
+    assert Result.read("out").optimized_model.exists()
+
+
+@pytest.mark.slow
 def test_gates_are_judged_again_on_the_file(placer: Placer, monkeypatch: pytest.MonkeyPatch):
     """A function that answers otherwise in the end."""
     answer = "float(not Path('out/optimized.onnx').exists())"

@@ -12,6 +12,8 @@ OF_THE_MODEL = (
     "placement.yaml",
     "optimized.xml",
     "optimized.bin",
+    "result.json",
+    "report.html",
 )
 
 

@@ -114,6 +114,7 @@ def _write(
     name_origin(proto, placement.id, task.pack.name_and_version, calibrated)
     if task.engine.remainder == "computed":
         name_base(proto, task.base_of(placement))
+    OutputFolder(task.request.output_folder).remove_outcome()
     save_model(proto, task.model.base_dir, path)
     write_text(folder.placement, _placement_text(task, setup.ranges, placement))
     try:
