@@ -112,6 +112,11 @@ class Correction(Strict):
         default=0.0,
         description="For each million products of a row besides, those of all channels.",
     )
+    map_elements: float = Field(
+        default=0.0,
+        description="For each thousand elements besides of a map, of four dimensions or more, that "
+        "the Conv writes.",
+    )
 
     def takes_us(self, node: Node, graph: Graph) -> float:
         """Microseconds for ``node``; 0 unless it is such a Conv."""
@@ -120,9 +125,11 @@ class Correction(Strict):
         if is_non_negative(node.inputs[0], graph):
             return 0.0
         weights = graph.type_of(node.inputs[1]).shape or (0,)
-        row = (graph.type_of(node.outputs[0]).shape or (0,))[-1]
+        written = graph.type_of(node.outputs[0]).shape or (0,)
+        row, elements = written[-1], math.prod(written) if len(written) > 3 else 0
         taps, products = row * weights[0] * math.prod(weights[2:]), row * math.prod(weights)
-        return self.taps * taps / _THOUSAND + self.products * products / _MILLION
+        of_rows = self.taps * taps / _THOUSAND + self.products * products / _MILLION
+        return of_rows + self.map_elements * elements / _THOUSAND
 
 
 NO_CORRECTION = Correction()

@@ -13,7 +13,7 @@ from placer.prediction.defaults_by_estimates import with_defaults_on_device
 from placer.rules.behaviour import Behaviour
 from placer.rules.condition import Condition
 from placer.rules.defaults_by_gains import defaults_by_gains, sites_with_defaults
-from placer.rules.gains import Conversion, Gain, Gains, Sum
+from placer.rules.gains import NO_CORRECTION, Conversion, Gain, Gains, Sum
 from placer.rules.matcher import Matches
 from placer.rules.packaging.load import load_pack
 from placer.rules.schema import Rule
@@ -415,6 +415,31 @@ def test_with_amx_openvino_corrects_padded_rows_for_zero_points_which_takes_long
     pack = pack if scheme is None else pack.with_scheme(scheme)
     edges = place(sites_with_defaults(graph, pack, target), {}).edges
     assert {edge.node for edge in edges if edge.tensor in graph.initializers} == expected
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "kernel", "pads", "taken"),
+    [
+        ("8,20,20", "8,20,20", "8,8,3,3", "1,1,1,1", 0.3 * 1.44 + 9.4 * 0.01152 + 0.13 * 3.2),
+        ("8,20,20", "8,18,18", "8,8,3,3", "0,0,0,0", 0.0),
+        ("8,400", "8,400", "8,8,3", "1,1", 0.3 * 9.6 + 9.4 * 0.0768),
+    ],
+)
+def test_openvino_prices_the_correction_at_the_padding_of_maps_by_their_elements(
+    read: str, written: str, kernel: str, pads: str, taken: float
+):
+    """With AMX, where a zero point is read; of a row the row alone counts."""
+    graph = graph_of_text(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,{read}] x) => (float[1,{written}] out) <float[{kernel}] w = {{1}}> {{
+      [conv] out = Conv<pads = [{pads}]>(x, w)
+    }}
+    """)
+    pack, target = load_pack("openvino"), Target(processor=PROCESSORS["amx"])
+    times = pack.manifest.behaviour.gains_on(pack.target(target))
+    assert times is not None
+    conv, bare = graph.by_name["conv"], times.model_copy(update={"corrected": NO_CORRECTION})
+    assert bare.saved_us(conv, graph) - times.saved_us(conv, graph) == pytest.approx(taken)
 
 
 SILU = """
