@@ -23,7 +23,7 @@ from placer.prediction.kernels.repeated import RepeatedUnits
 from placer.prediction.kernels.rows_of_maps import RowsOfMaps
 from placer.prediction.kernels.shared_pairs import SharedPairs
 from placer.prediction.kernels.sums import Sums
-from placer.prediction.kernels.turned_operands import is_turned_behind
+from placer.prediction.kernels.turned_operands import is_multiplied_besides, is_turned_behind
 from placer.prediction.kernels.units import Units
 from placer.prediction.kernels.views import SWAPPED, is_powered
 
@@ -121,21 +121,26 @@ class Kernels:
         read = edge.tensor, unit.integers and not row, scale
         powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
         ends = bool(self._relu_behind(unit))  # As all of a kernel do, or none.
-        apart = unit.node.name if self._is_apart(unit) else ""
-        return *read, depth, row, powered, unit.unpacks_weight, ends, rounded, apart
+        kind = self._kind_of(unit)
+        return *read, depth, row, powered, unit.unpacks_weight, ends, rounded, kind
 
     def _has_float_weight(self, unit: Unit) -> bool:
         """Whether it multiplies integers by a weight without a pair."""
         return unit.integers and has_float_weight(self._graph, self._form, unit)
 
-    def _is_apart(self, unit: Unit) -> bool:
-        """Whether it is joined with no other product: what reads floats turns them.
+    def _kind_of(self, unit: Unit) -> str:
+        """Of products of one tensor, only those of one kind are joined: a name is no kind.
 
-        Or multiplies them, besides others that read them (52 small graphs of three products).
+        Those of floats that are turned are joined with others that are, and those that are
+        multiplied besides something else with none (100 small graphs of two and three products).
         """
-        floats = unit.role == "product" and not unit.integers
-        turned = floats and is_turned_behind(self._graph, unit.node)
-        return turned or self._makes_heads_apart(unit)
+        if self._makes_heads_apart(unit):
+            return unit.node.name
+        if unit.role != "product" or unit.integers:
+            return ""
+        if is_multiplied_besides(self._graph, unit.node):
+            return unit.node.name
+        return "Transpose" if is_turned_behind(self._graph, unit.node) else ""
 
     def _makes_heads_apart(self, product: Unit) -> bool:
         """Whether heads of several parts are made of what a product writes for several samples."""

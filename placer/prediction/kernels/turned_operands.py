@@ -43,14 +43,18 @@ def has_odd_rows(graph: Graph, product: Node) -> bool:
 
 
 def is_turned_behind(graph: Graph, product: Node) -> bool:
-    """Whether a Transpose of two dimensions alone reads what it writes, or what its bias makes.
-
-    Or, of several nodes that read it, a product with a weight; of one sample such a Transpose or
-    another product is enough.
-    """
+    """Whether a Transpose of two dimensions alone reads what it writes, or what its bias makes."""
     behind = only_reader(graph, constant_added(graph, product) or product)
-    if behind is not None:
-        return swaps(graph, behind)
+    return behind is not None and swaps(graph, behind)
+
+
+def is_multiplied_besides(graph: Graph, product: Node) -> bool:
+    """Whether several nodes read what it writes, one of them a product with a weight.
+
+    Of one sample a product of activations or a Transpose of two dimensions is enough.
+    """
+    if only_reader(graph, product) is not None:
+        return False
     one = math.prod((graph.type_of(product.outputs[0]).shape or (0,))[:-2]) == 1
     return any(
         multiplies_weight(graph, reader)

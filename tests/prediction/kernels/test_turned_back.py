@@ -27,7 +27,12 @@ GRAPHS = {
     "a product that is turned is none with others of the same rows": THREE.format(
         behind="[back] t = Transpose<perm = [0, 2, 1]>(a) [active3] out = Sigmoid(t)"
     ),
-    "nor is one that another product reads besides others": THREE.format(
+    "two that are turned are one, and each adds its bias behind it": THREE.format(
+        behind="[bias] r = Add(a, b) [back] t = Transpose<perm = [0, 2, 1]>(r) [view] out = Relu(t)"
+    )
+    .replace("Sigmoid(d)", "Transpose<perm = [0, 2, 1]>(e)")
+    .replace("[active2]", "[bias2] e = Add(d, b) [back2]"),
+    "one that another product reads besides others is by itself": THREE.format(
         behind="[again] m = MatMul(a, u) [active3] s = Relu(a) [add] out = Add(m, s)"
     ),
     "columns of a sum with a bias are reshaped by another kernel": THREE.format(
