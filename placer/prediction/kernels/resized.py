@@ -1,10 +1,10 @@
 """Sums and products of resized maps, of which a generated kernel resizes one at most.
 
 What adds a resized map is one kernel with its Resize, before anything else is. What is computed of
-that and added to another resized map then is in the kernel that resizes the other one (88 small
+that and added to another resized map then is in the kernel that resizes the other one (90 small
 graphs of gates and sums). It is not so if the first map is added to floats that the other map
 depends on: then all else is computed where the first map is resized. What is computed of such a sum
-alone, to be resized, is computed where it is resized (37 small graphs).
+alone, to be resized, is computed where it is resized (52 small graphs).
 
 A map that a pair rounds behind its Resize, as behind a linear one, is written by that if the kernel
 that reads it resizes another one. Of several such maps that Convs write the one that is computed
