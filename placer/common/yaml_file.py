@@ -195,12 +195,14 @@ def _refuse_odd_keys(tree: yaml.Node, name: str) -> None:
 
 def _refuse_huge_integers(tree: yaml.Node, name: str) -> None:
     """Refuse what no field needs and what Python, with thousands of digits, does not print."""
+    loader = yaml.SafeLoader("")
     for node in _walk(tree):
-        if node.tag == "tag:yaml.org,2002:int" and len(node.value) > len(str(_LARGEST_INTEGER)) - 1:
-            long = len(node.value) > _LONGEST_INTEGER
-            if long or abs(yaml.SafeLoader("").construct_object(node)) > _LARGEST_INTEGER:
-                line = node.start_mark.line + 1
-                raise InputError(f"{name}:{line}: a whole number is larger than 64 bits can hold")
+        if node.tag != "tag:yaml.org,2002:int":
+            continue
+        is_long = len(node.value) > _LONGEST_INTEGER
+        if is_long or abs(loader.construct_object(node)) > _LARGEST_INTEGER:
+            line = node.start_mark.line + 1
+            raise InputError(f"{name}:{line}: a whole number is larger than 64 bits can hold")
 
 
 def _walk(node: yaml.Node) -> Iterator[yaml.Node]:

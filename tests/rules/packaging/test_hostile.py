@@ -175,6 +175,7 @@ LAUGHS = "a: &a [x, x]\n" + "".join(
         ("priority: 0x" + "f" * 4_000 + "\n", "relu.yaml:1: a whole number is larger than 64 bits"),
         ("priority: " + "9" * 5_000 + "\n", "relu.yaml:1: a whole number is larger than 64 bits"),
         ("priority: 18446744073709551616\n", "relu.yaml:1: a whole number is larger than 64 bits"),
+        ("priority: 0x10000000000000000\n", "relu.yaml:1: a whole number is larger than 64 bits"),
         ("priority: 18446744073709551615\n", "field 'id': it is missing"),
         (
             GOOD + "where: [{dim: {tensor: x, axis: 0, multiple_of: 0}}]\n",
