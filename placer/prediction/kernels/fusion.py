@@ -129,10 +129,11 @@ class Kernels:
         return unit.integers and has_float_weight(self._graph, self._form, unit)
 
     def _kind_of(self, unit: Unit) -> str:
-        """Of products of one tensor, only those of one kind are joined: a name is no kind.
+        """What products of one tensor must have alike to be one kernel; a node's name joins none.
 
-        Those of floats that are turned are joined with others that are, and those that are
-        multiplied besides something else with none (100 small graphs of two and three products).
+        Products of floats whose results are turned are joined with each other. One whose result
+        a product and something else read is joined with none (100 small graphs of two and three
+        products).
         """
         if self._makes_heads_apart(unit):
             return unit.node.name

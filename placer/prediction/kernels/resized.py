@@ -115,8 +115,9 @@ class Resized:
         for edge, writer in unit.reads:
             if writer is None or resizes(writer):
                 continue
-            prepared = any(not u.generated for u in self._groups.of(writer))
-            if prepared or writer.is_quantized_for_others(edge, self._form):
+            if any(not u.generated for u in self._groups.of(writer)):
+                continue
+            if writer.is_quantized_for_others(edge, self._form):
                 continue
             if added is not None and self._groups.depends(added, writer):
                 self._passed_on.add((writer, unit))

@@ -80,10 +80,13 @@ def _are_plain(graph: Graph, turn: Node, is_attention: Callable[[Node], bool]) -
 
 def _is_for_map(graph: Graph, node: Node) -> bool:
     """Whether one of ``_OF_MAPS`` reads what it writes, or what is computed of that."""
-    return any(
-        reader.op in _OF_MAPS
-        or (
-            (reader.op == "Concat" or role_of(reader) == "pointwise") and _is_for_map(graph, reader)
-        )
-        for reader in readers_of(graph, node.outputs[0])
-    )
+    seen, to_visit = {node.name}, [node]
+    while to_visit:  # Each node once: gates and residuals are many paths to the same ones.
+        for reader in readers_of(graph, to_visit.pop().outputs[0]):
+            if reader.op in _OF_MAPS:
+                return True
+            passes_on = reader.op == "Concat" or role_of(reader) == "pointwise"
+            if passes_on and reader.name not in seen:
+                seen.add(reader.name)
+                to_visit.append(reader)
+    return False

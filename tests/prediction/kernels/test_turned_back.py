@@ -21,23 +21,26 @@ PRODUCT = "[view] r = Reshape(p, rows) [product] out = MatMul(r, v)"
 THREE = """(float[1,24,64] x) => (float out, float one, float other)
     <float[64,64] w = {{1}}, float[64] b = {{1}}, float[64,64] u = {{1}}, float[64,64] v = {{1}}> {{
       [active] n = Relu(x) [first] a = MatMul(n, w) [second] c = MatMul(n, u)
-      [third] d = MatMul(n, v) {behind} [tanh] one = Tanh(c) [active2] other = Sigmoid(d) }}"""
+      [third] d = MatMul(n, v) {behind} [tanh] one = Tanh(c) {third} }}"""
+PLAIN = "[active2] other = Sigmoid(d)"
+TURNED = "[bias2] e = Add(d, b) [back2] other = Transpose<perm = [0, 2, 1]>(e)"
 HEADS = "heads = Constant<value = int64[4] {1, 4, 16, 24}>()"
 GRAPHS = {
     "a product that is turned is none with others of the same rows": THREE.format(
-        behind="[back] t = Transpose<perm = [0, 2, 1]>(a) [active3] out = Sigmoid(t)"
+        behind="[back] t = Transpose<perm = [0, 2, 1]>(a) [active3] out = Sigmoid(t)", third=PLAIN
     ),
     "two that are turned are one, and each adds its bias behind it": THREE.format(
-        behind="[bias] r = Add(a, b) [back] t = Transpose<perm = [0, 2, 1]>(r) [view] out = Relu(t)"
-    )
-    .replace("Sigmoid(d)", "Transpose<perm = [0, 2, 1]>(e)")
-    .replace("[active2]", "[bias2] e = Add(d, b) [back2]"),
+        behind="[bias] r = Add(a, b) [back] t = Transpose<perm = [0, 2, 1]>(r)"
+        " [active3] out = Relu(t)",
+        third=TURNED,
+    ),
     "one that another product reads besides others is by itself": THREE.format(
-        behind="[again] m = MatMul(a, u) [active3] s = Relu(a) [add] out = Add(m, s)"
+        behind="[again] m = MatMul(a, u) [active3] s = Relu(a) [add] out = Add(m, s)", third=PLAIN
     ),
     "columns of a sum with a bias are reshaped by another kernel": THREE.format(
         behind=f"{HEADS} [bias] r = Add(a, b) [back] t = Transpose<perm = [0, 2, 1]>(r)"
-        " [view] h = Reshape(t, heads) [active3] out = Sigmoid(h)"
+        " [view] h = Reshape(t, heads) [active3] out = Sigmoid(h)",
+        third=PLAIN,
     ),
     "a product turns the sum with its bias, and adds what is behind": BACK.format(
         n=1, rows=BIAS, behind=ADDED
