@@ -51,7 +51,8 @@ def is_turned_behind(graph: Graph, product: Node) -> bool:
 def is_multiplied_besides(graph: Graph, product: Node) -> bool:
     """Whether several nodes read what it writes, one of them a product with a weight.
 
-    Of one sample a product of activations or a Transpose of two dimensions is enough.
+    With a single sample one of them may also be a product of activations, or a Transpose of two
+    dimensions.
     """
     if only_reader(graph, product) is not None:
         return False

@@ -15,7 +15,7 @@ from placer.prediction.times.gpus import Gpu
 Rate = Literal["tensor", "cuda", "elements"]
 # What is told by the figures of another type where it was not measured itself.
 _LIKE = {"float8e4m3fn": "int8"}
-BLACKWELL = 10.0  # The least compute capability of its GPUs.
+BLACKWELL = 10.0  # The lowest compute capability of Blackwell GPUs.
 
 
 class LayerClass(BaseModel):
