@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from placer.common.child_process import importing_alike
 from placer.engines.cuda import api
 from placer.engines.cuda.nvml import gpu_state
 from placer.engines.registry import Registry
@@ -111,11 +111,7 @@ def _start_failure(engine: str) -> str | None:
     try:
         done = subprocess.run(
             [sys.executable, "-c", _STARTS[engine]],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
-                "PYTHONSAFEPATH": "1",
-            },
+            env=importing_alike(),
             capture_output=True,
             text=True,
             timeout=_START_S,

@@ -10,17 +10,16 @@ fit would import for as long as it fits.
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 
+from placer.common.child_process import importing_alike
 from placer.common.cores import usable_cores
 from placer.fitting.builds import Network
 from placer.fitting.estimates import Estimates, estimates_without
@@ -70,14 +69,13 @@ class _Process:
 
     def __init__(self, networks: bytes) -> None:
         """``networks``: a pickle of them."""
-        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         self._networks = networks
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+            env=importing_alike(),
             start_new_session=True,  # Out of reach of Ctrl-C, on which this process kills it.
         )
 

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from placer.common.child_process import importing_alike
 from placer.engines.isolation.protocol import (
     ERRORS,
     PICKLE_PROTOCOL,
@@ -210,17 +211,14 @@ def _start(
 
 
 def _environment(spec: EngineSpec, folder: Path) -> dict[str, str]:
-    """This process's environment, so that the worker imports the same modules."""
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    """The worker's environment, in which it imports the same modules as this process."""
     added = {
-        "PYTHONPATH": path,
-        "PYTHONSAFEPATH": "1",  # Else -m would put the current folder before all others.
         "PYTHONUNBUFFERED": "1",  # A crash loses what was not written.
         "TMPDIR": str(folder / "tmp"),
     }
     if spec.device is not None:
         added["CUDA_VISIBLE_DEVICES"] = spec.device
-    return {**os.environ, **added}
+    return {**importing_alike(), **added}
 
 
 def _resident(pid: int) -> int:
