@@ -87,7 +87,7 @@ class Ratio:
 
 def read(path: Path) -> list[Ratio]:
     """The ratios of a file like ``benchmarks/measured/tensorrt-ratios.json``."""
-    return [Ratio(**row) for row in json.loads(path.read_text("utf-8"))]
+    return [Ratio(**fields) for fields in json.loads(path.read_text("utf-8"))]
 
 
 def left_out(ratios: Sequence[Ratio], key: Callable[[Ratio], str]) -> float:
@@ -111,7 +111,7 @@ def quantile(ratios: Sequence[Ratio]) -> float:
 
 
 def row(name: str, ratios: Sequence[Ratio]) -> list[str]:
-    """A line of the table."""
+    """A line of the table: errors are logarithms of estimated to measured ratios."""
     networks = {ratio.network for ratio in ratios}
     logs = [math.log(ratio.estimated / ratio.measured) for ratio in ratios]
     within = sum(ratio.error <= ratio.stated for ratio in ratios) / len(ratios)
