@@ -235,7 +235,7 @@ class Gains(Strict):
 
     def reordered_us(self, node: Node, graph: Graph) -> float:
         """What ``node`` saves for each map that it reads as integers; 0 unless it moves maps."""
-        shape = graph.type_of(node.inputs[0]).shape or ()
+        shape = _read_shape(node, graph)
         is_map = len(shape) > 3 and math.prod(shape[2:]) > 1
         return _saved_us(self.reordered, node, graph) if is_map else 0.0
 
@@ -260,9 +260,14 @@ class Gains(Strict):
 
     def saved_behind_floats_us(self, node: Node, graph: Graph) -> float:
         """The same besides, where integers begin at ``node``."""
-        if len(graph.edges_of(node.inputs[0])) > 1:
+        if not node.inputs or len(graph.edges_of(node.inputs[0])) > 1:
             return 0.0
         return _saved_us(self.behind_floats, node, graph)
+
+
+def _read_shape(node: Node, graph: Graph) -> Sequence[int]:
+    """The shape of what ``node`` reads first; empty where it is unknown, or nothing is read."""
+    return (graph.type_of(node.inputs[0]).shape or ()) if node.inputs else ()
 
 
 def _reads_half(node: Node, graph: Graph) -> bool:
@@ -275,7 +280,7 @@ def _saved_us(gains: Sequence[Gain], node: Node, graph: Graph) -> float:
 
 
 def _is_of(gain: Gain, node: Node, graph: Graph) -> bool:
-    if node.op not in gain.op or len(graph.type_of(node.inputs[0]).shape or ()) < gain.rank:
+    if node.op not in gain.op or not node.inputs or len(_read_shape(node, graph)) < gain.rank:
         return False
     if gain.groups == "any":
         return True

@@ -26,7 +26,7 @@ from placer.plan.diff_result import Score
 from placer.prediction.explanation.conversion_text import conversion_text
 from placer.prediction.rule_tests import layer_line
 from placer.quantization import FLOAT8
-from placer.rules.packaging.load import load_pack
+from placer.rules.packaging.load import builtin_pack_names, load_pack
 from tests.conftest import Finished, with_random_weights
 from tests.model.paired import nvfp4
 
@@ -94,6 +94,19 @@ def test_the_kind_of_cpu_is_named_and_refused_where_nothing_depends_on_it(
         refused = placer("explain", model, *words, "--processor", "amx")
         assert refused.code == 2
         assert "does not depend on the CPU; leave out" in refused.err
+
+
+def test_nodes_without_inputs_are_explained_by_every_pack(tmp_path: Path):
+    path = tmp_path / "noisy.onnx"
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[1,4,8,8] x) => (float[1,4,8,8] y) {
+      [draw] n = RandomNormal<shape = [1, 4, 8, 8]>() [add] z = Add(x, n) [relu] y = Relu(z)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    for name in builtin_pack_names():
+        plan = placer.explain(path, pack=name).explanation.plan
+        assert {node for layer in plan.layers for node in layer.nodes} >= {"add", "relu"}, name
 
 
 @pytest.mark.parametrize(("scheme", "written"), [(None, "uint8"), ("symmetric", "int8")])
