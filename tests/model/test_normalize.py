@@ -673,6 +673,26 @@ def test_what_half_precision_does_not_hold_is_not_folded(
     assert same_outputs(tmp_path / "model.onnx", x=x) == left
 
 
+@pytest.mark.parametrize(
+    ("factors", "left"), [([1, 1e-6], ["Conv"]), ([1e-6, 1e-6], ["Conv", "BatchNormalization"])]
+)
+def test_a_channel_next_to_nothing_beside_others_keeps_no_norm_from_half_precision(
+    tmp_path: Path, factors: list[float], left: list[str]
+):
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float16[1,1,2,2] x) => (float16[1,2,2,2] y) {
+      c = Conv(x, w) y = BatchNormalization(c, scale, zeros, zeros, ones)
+    }"""
+    proto = onnx.parser.parse_model(text)
+    values = {"scale": factors, "zeros": [0, 0], "ones": [1, 1]}
+    arrays = {"w": np.full((2, 1, 1, 1), 0.1), **{n: np.array(v) for n, v in values.items()}}
+    for name, array in arrays.items():
+        proto.graph.initializer.append(numpy_helper.from_array(array.astype(np.float16), name))
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert [n.op for n in load_model(tmp_path / "model.onnx").graph.nodes] == left
+
+
 def test_axis_0_is_written_where_only_early_opsets_have_it():
     """Into bodies, too, but not into contrib operators, whose axis is 1 at any opset."""
     proto = parse_model("""
