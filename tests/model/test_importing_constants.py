@@ -120,6 +120,17 @@ def test_float_weights_behind_q_keep_their_values(save: Save):
     assert edges_of(model) == {"w -> conv[1]"}
 
 
+def test_what_a_pair_with_a_negative_scale_cuts_off_leaves_the_scale(save: Save):
+    """The first channel ends at 128 steps in the file, 1.28, and the second at 127, 2.54."""
+    path = save(f"""{HEAD} g (float[1,2,8,8] x) => (float[1,2,8,8] y)
+    <float[2,2,1,1] w = {{1.5, -1.2, 2.6, 1}}, float[2] s = {{-0.01, 0.02}},
+     int8[2] z = {{0, 0}}> {{
+      q = QuantizeLinear<axis = 0>(w, s, z) v = DequantizeLinear<axis = 0>(q, s, z)
+      [conv] y = Conv(x, v)
+    }}""")
+    assert load_model(path).imported.weights["w"].scale == pytest.approx([1.28 / 127, 0.02])
+
+
 def test_a_transpose_behind_dq_moves_the_scales_along(save: Save):
     """As PyTorch writes Linear."""
     body = """

@@ -156,7 +156,10 @@ class Records:
         elif scale.size:
             self.keep_weight(tensor, np.abs(scale), axis, is_float8=dtype in _FLOAT8)
             if (scale < 0).any():
-                self.weights[tensor.name] = self.weights[tensor.name].reaching(values)
+                # Of -128 a negative scale makes 128 steps; what is beyond is cut off.
+                most = np.abs(scale.astype(np.float64)) * np.where(scale < 0, 128, 127)
+                left = np.minimum(values, arithmetic.along(most, values, axis))
+                self.weights[tensor.name] = self.weights[tensor.name].reaching(left)
 
     def check_bias(self, name: str, integers: np.ndarray) -> None:
         """Tell where an int32 bias ends at the ends of its type, so that its own value is lost.
