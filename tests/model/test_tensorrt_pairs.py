@@ -240,8 +240,14 @@ def test_parts_of_a_quantized_tensor_are_named_for_tensorrt_8(
 
 @pytest.mark.parametrize(
     ("scores", "is_said"),
-    [("d, d", True), ("d, x", False)],
-    ids=["pairs on both operands", "a float operand"],
+    [
+        ("m = MatMul(d, d) t = Mul(m, k)", True),
+        ("m = MatMul(d, d) t = Mul(k, m)", True),
+        ("u = Transpose<perm = [0, 2, 1]>(d) m = MatMul(d, u) a = Add(m, x) t = Div(a, k)", True),
+        ("m = MatMul(d, x) t = Mul(m, k)", False),
+        ("i = QuantizeLinear(w, s, z) v = DequantizeLinear(i, s, z) t = MatMul(d, v)", False),
+    ],
+    ids=["pairs on both operands", "a factor first", "turned and shifted", "float", "a weight"],
 )
 def test_a_mask_of_an_attention_with_pairs_is_named_for_tensorrt_8(
     save: Save, scores: str, is_said: bool
@@ -250,8 +256,9 @@ def test_a_mask_of_an_attention_with_pairs_is_named_for_tensorrt_8(
     path = save(f"""
     <ir_version: 8, opset_import: ["": 17]>
     g (float[2,8,8] x, bool[1,8,8] seen) => (float[2,8,8] y)
-    <float s = {{0.05}}, int8 z = {{0}}, float low = {{-1e9}}, float k = {{0.25}}> {{
-      {PAIR.format("z")} m = MatMul({scores}) t = Mul(m, k)
+    <float s = {{0.05}}, int8 z = {{0}}, float low = {{-1e9}}, float k = {{0.25}},
+     float[8,8] w = {{0.5}}> {{
+      {PAIR.format("z")} {scores}
       [mask] o = Where(seen, t, low) y = Softmax(o)
     }}""")
     assert placer.check(path, static=True).older.startswith("TensorRT 8.5.1 may stop") == is_said

@@ -17,6 +17,8 @@ from placer.model.tensorrt_pairs.older_kernels import refused_kernels
 from placer.model.tensorrt_pairs.pair_graph import MOVES, PairGraph
 
 _OP = "ConvTranspose"
+# What stands between the product of an attention and its mask.
+_SCALES = frozenset({"Mul", "Div", "Add", "Sub"})
 _INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
 
@@ -117,13 +119,28 @@ def _masked(graph: PairGraph) -> str:
 
 
 def _is_scored_by_pairs(graph: PairGraph, tensor: str) -> bool:
-    """Whether ``tensor`` is a product of what DQs write, scaled or not."""
+    """Whether ``tensor`` is a product of two tensors that DQs write, scaled and shifted or not."""
+    waiting, seen = [tensor], set[str]()
+    while waiting:
+        name = waiting.pop()
+        writer = graph.producer(name)
+        if writer is None or name in seen:
+            continue
+        seen.add(name)
+        if writer.op_type == "MatMul" and all(_is_paired(graph, read) for read in writer.input):
+            return True
+        if writer.op_type in _SCALES:
+            waiting += writer.input
+    return False
+
+
+def _is_paired(graph: PairGraph, tensor: str) -> bool:
+    """Whether a DQ writes ``tensor``, as it is or moved, of what is no constant."""
     writer = graph.producer(tensor)
-    while writer is not None and writer.op_type in {"Mul", "Div"}:
+    while writer is not None and writer.op_type in MOVES:
         writer = graph.producer(writer.input[0])
-    if writer is None or writer.op_type != "MatMul":
-        return False
-    return all(graph.written_by(operand, DEQUANTIZE) is not None for operand in writer.input)
+    is_paired = writer is not None and writer.op_type in DEQUANTIZE
+    return is_paired and not graph.is_constant(tensor)
 
 
 def _takes_several(graph: PairGraph, gathers: Sequence[NodeProto]) -> bool:
@@ -135,12 +152,7 @@ def _takes_several(graph: PairGraph, gathers: Sequence[NodeProto]) -> bool:
 def _is_part(graph: PairGraph, node: NodeProto) -> bool:
     """Whether the Gather ``node`` takes one slice of what a DQ writes, as it is or moved."""
     index = graph.constants.get(node.input[1])
-    if index is None or len(index.dims) or graph.is_constant(node.input[0]):
-        return False
-    writer = graph.producer(node.input[0])
-    while writer is not None and writer.op_type in MOVES:
-        writer = graph.producer(writer.input[0])
-    return writer is not None and writer.op_type in DEQUANTIZE
+    return index is not None and not index.dims and _is_paired(graph, node.input[0])
 
 
 def _along_outputs(graph: PairGraph) -> str:
