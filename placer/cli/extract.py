@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -117,18 +118,39 @@ def _nodes(number: int) -> str:
 
 
 def _names(text: str, model: Path) -> list[str]:
-    """The names in ``A,B``; a name of a tensor of ``model`` may have commas itself."""
-    parts = [part for part in text.split(",") if part]
+    """The names in ``A,B``; a name of a tensor of ``model`` may have commas itself.
+
+    Raises InputError where ``text`` can be read in two ways.
+    """
+    parts = text.split(",")
     if len(parts) < 2:
-        return parts
+        return [text] if text else []
     from placer.graph.names import tensor_names  # noqa: PLC0415
     from placer.model.validate import read_model  # noqa: PLC0415
 
-    known, names = tensor_names(read_model(model).graph), list[str]()
-    parts = text.split(",")
-    while parts:
-        joined = (",".join(parts[:end]) for end in range(len(parts), 1, -1))
-        name = next((name for name in joined if name in known), parts[0])
-        names.append(name)
-        del parts[: name.count(",") + 1]
-    return [name for name in names if name]
+    readings = _readings(parts, tensor_names(read_model(model).graph))
+    if len(readings) > 1:
+        first, second = (" and ".join(f"'{name}'" for name in names) for names in readings)
+        raise InputError(
+            f"'{text}' can be read as {first} or as {second}: {model} has tensors of all these "
+            "names. Name several in another order, or give placer.extract_region a list in Python"
+        )
+    return list(readings[0])
+
+
+def _readings(parts: Sequence[str], known: Collection[str]) -> Sequence[tuple[str, ...]]:
+    """Up to two ways to join ``parts`` to names with the fewest that are not ``known``."""
+    behind: list[list[tuple[int, tuple[str, ...]]]] = [[(0, ())]]  # Unknown ones, and the names.
+    for start in reversed(range(len(parts))):
+        found = []
+        for end, rests in enumerate(behind, start + 1):
+            name = ",".join(parts[start:end])
+            if name in known:
+                found += [(unknown, (name, *names)) for unknown, names in rests]
+            elif not name:
+                found += rests
+            elif end == start + 1:
+                found += [(unknown + 1, (name, *names)) for unknown, names in rests]
+        fewest = min(unknown for unknown, _ in found)
+        behind.insert(0, [one for one in found if one[0] == fewest][:2])
+    return [names for _, names in behind[0]]
