@@ -192,7 +192,7 @@ def _write_page(model: Path, explained: ModelExplanation, path: Path) -> None:
     from placer.report.explanation import Explained, write_explanation  # noqa: PLC0415
 
     pinned = [f"pinned: {sentence}" for sentence in explained.pinned]
-    first = [f"change first: {change}" for change in explained.first_changes]
+    first = [f"change first: {change.text(show_all=True)}" for change in explained.first_changes]
     facts = [_of_what(explained), *pinned, *explained.notes, *first]
     timed = explained.gpu is not None
     if not timed:

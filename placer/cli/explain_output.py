@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # Help is shown without what takes long to import.
         Explanation,
         StandaloneConversion,
     )
+    from placer.prediction.explanation.first_changes import FirstChange
     from placer.prediction.explanation.site_outcomes import SiteOutcome
 
 MAX_CONVERSIONS = 10
@@ -82,13 +83,14 @@ def _print_decisions(console: Console, explained: ModelExplanation, show_all: bo
         console.print(f"{_counted(explanation.plan)}; show them with --all", highlight=False)
 
 
-def _print_first_changes(console: Console, changes: Sequence[str], show_all: bool) -> None:
+def _print_first_changes(console: Console, changes: Sequence[FirstChange], show_all: bool) -> None:
     """What saves most, as a file with pairs is explained to find out what to change."""
     if changes:
         title = "[bold]what to change first[/], by estimates (tensor -> node\\[input]):"
         console.print(title, highlight=False, soft_wrap=True)
     for change in changes:
-        shown = change if show_all else with_short_names(change)
+        text = change.text(show_all=show_all)
+        shown = text if show_all else with_short_names(text)
         console.print(escape(f"- {shown}"), highlight=False, soft_wrap=True)
 
 

@@ -48,8 +48,8 @@ from placer.plan import Plan
 from placer.plan.json_format import plan_json
 from placer.plan.readers.read import read_plan
 from placer.prediction.explanation.explain import Explainer, Explanation
-from placer.prediction.explanation.explanation_json import explanation_json
-from placer.prediction.explanation.first_changes import first_changes
+from placer.prediction.explanation.explanation_json import explanation_json, first_change_json
+from placer.prediction.explanation.first_changes import FirstChange, first_changes
 from placer.prediction.explanation.site_outcomes import SiteOutcome, compare_sites
 from placer.prediction.explanation.unpredicted import unpredicted
 from placer.prediction.select import make_predictor
@@ -198,8 +198,8 @@ class ModelExplanation:
         return self._placed.own is not None
 
     @property
-    def first_changes(self) -> tuple[str, ...]:
-        """Sentences on the changes of a file's pairs that save most, the largest first.
+    def first_changes(self) -> tuple[FirstChange, ...]:
+        """The changes of a file's pairs that save most, the largest first.
 
         Empty without estimates, and where no engine takes the pairs as they are (``not_built``).
         """
@@ -231,7 +231,7 @@ class ModelExplanation:
             "base": self.base,
             "processor": self.processor or None,
             "notes": list(self.notes),
-            "change_first": list(self.first_changes),
+            "change_first": [first_change_json(change) for change in self.first_changes],
         }
         if self.built is not None:
             estimated = self.built.estimated or self.built.estimated_times

@@ -469,11 +469,52 @@ def test_what_saves_most_of_a_file_with_pairs_is_told_first(
     told = "- dequantize t: 't' is read in float by 'softmax'; take out 'q2' and 'd2' (t -> "
     assert re.match(rf"{re.escape(told)}softmax\[0\]\); saves est\. ", lines[start + 1])
     assert lines.index("what was decided, the costliest first") > start
-    document = json.loads(placer("explain", path, "--gpu", "l4", "--json").out)
-    assert lines[start + 1] == f"- {document['change_first'][0]}"
+    change = json.loads(placer("explain", path, "--gpu", "l4", "--json").out)["change_first"][0]
+    assert change["cause"] == "dequantize t: 't' is read in float by 'softmax'"
+    edge = {"tensor": "t", "node": "softmax", "input": 0}
+    assert change["leave_float"] == [edge | {"pair": ["q2", "d2"]}]
+    assert change["take_out"] == ["q2", "d2"]
+    assert f"saves est. {change['saves_us']:.1f} us ({change['share']:.0%})" in lines[start + 1]
     refused = AROUND_TANH.replace("int8 zero = {0}", "int8 zero = {1}")
     for other in map(save, (RESIDUAL, refused)):
         assert "what to change first" not in placer("explain", other, "--gpu", "l4").out
+
+
+def test_many_pairs_of_one_change_are_counted_and_named_with_all(
+    save: Callable[..., Path], placer: Callable[..., Finished]
+):
+    blocks = "".join(
+        f"""
+        [conv{i}] c{i} = Conv(r{i}, wd)
+        [q{i}] q{i} = QuantizeLinear(c{i}, s, zero)
+        [d{i}] d{i} = DequantizeLinear(q{i}, s, zero)
+        [relu{i}] r{i + 1} = Relu(d{i})"""
+        for i in range(5)
+    )
+    path = save(f"""
+    <ir_version: 8, opset_import: ["": 13]>
+    g (float[1,64,56,56] r0) => (float[1,64,56,56] r5)
+    <float[64,64,1,1] w = {{0.1}}, float s = {{0.5}}, int8 zero = {{0}}> {{
+        wq = QuantizeLinear(w, s, zero) wd = DequantizeLinear(wq, s, zero) {blocks}
+    }}""")
+    asked = ("explain", path, "--gpu", "l4")
+    title = "what to change first, by estimates (tensor -> node[input]):\n"
+    first, named = (
+        placer(*asked, *flags).out.partition(title)[2].partition("\n")[0]
+        for flags in ((), ("--all",))
+    )
+    change = json.loads(placer(*asked, "--json").out)["change_first"][0]
+    because = "other, where rule conv-bn-act has int8 by default"
+    saves = f"saves est. {change['saves_us']:.1f} us ({change['share']:.0%})"
+    what = "quantize 5 edges and take out 5 pairs (show them with --all)"
+    assert first == f"- 'conv0', 'conv1', 'conv2' and 2 more: {because}; {what}; {saves}"
+    assert change["cause"] == f"'conv0', 'conv1', 'conv2', 'conv3', 'conv4': {because}"
+    edges = ", ".join(f"r{i} -> conv{i}[0]" for i in range(5))
+    pairs = ", ".join(f"'q{i}' and 'd{i}' (c{i} -> relu{i}[0])" for i in range(5))
+    assert named == f"- {change['cause']}; quantize {edges} and take out {pairs}; {saves}"
+    assert [edge["node"] for edge in change["quantize"]] == [f"conv{i}" for i in range(5)]
+    assert [edge["node"] for edge in change["leave_float"]] == [f"relu{i}" for i in range(5)]
+    assert change["take_out"] == [name for i in range(5) for name in (f"q{i}", f"d{i}")]
 
 
 AROUND_TANH = """

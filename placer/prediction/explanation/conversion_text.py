@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from placer.common.listed import listed
+from placer.common.listed import in_quotes, listed
 from placer.graph import Edge
 from placer.prediction.explanation.explain import StandaloneConversion
 from placer.prediction.explanation.remedies import Remedy
@@ -42,7 +42,7 @@ def _missing(conversion: StandaloneConversion, pairs: Pairs) -> str:
     if conversion.missing is None:
         return ""
     change, saves = conversion.missing.change, conversion.missing.saves_us
-    what = " and ".join(_quantized(change, pairs))
+    what = " and ".join(_quantized(change, pairs, MOST_EDGES))
     told = f"saves est. {saves:.1f} us" if saves > 0 else f"costs est. {-saves:.1f} us more"
     return f"{what}, which {told}; estimated to be faster: "
 
@@ -51,55 +51,85 @@ def _remedy(remedy: Remedy, pairs: Pairs) -> str:
     return f"{change_text(remedy.change, pairs)}; saves est. {remedy.saves_us:.1f} us"
 
 
-def change_text(change: Change, pairs: Pairs) -> str:
-    """What to do to the file that has ``pairs``."""
-    parts = [*_quantized(change, pairs), *_tied(change), *removed_text(change.removed, pairs)]
-    return " and ".join(parts) or _one_scale(change)
+def change_text(change: Change, pairs: Pairs, most: int = MOST_EDGES) -> str:
+    """What to do to the file that has ``pairs``; of each kind the ``most`` first edges."""
+    tied = [f"give {in_quotes(tensors, most)} one scale" for tensors in tied_tensors(change)]
+    removed = removed_text(change.removed, pairs, most)
+    return " and ".join([*_quantized(change, pairs, most), *tied, *removed]) or _one_scale(change)
 
 
-def removed_text(edges: Sequence[Edge], pairs: Pairs) -> Iterator[str]:
-    """How ``edges`` become float: the pairs to take out, where nothing else reads what these write.
+def change_in_numbers(change: Change, pairs: Pairs) -> str:
+    """How many pairs and edges of the file that has ``pairs`` change."""
+    taken, others = taken_out(change.removed, pairs)
+    counts = (
+        ("quantize", len(change.added) + len(change.reformatted), "edge", ""),
+        ("take out", len(taken), "pair", ""),
+        ("leave", len(others), "edge", " in float"),
+    )
+    parts = [f"{do} {n} {what}{'s' * (n > 1)}{end}" for do, n, what, end in counts if n]
+    tied = ["give tensors one scale"] if any(tied_tensors(change)) else []
+    return " and ".join([*parts, *tied])
 
-    A Q that other DQs read stays.
+
+def taken_out(
+    edges: Sequence[Edge], pairs: Pairs
+) -> tuple[Mapping[tuple[str, ...], Sequence[Edge]], Sequence[Edge]]:
+    """The nodes to take out so that ``edges`` become float, with their edges, and other edges.
+
+    Of these something else reads what the pair writes. A Q that other DQs read stays.
     """
-    kept = {name for edge, names in pairs.items() if edge not in edges for name in names}
+    changed = frozenset(edges)
+    kept = {name for edge, names in pairs.items() if edge not in changed for name in names}
     taken: dict[tuple[str, ...], list[Edge]] = {}
     others = []
     for edge in edges:
-        nodes = tuple(f"'{name}'" for name in pairs.get(edge, ()) if name not in kept)
+        nodes = tuple(name for name in pairs.get(edge, ()) if name not in kept)
         if nodes:
             taken.setdefault(nodes, []).append(edge)
         else:
             others.append(edge)
+    return taken, others
+
+
+def removed_text(edges: Sequence[Edge], pairs: Pairs, most: int = MOST_EDGES) -> Iterator[str]:
+    """How ``edges`` become float: the pairs to take out, and edges whose pair others need."""
+    taken, others = taken_out(edges, pairs)
     if taken:
-        shown = [
-            f"{' and '.join(nodes)} ({edges_text(of_pair)})" for nodes, of_pair in taken.items()
-        ]
-        yield f"take out {listed(shown, MOST_EDGES)}"
+        shown = []
+        for nodes, of_pair in taken.items():
+            names = " and ".join(f"'{name}'" for name in nodes)
+            shown.append(f"{names} ({edges_text(of_pair, most)})")
+        yield f"take out {listed(shown, most)}"
     if others:
-        yield f"leave {edges_text(others)} in float"
+        yield f"leave {edges_text(others, most)} in float"
 
 
 def _one_scale(change: Change) -> str:
-    of_group = ({edge.tensor for edge in group.edges} for group in change.gone)
-    counts = Counter(tensor for tensors in of_group for tensor in tensors)
-    several = sorted(f"'{tensor}'" for tensor, count in counts.items() if count > 1)
+    several = rescaled_tensors(change)
     if len(several) == 1:
-        return f"give {several[0]} one scale for all that read it"
+        return f"give '{several[0]}' one scale for all that read it"
     return "give the tensors one scale"
 
 
-def _tied(change: Change) -> Iterator[str]:
-    """Which tensors ``change`` gives one scale that had none in common before."""
+def rescaled_tensors(change: Change) -> Sequence[str]:
+    """Tensors with several scales to which ``change`` does no more than give one each, sorted."""
+    if change.added or change.removed or change.reformatted:
+        return []
+    of_group = ({edge.tensor for edge in group.edges} for group in change.gone)
+    counts = Counter(tensor for tensors in of_group for tensor in tensors)
+    return sorted(tensor for tensor, count in counts.items() if count > 1)
+
+
+def tied_tensors(change: Change) -> Iterator[Sequence[str]]:
+    """Tensors that ``change`` gives one scale and that had none in common before, sorted."""
     before = [{edge.tensor for edge in group.edges} for group in change.gone]
     for group in sorted(change.come, key=lambda group: min(group.edges)):
         tensors = {edge.tensor for edge in group.edges}
         if len(tensors) > 1 and not any(tensors <= known for known in before):
-            names = sorted(f"'{tensor}'" for tensor in tensors)
-            yield f"give {listed(names, MOST_EDGES)} one scale"
+            yield sorted(tensors)
 
 
-def _quantized(change: Change, pairs: Pairs) -> Iterator[str]:
+def _quantized(change: Change, pairs: Pairs, most: int) -> Iterator[str]:
     """What ``change`` quantizes, anew or in another format than before.
 
     A pair that the file has at an edge, without which it is predicted, has scales that no kernel
@@ -115,19 +145,19 @@ def _quantized(change: Change, pairs: Pairs) -> Iterator[str]:
     for edges, format_text in ((added, ""), (other, " in the scheme's own format")):
         plain = tuple(edge for edge in edges if edge not in formats)
         if plain:
-            yield _added_text(plain, format_text)
+            yield _added_text(plain, format_text, most)
     for chosen in sorted({formats[edge] for edge in (*added, *other) if edge in formats}):
         same = tuple(edge for edge in (*added, *other) if formats.get(edge) == chosen)
-        yield _added_text(same, f" to {chosen}")
+        yield _added_text(same, f" to {chosen}", most)
 
 
-def _added_text(edges: Sequence[Edge], format_text: str) -> str:
+def _added_text(edges: Sequence[Edge], format_text: str, most: int) -> str:
     """That ``edges`` are to be quantized, and what a pair on a graph output does to it."""
-    outputs = [f"'{edge.tensor}'" for edge in edges if not edge.node]
-    rounds = f", which rounds the output {listed(outputs, MOST_EDGES)}" if outputs else ""
-    return f"quantize {edges_text(edges)}{format_text}{rounds}"
+    outputs = [edge.tensor for edge in edges if not edge.node]
+    rounds = f", which rounds the output {in_quotes(outputs, most)}" if outputs else ""
+    return f"quantize {edges_text(edges, most)}{format_text}{rounds}"
 
 
-def edges_text(edges: Sequence[Edge]) -> str:
+def edges_text(edges: Sequence[Edge], most: int = MOST_EDGES) -> str:
     """The first of ``edges`` and how many more there are."""
-    return listed(edges, MOST_EDGES)
+    return listed(edges, most)

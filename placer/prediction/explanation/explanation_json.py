@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from placer.graph import Edge
-from placer.prediction.explanation.conversion_text import Pairs
+from placer.prediction.explanation.conversion_text import (
+    Pairs,
+    rescaled_tensors,
+    taken_out,
+    tied_tensors,
+)
 from placer.prediction.explanation.default_gains import Decision
 from placer.prediction.explanation.explain import Explanation, StandaloneConversion
+from placer.prediction.explanation.first_changes import FirstChange
+from placer.prediction.explanation.remedies import Remedy
 from placer.quantization import Placement
 from placer.quantization.placement import Change
 
@@ -82,13 +89,29 @@ def _conversion(conversion: StandaloneConversion, timed: bool, pairs: Pairs) -> 
         "goes_with_others": conversion.goes_with_others,
         "goes_with_default": conversion.default_of
         and dict(zip(("rule", "layout"), conversion.default_of, strict=True)),
-        "remedy": remedy
-        and {
-            "quantize": _quantized(remedy.change),
-            "leave_float": [_edge(edge) | _pair(edge, pairs) for edge in remedy.change.removed],
-            "saves_us": remedy.saves_us,
-            "placement": remedy.before.id_after(remedy.change),
-        },
+        "remedy": remedy and _remedy(remedy, pairs),
+    }
+
+
+def _remedy(remedy: Remedy, pairs: Pairs) -> dict[str, object]:
+    return {
+        "quantize": _quantized(remedy.change),
+        "leave_float": [_edge(edge) | _pair(edge, pairs) for edge in remedy.change.removed],
+        "saves_us": remedy.saves_us,
+        "placement": remedy.before.id_after(remedy.change),
+    }
+
+
+def first_change_json(first: FirstChange) -> dict[str, object]:
+    """One of the first changes with all its edges, and the nodes that it takes out of the file."""
+    change = first.remedy.change
+    taken, _ = taken_out(change.removed, first.pairs)
+    return {
+        "cause": first.cause(),
+        **_remedy(first.remedy, first.pairs),
+        "take_out": list(dict.fromkeys(name for nodes in taken for name in nodes)),
+        "one_scale": [*tied_tensors(change)] or [[name] for name in rescaled_tensors(change)],
+        "share": first.share,
     }
 
 
