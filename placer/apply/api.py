@@ -335,7 +335,7 @@ def _notes_on_ranges(file: PlacementFile, model: Model, *, asked: bool) -> Itera
     As after training with them. Whether they rest on data is another question. What explain
     improves of a quantized file names no model, and its ranges are that file's.
     """
-    if file.model and model.fingerprint != file.model and not asked:
+    if file.model and not asked and not _has_its_weights(model, file):
         yield (
             "ranges are of the weights that the placement was made with; "
             "give `data` to calibrate this model"
@@ -343,6 +343,14 @@ def _notes_on_ranges(file: PlacementFile, model: Model, *, asked: bool) -> Itera
     if file.model and not file.calibrated:
         fix = "give `data`, and leave out `ranges`" if asked else "give `data`"
         yield f"ranges of the placement rest on random inputs; {fix}"
+
+
+def _has_its_weights(model: Model, file: PlacementFile) -> bool:
+    """Whether ``model`` has the weights that the placement was made with.
+
+    A quantized file and the float model recovered from it have the same, in files that differ.
+    """
+    return file.model == model.fingerprint or file.weights == model.weights_digest()
 
 
 def _notes_on_products(file: PlacementFile, pack: str | None) -> Iterator[str]:
@@ -411,4 +419,5 @@ def _placement_text(result: AppliedModel) -> str:
         graph=result.model.graph,
         pinned=result.applied.pinned,
         base=result.file.base,
+        weights=result.model.weights_digest(),
     )

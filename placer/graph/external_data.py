@@ -180,6 +180,19 @@ def fingerprint(path: Path, tensors: Iterable[TensorProto], base_dir: Path) -> s
     return f"sha256:{digest.hexdigest()}"
 
 
+def values_digest(tensors: Iterable[TensorProto], base_dir: Path) -> str:
+    """64 hex digits that stand for the values of ``tensors``, whatever their names and order.
+
+    Tensors are read one at a time. Raises InputError if an external file does not hold one.
+    """
+    found = set()
+    for tensor in tensors:
+        values = read_tensor(tensor, base_dir)
+        head = f"{values.dtype} {values.shape} ".encode()
+        found.add(hashlib.sha256(head + values.tobytes()).hexdigest())
+    return hashlib.sha256("".join(sorted(found)).encode()).hexdigest()
+
+
 def content_digest(proto: onnx.ModelProto, tensors: Iterable[TensorProto], base_dir: Path) -> str:
     """64 hex digits that stand for a model in memory with the values of its external data.
 

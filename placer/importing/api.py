@@ -294,6 +294,7 @@ def _placement_text(imported: Imported, pack: Pack, written: Model) -> str:
         pack=pack.name_and_version,
         calibrated=True,
         graph=written.graph,
+        weights=written.weights_digest(),
     )
 
 

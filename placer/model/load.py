@@ -26,6 +26,7 @@ from placer.graph.external_data import (
     fingerprint,
     read_tensor,
     tensor_bytes,
+    values_digest,
 )
 from placer.graph.flat import nest
 from placer.graph.operators import PAIR_OPS
@@ -42,6 +43,13 @@ from placer.model.passes.early_norms import set_apart
 from placer.model.quantized import Imported, is_quantized, restore_pairs, take_apart
 from placer.model.quantized.operators import DEQUANTIZE, QUANTIZE
 from placer.model.validate import check_sizes, parse_model, read_model
+
+_FLOAT_WEIGHTS = (
+    TensorProto.FLOAT,
+    TensorProto.FLOAT16,
+    TensorProto.BFLOAT16,
+    TensorProto.DOUBLE,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,6 +80,14 @@ class Model:
     def weight_bytes(self) -> int:
         """Size of all initializers."""
         return sum(tensor_bytes(tensor) for tensor in self.graph.initializers.values())
+
+    def weights_digest(self) -> str:
+        """64 hex digits, equal for files of the same float weights, as of a quantized model and the
+        float model recovered from it; reads the weights.
+        """
+        tensors = self.graph.initializers.values()
+        weights = [tensor for tensor in tensors if tensor.data_type in _FLOAT_WEIGHTS]
+        return values_digest(weights, self.base_dir)
 
     def as_written(self) -> Model:
         """The model of which placer writes candidates: no BatchNormalization is left to fold."""

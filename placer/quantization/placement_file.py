@@ -51,6 +51,7 @@ class _Document(Strict):
     format: Literal["placer-placement/1"]
     id: str
     model: str
+    weights: str | None = None
     pack: str
     scheme: Scheme
     calibrated: bool
@@ -78,7 +79,8 @@ class Group:
 class PlacementFile:
     """A placement file as it is, whatever model it is for.
 
-    ``model``: fingerprint of the model that it was made on. ``pack``: name and version.
+    ``model``: fingerprint of the model that it was made on. ``weights``: digest of that model's
+    float weights; None in files of earlier versions. ``pack``: name and version.
     ``structure``: that model's; None in files of earlier versions. ``base``: the base precision
     that it was judged in, None where the search did not decide on it.
     """
@@ -91,6 +93,7 @@ class PlacementFile:
     groups: tuple[Group, ...]
     structure: Structure | None
     base: str | None = None
+    weights: str | None = None
 
     @property
     def pinned(self) -> list[str]:
@@ -123,6 +126,7 @@ def read_placement(path: Path) -> PlacementFile:
         groups=tuple(_read_group(entry) for entry in document.groups),
         structure=None if structure is None else parse_structure(structure, f"{path}: structure"),
         base=document.base,
+        weights=document.weights,
     )
 
 
@@ -188,6 +192,7 @@ def placement_text(
     graph: Graph | None = None,
     pinned: Mapping[str, Pin] | None = None,
     base: str | None = None,
+    weights: str | None = None,
 ) -> str:
     """Return the YAML text of ``placement``.
 
@@ -195,13 +200,14 @@ def placement_text(
     is false if the ranges come from random inputs. Each group lists its edges, the range that its
     scale represents, and its format if that is not the scheme's own; weights have no range, because
     their scales follow from their values. With ``graph``, the model's, its structure is kept too,
-    which ``placer apply`` needs where another file of the network has other names. ``base``: see
-    ``PlacementFile``.
+    which ``placer apply`` needs where another file of the network has other names. ``base`` and
+    ``weights``: see ``PlacementFile``.
     """
     document: dict[str, Any] = {
         "format": FORMAT,
         "id": placement.id,
         "model": model,
+        **({} if weights is None else {"weights": weights}),
         "pack": pack,
         "scheme": scheme.model_dump(),
         "calibrated": calibrated,

@@ -134,6 +134,29 @@ def test_ranges_are_kept_without_data(placer: Run, placement_file: Path):
     assert {tuple(group["range"]) for group in groups if "range" in group} == {(-6.375, 6.375)}
 
 
+def test_ranges_fit_the_quantized_file_and_its_float_model(placer: Run, save: Save, tmp_path: Path):
+    """The two files differ, their weights do not."""
+    quantized = save("""
+        <ir_version: 8, opset_import: ["": 17]>
+        quantized (float[1,2] x) => (float[1,2] y) <
+          int8[2,2] q = {1, -2, 3, 4}, float s = {0.5}, int8 z = {0},
+          float r = {0.05}, uint8 m = {128}
+        > {
+          xq = QuantizeLinear(x, r, m)
+          xd = DequantizeLinear(xq, r, m)
+          w = DequantizeLinear(q, s, z)
+          y = MatMul(xd, w)
+        }""")
+    floats, placement = tmp_path / "float.onnx", tmp_path / "float.placement.yaml"
+    assert placer("import", quantized, "-o", floats).code == 0
+    for model in (quantized, floats):
+        finished = placer("apply", placement, model, "-o", f"{model.stem}.out", "--json")
+        assert finished.code == 0, finished.err
+        assert "ranges are of the weights" not in finished.out
+    weights = read_placement(placement).weights
+    assert weights == loaded(quantized).weights_digest() != loaded(SEED1).weights_digest()
+
+
 def test_the_result_is_compared_with_the_model(placer: Run, placement_file: Path):
     """Point 4 of the attacks: ranges that make another function of the model are refused."""
     finished = placer("apply", placement_file, SEED1, "--json", "-o", "good")

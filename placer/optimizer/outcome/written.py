@@ -186,4 +186,5 @@ def _placement_text(task: Task, ranges: Ranges, placement: Placement) -> str:
         graph=task.model.graph,
         pinned=task.pins.by_tensor,
         base=task.base_of(placement) if named else None,
+        weights=task.model.weights_digest(),
     )
