@@ -213,6 +213,10 @@ def _with_exact_products(behaviour: Behaviour) -> Behaviour:
 def _parent(wanted: PackRequirement, child: PackId, store: Store) -> PackFiles:
     files = _files_by_name(wanted, store)
     if files is None:
+        if there := _versions(wanted.name, store):
+            raise InputError(
+                f"pack {child} extends {wanted}, but {there}; extend a version that is there"
+            )
         raise InputError(
             f"pack {child} extends {wanted}, which is neither built in nor installed; "
             f"{_known(store)}{near(wanted.name, _names(store))}"
@@ -252,6 +256,14 @@ def _files_by_name(wanted: PackRequirement, store: Store) -> PackFiles | None:
         return files if version is None or wanted.versions.contains(version) else None
     installed = store.find(wanted)
     return installed.read() if installed is not None else None
+
+
+def _versions(name: str, store: Store) -> str:
+    """Where ``name`` is to be had and in which versions; nothing if it is not."""
+    if is_builtin(name):
+        return f"built in is {name} {_manifest(read_pack_files(_builtin_folder() / name)).version}"
+    versions = ", ".join(str(pack.version) for pack in store.versions(name))
+    return f"installed is {name} {versions}" if versions else ""
 
 
 def _known(store: Store) -> str:
