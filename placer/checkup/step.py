@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from placer.common.files import writing_temporary_files
 from placer.errors import PlacerError
 
 Verdict = Literal["passed", "failed", "skipped"]
@@ -45,7 +46,8 @@ def attempt(name: str, do: Callable[[], Outcome]) -> Step:
     verdict: Verdict
     details: Mapping[str, Any] = {}
     try:
-        outcome = do()
+        with writing_temporary_files():
+            outcome = do()
         verdict, said, details = "passed", outcome.said, outcome.details
     except Skipped as reason:
         verdict, said = "skipped", str(reason)

@@ -239,8 +239,35 @@ def check_replaceable(path: Path) -> None:
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder for temporary files, which is removed when it is closed or forgotten.
 
-    Removes those of this machine's processes that were killed, whose number is in the name.
+    Removes those of this machine's processes that were killed, whose number is in the name. Raises
+    RunError where none can be made.
     """
+    try:
+        return _temporary_folder()
+    except OSError as error:
+        raise _no_temporary(error) from error
+
+
+@contextmanager
+def writing_temporary_files() -> Iterator[None]:
+    """Raise RunError, which says what to do, where the disk is full or fails."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _DISK_ERRORS:
+            raise _no_temporary(error) from error
+        raise
+
+
+def _no_temporary(error: OSError) -> RunError:
+    where = f" {error.filename}" if error.filename else ""
+    return RunError(
+        f"cannot write temporary files{where}: {error.strerror}; free some space there, or set "
+        "TMPDIR to a folder that has some and can be written"
+    )
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
     prefix = f"placer-{_machine()}."
     for left in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*-*"):
         process = left.name.removeprefix(prefix).partition("-")[0]

@@ -1,5 +1,6 @@
 """``placer doctor --full``: the suite on the engines that are here."""
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,12 @@ def onnxruntime() -> tuple[Engine, Pack]:
         (Skipped("no GPU"), "skipped", "no GPU"),
         (Failed("garbage"), "failed", "garbage"),
         (RunError("refused"), "failed", "refused"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/tmp/a"),
+            "failed",
+            "cannot write temporary files /tmp/a: No space left on device; free some space there, "
+            "or set TMPDIR to a folder that has some and can be written",
+        ),
         (ValueError("of the\n engine's own"), "failed", "ValueError: of the engine's own"),
     ],
 )

@@ -105,6 +105,15 @@ def test_what_is_no_text_is_told_with_what_to_give(tmp_path: Path):
         read_text(path, "a placement.yaml", "yaml_bytes")
 
 
+def test_without_a_temporary_folder_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch):
+    def refuse() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    with pytest.raises(RunError, match=r"files: No usable .* in \['/tmp'\]; free .* set TMPDIR to"):
+        temporary_folder()
+
+
 def test_temporary_folders_of_killed_processes_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
