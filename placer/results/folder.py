@@ -171,10 +171,12 @@ class OutputFolder:
     def remove_outcome(self) -> None:
         """Remove what tells of the model here, before another one takes its place.
 
-        A run may be killed before it has told of the new one.
+        A run may be killed before it has told of the new one. What somebody else put there, such
+        as a folder, stays; writing the new one tells of it.
         """
         for file in (self.result, self.report):
-            file.unlink(missing_ok=True)
+            if file.is_file() or file.is_symlink():
+                file.unlink()
 
     def remove_model(self) -> None:
         """Remove the model and its placement, and the folder if nothing else is in it."""
