@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+import onnx.defs
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
@@ -31,6 +32,9 @@ ORT_ERRORS = (
 )
 # How ONNX Runtime says that an allocation failed, which has no error class of its own.
 _NO_MEMORY = re.compile(r"bad_?alloc|[Ff]ailed to allocate")
+# How its list of kernels writes a tensor's type, and how many types are few enough to be named.
+_TENSOR = re.compile(r"tensor\((\w+)\)")
+_FEW_TYPES = 4
 # How it says that an index lies outside of a tensor: Gather and ScatterElements, GatherElements
 # GatherND and ScatterND. The node's name comes before.
 _BAD_INDEX = re.compile(
@@ -143,12 +147,45 @@ def _with_fix(reason: str) -> str:
         fix = "export the model in float32"
         if is_quantized:
             fix = "quantize its float model anew (placer import recovers it)"
-        return f"{reason}, for it has none for tensors of these types; {fix}"
+        return f"{reason}, for it has none {_lacking(reason, fix)}"
     if "is not a registered function/op" in reason and " com.microsoft:" not in reason:
         quantizes = re.search(r":\w*quant\w*\(", reason, re.IGNORECASE)
         fix = "placer import may recover a float model that it runs; or " if quantizes else ""
         return f"{reason}; {fix}give the library that has this operator to `custom_ops`"
     return reason
+
+
+def _lacking(reason: str, fix: str) -> str:
+    """Of which operator or types ONNX Runtime has no kernel, by its own list, and what to do."""
+    named = re.search(r"for (\w+)\((\d+)\) node", reason)
+    if named is None or not hasattr(ort_errors, "get_all_opkernel_def"):
+        return f"for tensors of these types; {fix}"
+    operator, version = named[1], int(named[2])
+    of_operator = [k for k in ort_errors.get_all_opkernel_def() if k.op_name == operator]
+    if not of_operator:
+        return f"of {operator} for any type; replace the node by other operators"
+    kernels = [k for k in of_operator if k.version_range[0] <= version <= k.version_range[1]]
+    if not kernels:
+        return f"of version {version} of {operator}; export the model with another opset"
+    types: dict[str, set[str]] = {}
+    for kernel in kernels:
+        for name, taken in kernel.type_constraints.items():
+            types.setdefault(name, set()).update(taken)
+    few = [name for name, taken in types.items() if len(taken) <= _FEW_TYPES]
+    if len(few) != 1:  # Of several types not all combinations may be there.
+        return f"for tensors of these types; {fix}"
+    taken = " or ".join(sorted(_TENSOR.sub(r"\1", name) for name in types[few[0]]))
+    tensors = _tensors_of(operator, version, few[0])
+    return f"for tensors of these types, only for {tensors} in {taken}; {fix}"
+
+
+def _tensors_of(operator: str, version: int, constraint: str) -> str:
+    """What ONNX calls the tensors of a type constraint; of other operators, the constraint."""
+    if not onnx.defs.has(operator, version):
+        return constraint
+    schema = onnx.defs.get_schema(operator, version)
+    named = [p.name for p in (*schema.inputs, *schema.outputs) if p.type_str == constraint]
+    return ", ".join(dict.fromkeys(named)) or constraint
 
 
 def _without_message(own: ort.InferenceSession) -> ort.InferenceSession:

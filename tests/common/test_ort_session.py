@@ -52,6 +52,27 @@ def test_what_has_no_kernel_for_its_types_is_told_with_a_type_that_has_one():
         create_session(model, Path(), threads=1, level=plain)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "g (float[2] x) => (float16[2] y) { [r] y = RandomUniformLike <dtype=10> (x) }",
+            r"RandomUniformLike\(1\) node with name 'r', for it has none for tensors of these "
+            r"types, only for output in double or float; export the model in float32",
+        ),
+        (
+            "g (uint8[a] x) => (uint8[b,c,d] y) { [r] y = ImageDecoder (x) }",
+            "'r', for it has none of ImageDecoder for any type; replace the node by other",
+        ),
+    ],
+)
+def test_what_onnxruntime_has_of_an_operator_is_told(text: str, expected: str):
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 20]> {text}')
+    plain = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    with pytest.raises(RunError, match=expected):
+        create_session(model.SerializeToString(), Path(), threads=1, level=plain)
+
+
 SIGNED_BY_UNSIGNED = """
 <ir_version: 8, opset_import: ["": 17]>
 g (int8[1,2,4,4] x, float s, int8 z, uint8[2,2,1,1] w, uint8 u) => (int8[1,2,4,4] y)
