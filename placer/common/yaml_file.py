@@ -52,6 +52,16 @@ _IN_YAML = {
     "int_from_float": "give a whole number",
     "float_type": "give a number",
     "float_parsing": "give a number",
+    "finite_number": "give a finite number",
+}
+# How the rest of what it says begins, and what stands for that.
+_BEGINNINGS = {
+    "Value error, ": "",
+    "Input should ": "it must ",
+    "String should ": "the text must ",
+    "Tuple should ": "the list must ",
+    "List should ": "the list must ",
+    "Dictionary should ": "the mapping must ",
 }
 
 
@@ -86,8 +96,8 @@ def parse_text(
         first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
         location = [part for part in first["loc"] if part != "function-after"]
         field = ".".join(str(part) for part in location) or "document"
-        told = _IN_YAML.get(first["type"], first["msg"]).removeprefix("Value error, ")
-        message = told + _meant(model, first)
+        message = _IN_YAML.get(first["type"]) or _plain(first["msg"])
+        message += _meant(model, first)
         line = _line_of(tree, location)
         raise InputError(f"{name}:{line}: field '{field}': {message}") from error
 
@@ -99,6 +109,14 @@ def as_value_error() -> Iterator[None]:
         yield
     except InputError as error:
         raise ValueError(str(error)) from error
+
+
+def _plain(told: str) -> str:
+    """What pydantic says of a value, in the words of a reader who never heard of it."""
+    for beginning, plain in _BEGINNINGS.items():
+        if told.startswith(beginning):
+            return plain + told.removeprefix(beginning).replace(" after validation", "")
+    return told
 
 
 def _meant(model: type[BaseModel], error: ErrorDetails) -> str:

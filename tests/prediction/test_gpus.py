@@ -242,7 +242,7 @@ def test_a_users_file(tmp_path: Path):
     ("old", "new", "expected"),
     [
         ("sms: 10", "sms: many", "mine.yaml:4: field 'sms'"),
-        ("sms: 10", "sms: 0", "mine.yaml:4: field 'sms': Input should be greater than 0"),
+        ("sms: 10", "sms: 0", "mine.yaml:4: field 'sms': it must be greater than 0"),
         ("l2_mb: 2", "l2_mb: .inf", "mine.yaml:8: field 'l2_mb'"),
         ("int8: 20", "int4: 20", "mine.yaml:9: field 'peak.int4'"),
         ('"8.9"', "8.9", "mine.yaml:3: field 'compute_capability'"),

@@ -179,8 +179,9 @@ LAUGHS = "a: &a [x, x]\n" + "".join(
         ("priority: 18446744073709551615\n", "field 'id': it is missing"),
         (
             GOOD + "where: [{dim: {tensor: x, axis: 0, multiple_of: 0}}]\n",
-            "field 'where.0.dim.multiple_of': Input should be greater than or equal to 1",
+            "field 'where.0.dim.multiple_of': it must be greater than or equal to 1",
         ),
+        (GOOD.replace("id: relu", "id: Re-lu"), "field 'id': the text must match pattern"),
         ("where: [" + "{never: " * 99 + "}" * 99 + "]\n", "nested too deeply"),
     ],
 )
