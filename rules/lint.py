@@ -210,7 +210,10 @@ def _indistinct(rule: Rule, examples: Sequence[_Example]) -> Iterator[str]:
         for second in names[i + 1 :]:
             if _decision(rule.layouts[first]) == _decision(rule.layouts[second]):
                 continue  # Found already.
-            if all(_same(site, first, second) for example in examples for site in example.sites):
+            sites = [site for example in examples for site in example.sites]
+            if sites and not any({first, second} & set(site.layouts) for site in sites):
+                yield f"no test has layout '{first}' or '{second}'; add one where each quantizes"
+            elif all(_same(site, first, second) for site in sites):
                 yield f"layouts '{first}' and '{second}' come to the same in every test"
 
 
