@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -34,6 +35,10 @@ _STARTS = {
     "openvino": "from placer.engines.openvino.library import load_openvino; load_openvino().Core()"
 }
 _START_S = 60
+# Printed once the library has started: it may end the process, too, with any exit code.
+_STARTED = "the library has started"
+# How a traceback's last message begins, which may have several lines.
+_ERROR = re.compile(r"^\w+(\.\w+)*(Error|Exception)\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def _start_failure(engine: str) -> str | None:
     """Why the library of ``engine`` does not start, tried in a process that it may crash."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _STARTS[engine]],
+            [sys.executable, "-c", f"{_STARTS[engine]}; print({_STARTED!r})"],
             env=importing_alike(),
             capture_output=True,
             text=True,
@@ -119,9 +124,17 @@ def _start_failure(engine: str) -> str | None:
         )
     except subprocess.TimeoutExpired:
         return f"its library does not start within {_START_S} s; install it again"
-    if done.returncode == 0:
+    if done.returncode == 0 and done.stdout.rstrip().endswith(_STARTED):
         return None
     if done.returncode < 0:
         return f"its library crashes as it starts (signal {-done.returncode}); install it again"
-    what = done.stderr.strip().rpartition("\n")[2]
+    what = _message(done.stderr) or f"it ends the process (exit code {done.returncode})"
     return f"its library does not start: {what}; install it again"
+
+
+def _message(stderr: str) -> str:
+    """The error that ended a process, in one line; its last line if that is no traceback."""
+    text = stderr.strip()
+    errors = list(_ERROR.finditer(text))
+    start = errors[-1].start() if errors else text.rfind("\n") + 1
+    return " ".join(text[start:].split())
