@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeVar, cast
@@ -84,13 +85,15 @@ class _Job:
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call
+        # Of the thread that asks, by which messages go to the log of its run alone.
+        self._context = copy_context()
         self.over = threading.Event()
         self.value: object = None
         self.error: BaseException | None = None
 
     def do(self) -> None:
         try:
-            self.value = self._call()
+            self.value = self._context.run(self._call)
         except BaseException as error:  # It is raised where it was asked for.
             self.error = error
         self.over.set()

@@ -38,8 +38,8 @@ class _Level:
 
 
 _LEVEL = _Level()
-# The log of the run that a thread makes. None in threads that a run starts, which do not know whose
-# they are: their messages go to the logs of all runs.
+# The log of the run that a thread makes. placer's own threads copy it. None in threads of others,
+# which do not know whose they are: their messages go to the logs of all runs.
 _OWN: ContextVar[Path | None] = ContextVar("log", default=None)
 
 

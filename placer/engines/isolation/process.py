@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.connection import Connection
@@ -84,7 +85,8 @@ class WorkerProcess:
         with theirs:
             self._process = _start(spec, self.log, folder, theirs.fileno())
         # A daemon, or it would keep the interpreter from exiting and so from closing the engine.
-        threading.Thread(target=self._watch, daemon=True).start()
+        watch = copy_context().run  # Messages go to the log of the run that it belongs to.
+        threading.Thread(target=watch, args=[self._watch], daemon=True).start()
 
     @cached_property
     def hello(self) -> Hello:
