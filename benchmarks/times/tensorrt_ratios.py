@@ -35,7 +35,8 @@ class Ratio:
 
     ``pairs``: `explicit`, or `implicit` for those of a calibration, which stand as pairs in the
     estimate. ``base``: type of what is not quantized, ``over``: of the other engine. ``kind``: what
-    does most of the network, `convs`, `matrices` or `depthwise`.
+    does most of the network, `convs`, `matrices` or `depthwise`. ``version``: TensorRT's, a number
+    and what else is told, or `unknown`. Raises ValueError if it is neither.
     """
 
     network: str
@@ -53,6 +54,19 @@ class Ratio:
     estimated: float
     set: str
     source: str
+
+    def __post_init__(self) -> None:
+        if self.version != "unknown" and not self.version[:1].isdigit():
+            raise ValueError(
+                f"{self.network}: version '{self.version}' is no number; write unknown"
+            )
+
+    @property
+    def release(self) -> str:
+        """TensorRT's releases that are looked at together."""
+        if self.version == "unknown":
+            return "TensorRT unknown"
+        return "TensorRT 8" if self.version.startswith("8") else "TensorRT 10 and 11"
 
     @property
     def error(self) -> float:
@@ -138,7 +152,7 @@ def main() -> None:
         lambda r: r.class_name,
         lambda r: r.pairs,
         lambda r: r.format,
-        lambda r: f"TensorRT {'8' if r.version.startswith('8') else '10 and 11'}",
+        lambda r: r.release,
         lambda r: f"{r.set}, {r.class_name}" if r.set != "known" else "",
         lambda r: r.gpu,
     ]
