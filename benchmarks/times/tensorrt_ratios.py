@@ -26,6 +26,7 @@ from placer.prediction.times.layer_classes import BLACKWELL, load_layer_classes
 
 MEASURED = Path(__file__).parents[1] / "measured" / "tensorrt-ratios.json"
 CLASSES = load_layer_classes()
+_WIDTH = 140
 KINDS = {"matrices": CLASSES.matrix_ratio_error, "depthwise": CLASSES.depthwise_ratio_error}
 
 
@@ -157,12 +158,15 @@ def main() -> None:
         lambda r: r.gpu,
     ]
     heads = ["", "ratios", "networks", "mean", "rms", "80% of networks", "within stated"]
-    table = Table(*heads, "wrong order", "surely")
+    table = Table()
+    for head in [*heads, "wrong order", "surely"]:
+        table.add_column(head, no_wrap=True)
     for key in keys:
         for name in sorted({key(ratio) for ratio in ratios} - {""}):
             table.add_row(*row(name, [ratio for ratio in ratios if key(ratio) == name]))
         table.add_section()
-    Console().print(table)
+    # Wide enough for all columns, also where the output is no terminal.
+    Console(width=_WIDTH).print(table)
     print(f"network left out: {left_out(ratios, lambda r: r.network):.0%} within")
     print(f"GPU left out: {left_out(ratios, lambda r: r.gpu):.0%} within")
 
