@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from types import FrameType
 
 _Handler = Callable[[int, FrameType | None], object]
@@ -16,16 +18,20 @@ _Handler = Callable[[int, FrameType | None], object]
 _SETTLES_S = 0.5
 # A collection of garbage that calls weak references back is over by then, or the next one is heard.
 _REPEATS_S = 0.05
+# How SIGINT and SIGTERM are handled in what a shell without job control starts with `&`.
+_BACKGROUND = (signal.SIG_IGN, signal.SIG_DFL)
 
 
 class _Settling:
     """Handles SIGINT as Python does, but not again before what that ended had time to end.
 
-    ``lost``: whether Python dropped the KeyboardInterrupt, and it is still to be raised again.
+    ``number``: the signal that it handles. ``lost``: whether Python dropped the KeyboardInterrupt,
+    and it is still to be raised again.
     ``report``: the hook for other exceptions that Python drops.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
         self.again_from = 0.0
         self.lost = False
         self.report = sys.unraisablehook
@@ -56,7 +62,7 @@ class _Settling:
         main = threading.main_thread().ident
         if self.lost and main is not None:
             self.lost = False
-            signal.pthread_kill(main, signal.SIGINT)  # Else a call that waits there goes on.
+            signal.pthread_kill(main, self.number)  # Else a call that waits there goes on.
 
 
 def settle() -> None:
@@ -66,26 +72,75 @@ def settle() -> None:
     say that it ends. One that Python drops is raised again. Does nothing where SIGINT is handled in
     a way of its own.
 
-    SIGTERM is taken as Ctrl-C, too: it is how schedulers and containers end what they run.
+    SIGTERM is taken as Ctrl-C, too: it is how schedulers and containers end what they run. Also
+    where SIGINT is ignored, as shells without job control have it for what they start with ``&``.
+    Child processes have SIGTERM's default action.
     """
-    if _is_plain():
-        settling = _Settling()
-        signal.signal(signal.SIGINT, settling)
-        sys.unraisablehook = settling.dropped
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    ended_by = signal.getsignal(signal.SIGTERM)
+    if _heard() is signal.SIGINT:
+        _settle(signal.SIGINT)
+        if ended_by is signal.SIG_DFL:
+            _handle_here(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    elif _is_main() and (signal.getsignal(signal.SIGINT), ended_by) == _BACKGROUND:
+        _settle(signal.SIGTERM)
+
+
+def leave_to_parent() -> None:
+    """Ignore SIGINT and SIGTERM from now on: the parent process decides what they mean.
+
+    What this process starts can still be ended by SIGTERM: a program would inherit that it is
+    ignored, but not a handler.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _handle_here(signal.SIGTERM, lambda *_: None)
+    signal.siginterrupt(signal.SIGTERM, False)  # System calls of libraries go on.
 
 
 def dealt_with() -> None:
     """The program goes on after a Ctrl-C: the next one, after ``settle``, is heard at once."""
-    handler = signal.getsignal(signal.SIGINT)
+    number = _heard()
+    handler = None if number is None else signal.getsignal(number)
     if isinstance(handler, _Settling):
         handler.again_from, handler.lost = 0.0, False
 
 
+def _settle(number: signal.Signals) -> None:
+    settling = _Settling(number)
+    _handle_here(number, settling)
+    sys.unraisablehook = settling.dropped
+
+
+def _handle_here(number: signal.Signals, handler: _Handler) -> None:
+    """Have ``number`` handled in this process; where it is SIGTERM, not in forked children."""
+    signal.signal(number, handler)
+    if number is signal.SIGTERM and hasattr(os, "register_at_fork"):
+        _end_children_by_default()
+
+
+@cache
+def _end_children_by_default() -> None:
+    """Have SIGTERM's default action in forked children, from their first moment on.
+
+    It is blocked while one is forked, because Python drops what a child gets until then.
+    """
+    masks = threading.local()
+
+    def before() -> None:
+        masks.own = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.own)
+
+    def after_in_child() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        after()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=after_in_child)
+
+
 @dataclass(frozen=True)
 class _Noting:
-    """Sets ``pressed`` on SIGINT and hands it on."""
+    """Sets ``pressed`` on the signal and hands it on."""
 
     pressed: threading.Event
     handler: _Handler
@@ -103,15 +158,16 @@ def noted(pressed: threading.Event) -> Iterator[None]:
     back, so that KeyboardInterrupt alone may be lost. Other threads than the main one get no
     signals, so there this does nothing; nor where SIGINT is handled in a way of its own.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if not (_is_plain() and callable(handler)):
+    number = _heard()
+    handler = None if number is None else signal.getsignal(number)
+    if number is None or not callable(handler):
         yield
         return
-    before = signal.signal(signal.SIGINT, _Noting(pressed, handler))
+    before = signal.signal(number, _Noting(pressed, handler))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 @contextmanager
@@ -121,22 +177,32 @@ def held_back() -> Iterator[None]:
     Raised inside a transaction, it would leave a database locked. Other threads than the main one
     get no signals, so there this does nothing; nor where SIGINT is handled in a way of its own.
     """
-    if not _is_plain():
+    number = _heard()
+    if number is None:
         yield
         return
     pressed = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    before = signal.signal(number, lambda *_: pressed.set())
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
         if pressed.is_set():
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
 
-def _is_plain() -> bool:
-    """Whether this thread gets SIGINT, and as KeyboardInterrupt."""
-    handler = signal.getsignal(signal.SIGINT)
-    return threading.current_thread() is threading.main_thread() and (
-        handler is signal.default_int_handler or isinstance(handler, (_Noting, _Settling))
-    )
+def _heard() -> signal.Signals | None:
+    """The signal that this thread gets as KeyboardInterrupt: SIGINT, or SIGTERM in its place."""
+    if not _is_main():
+        return None
+    if _raises(signal.getsignal(signal.SIGINT)):
+        return signal.SIGINT
+    return signal.SIGTERM if _raises(signal.getsignal(signal.SIGTERM)) else None
+
+
+def _raises(handler: object) -> bool:
+    return handler is signal.default_int_handler or isinstance(handler, (_Noting, _Settling))
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()

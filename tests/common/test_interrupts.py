@@ -9,11 +9,13 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 BEGINNING = """
 import signal
 from threading import Event, Thread
-from placer.common.interrupts import dealt_with, held_back, noted, settle
+from placer.common.interrupts import dealt_with, held_back, leave_to_parent, noted, settle
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
@@ -204,14 +206,87 @@ def test_a_program_takes_sigterm_as_ctrl_c():
     assert lines == ["after the signal", "interrupted"]
 
 
-def test_who_ignores_ctrl_c_still_does_and_can_be_ended():
+def test_where_ctrl_c_is_ignored_sigterm_counts_all_the_same():
+    """As in what a script starts with `&`: not to be ended by Ctrl-C, but by a scheduler."""
     lines = printed(
         """
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         settle()
         signal.raise_signal(signal.SIGINT)
+        pressed = Event()
+        for _ in range(2):
+            try:
+                with noted(pressed), held_back():
+                    signal.raise_signal(signal.SIGTERM)
+                    print("after the signal")
+            except KeyboardInterrupt:
+                signal.raise_signal(signal.SIGTERM)
+                print("interrupted, noted:", pressed.is_set())
+            dealt_with()
         print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)
-        print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
         """
     )
-    assert lines == ["True", "True"]
+    assert lines == [*["after the signal", "interrupted, noted: True"] * 2, "True"]
+
+
+def test_a_sigterm_that_python_drops_is_raised_again():
+    lines = printed(
+        """
+        import time
+        import weakref
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        settle()
+        gone = {1}
+        called = weakref.ref(gone, lambda _: signal.raise_signal(signal.SIGTERM))
+        del gone
+        try:
+            time.sleep(20)
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert lines == ["interrupted"]
+
+
+@pytest.mark.parametrize(
+    "prepared",
+    [
+        "settle()",
+        "signal.signal(signal.SIGINT, signal.SIG_IGN); settle()",
+        "leave_to_parent()",
+    ],
+)
+def test_sigterm_ends_what_a_process_starts(prepared: str):
+    """Forked children, as those that load data, and programs, as a vendor's compiler."""
+    lines = printed(
+        f"""
+        import os
+        import subprocess
+        import time
+
+        {prepared}
+        child = os.fork()
+        if not child:
+            time.sleep(20)
+            os._exit(0)
+        os.kill(child, signal.SIGTERM)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        program = subprocess.Popen(["sleep", "20"])
+        program.terminate()
+        print(program.wait())
+        """
+    )
+    assert lines == ["-15", "-15"]
+
+
+def test_what_is_left_to_the_parent_is_ignored():
+    lines = printed(
+        """
+        leave_to_parent()
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        print("goes on")
+        """
+    )
+    assert lines == ["goes on"]

@@ -28,6 +28,7 @@ import onnx
 
 from placer.common.custom_ops import custom_ops
 from placer.common.freed_memory import give_back_freed
+from placer.common.interrupts import leave_to_parent
 from placer.engines.abilities import (
     CompilesFiles,
     HasDevice,
@@ -216,8 +217,7 @@ def _failure(error: Exception) -> Failed:
 
 
 def _prepare() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # Some send it to all processes of a service.
-        signal.signal(number, signal.SIG_IGN)  # The parent decides what an interrupt means.
+    leave_to_parent()  # Some send signals to all processes of a service.
     faulthandler.enable()
     # Writing a core of many gigabytes would hold up the study.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
