@@ -118,6 +118,12 @@ class Pack:
             )
         return replace(self, manifest=self.manifest.model_copy(update={"scheme": chosen.scheme}))
 
+    @property
+    def in_alternative(self) -> bool:
+        """Whether it has one of its alternative schemes."""
+        manifest = self.manifest
+        return manifest.scheme in [one.scheme for one in manifest.alternatives.values()]
+
     def with_weight_range(self, asked: WeightRangeOption, target: Target) -> Pack:
         """The pack with weights in the range ``asked`` for.
 

@@ -20,6 +20,7 @@ from placer.common.processor import PROCESSORS, Processor, kind_of, this_process
 from placer.common.shapes import GivenShape, given_ranges, optima
 from placer.engines.estimated.fusion_model import BASES
 from placer.errors import InputError
+from placer.explaining.fitted_formats import fitted_formats
 from placer.explaining.float4 import float4_sentence
 from placer.explaining.float8 import float8_sentences
 from placer.explaining.float_base import float_base
@@ -175,7 +176,18 @@ class ModelExplanation:
             "" if own is None else scales_by_reader(graph, self._placed.placement, self.pack),
         )
         returned = "" if own is None else output_pairs(self._placed.types)
-        first = (self._placed.open, scales, self.inside, self.in_bodies, wide, *several, returned)
+        fit = self.gpu if isinstance(self.gpu, Fit) else None
+        unfitted = "" if fit is None else fitted_formats(self._placed, fit, self.pack)
+        first = (
+            unfitted,
+            self._placed.open,
+            scales,
+            self.inside,
+            self.in_bodies,
+            wide,
+            *several,
+            returned,
+        )
         given = (graph, plan, self.base, self.pack, self.target)
         stored = "" if own is None else float_base(*given)
         off, apart = self._placed.shifted, self._placed.summed

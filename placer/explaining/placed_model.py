@@ -39,7 +39,7 @@ from placer.qdq.unfused_products import UnfusedProduct, unfused_products
 from placer.qdq.wide_weights import wide_in_operators, wide_weights
 from placer.quantization import FLOAT8, Placement, Range
 from placer.quantization.placement_file import Pin, PlacementFile, load_placement, read_placement
-from placer.quantization.scheme import FLOAT8_TYPES, WIDE_TYPES
+from placer.quantization.scheme import FLOAT8_TYPES, WIDE_TYPES, Scheme
 from placer.rules.behaviour import Behaviour
 from placer.rules.pack import Pack
 
@@ -66,7 +66,8 @@ class PlacedModel:
     not known and taken as 1. ``shared``: constants of whose pair a node reads what is moved, and
     others what is not. ``unfused``: products between pairs that are none of integers.
     ``shifted``: edges of weights with zero points that keep their products in float; ``summed``:
-    those of activations with a scale for each channel that do.
+    those of activations with a scale for each channel that do. ``made_for``: the formats that a
+    placement.yaml was made for.
     """
 
     graph: Graph
@@ -91,6 +92,7 @@ class PlacedModel:
     unfused: tuple[UnfusedProduct, ...] = ()
     shifted: tuple[Edge, ...] = ()
     summed: tuple[Edge, ...] = ()
+    made_for: Scheme | None = None
 
     @property
     def idle(self) -> frozenset[Edge]:
@@ -160,6 +162,7 @@ def placed_model(
         tuple(file.pinned),
         _pins(file, graph),
         scopes,
+        made_for=file.scheme,
     )
 
 

@@ -1,6 +1,7 @@
 """Fit files: what they hold, what is refused, and estimates from them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -459,8 +460,32 @@ def test_another_pack_scheme_or_base_than_was_measured_is_refused(fit_file: Path
         placer.explain(model_file, gpu=str(fit_file), pack="tensorrt")
     with pytest.raises(InputError, match=r"of base float, not float16; leave `base` out"):
         placer.explain(model_file, gpu=str(fit_file), base="float16")
-    with pytest.raises(InputError, match=r"of the number format and .* had; leave out `scheme`"):
+    with pytest.raises(InputError, match=r"formats that are pack openvino's own; leave out `sche"):
         placer.explain(model_file, gpu=str(fit_file), scheme="symmetric")
+
+
+def test_an_edited_pack_is_refused_whatever_its_version():
+    edited = replace(PACK, rules=PACK.rules[1:])
+    said = f"pack {PACK.name_and_version} was edited since the costs of a CPU were fitted; run pla"
+    with pytest.raises(InputError, match=said):
+        FITTED.check_pack(edited)
+
+
+def test_formats_that_were_not_measured_are_told(fit_file: Path, model_file: Path):
+    """Of a placement for another pack, and of a file with pairs of its own."""
+    measured = "the costs of a CPU were measured with asymmetric activations in uint8 and weights "
+    own, other = fit_file.parent / "own.yaml", fit_file.parent / "other.yaml"
+    placer.explain(model_file, gpu=str(fit_file)).write_improved(own)
+    symmetric = own.read_text().replace("symmetric: false", "symmetric: true")
+    other.write_text(symmetric.replace("activation: uint8", "activation: int8"))
+    assert not placer.explain(model_file, own, gpu=str(fit_file)).notes
+    note = placer.explain(model_file, other, gpu=str(fit_file)).notes[0]
+    assert f"int8 as in placement {other}, which may take another time" in note
+    assert note.startswith(f"{measured}in int8, not with symmetric activations in int8 and w")
+    pair = fit_file.parent / "pair.onnx"
+    save_model(parse_model(INT8_PAIR), fit_file.parent, pair)
+    said = f"{measured}in int8, not with activations in int8 as in the model's own Q/DQ pairs, whi"
+    assert any(note.startswith(said) for note in placer.explain(pair, gpu=str(fit_file)).notes)
 
 
 @pytest.mark.parametrize("name", ["fit.json", "gpu.yaml"])

@@ -177,11 +177,15 @@ class Fit(Document):
         """Raise InputError if ``pack`` is not the one, in the scheme, that was measured with."""
         if pack.fingerprint == self.engine.pack_fingerprint:
             return
+        if pack.in_alternative:
+            raise InputError(
+                f"the costs of {self.name} were measured in the formats that are pack "
+                f"{self.engine.pack}'s own; leave out `scheme`"
+            )
         if pack.name_and_version == self.engine.pack_version:
             raise InputError(
-                f"the costs of {self.name} are of the number format and the rules that pack "
-                f"{pack.name_and_version} had; leave out `scheme`, or, if its rules were edited, "
-                "run placer fit again, which keeps what was measured"
+                f"pack {pack.name_and_version} was edited since the costs of {self.name} were "
+                "fitted; run placer fit again, which keeps what was measured"
             )
         raise InputError(
             f"the costs of {self.name} were fitted with pack {self.engine.pack_version}; pack "
