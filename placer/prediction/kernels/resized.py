@@ -22,12 +22,11 @@ from itertools import pairwise
 
 from placer.graph import Edge
 from placer.prediction.kernels.groups import Groups
-from placer.prediction.kernels.lines import IN_PARTS
 from placer.prediction.kernels.parts import Unit, is_concat, resizes
 from placer.prediction.kernels.reductions import is_map
 
-# Computed in several steps, where the sum is.
-_STAY = ("HardSigmoid", *IN_PARTS)
+# Computed where the sum is (31 small graphs).
+_STAY = ("HardSigmoid", "LeakyRelu", "Mish", "PRelu", "Softplus")
 
 
 class Resized:
@@ -178,6 +177,8 @@ class Resized:
             readers = {reader for _, reader in unit.readers}
             if len(readers) != 1 or not inside.issuperset(w for _, w in unit.reads):
                 return False
+            if len({edge.tensor for edge, _ in unit.reads}) < len(unit.reads):
+                return False  # A square.
             (unit,) = readers
         return len(inside) > 1 and resizes(unit)
 

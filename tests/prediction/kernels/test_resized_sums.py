@@ -144,6 +144,21 @@ FLOATS = {
         "[add] r = Add(x, u) [sigmoid] g = Sigmoid(r) [silu] s = Mul(r, g)"
         ' [up3] t = Resize<mode = "linear">(s, , twice) [conv6] out = Conv(t, wo)',
     ),
+    "a HardSwish of it, too": maps(
+        LINEAR,
+        "[add] r = Add(x, u) [active] s = HardSwish(r)"
+        ' [up3] t = Resize<mode = "linear">(s, , twice) [conv6] out = Conv(t, wo)',
+    ),
+    "a Softplus of it stays where the sum is": maps(
+        LINEAR,
+        "[add] r = Add(x, u) [active] s = Softplus(r)"
+        ' [up3] t = Resize<mode = "linear">(s, , twice) [conv6] out = Conv(t, wo)',
+    ),
+    "and so does its square": maps(
+        LINEAR,
+        "[add] r = Add(x, u) [square] s = Mul(r, r)"
+        ' [up3] t = Resize<mode = "linear">(s, , twice) [conv6] out = Conv(t, wo)',
+    ),
 }
 test_layers_are_those_that_the_builder_makes = builder_test(GRAPHS, opset=17)
 test_float_layers_are_those_that_the_builder_makes = builder_test(FLOATS, opset=17)
