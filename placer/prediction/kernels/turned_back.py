@@ -25,7 +25,8 @@ from placer.prediction.kernels.views import SWAPPED, only_reader, readers_of
 
 _RANK = 3
 _PARTS = ("Split", "Slice", "Concat")
-_OF_MAPS = (*CONVS, "Resize", "GlobalAveragePool")
+_OF_MAPS = (*CONVS, "Resize", "GlobalAveragePool", "ReduceMean")
+_WITHIN_MAPS = (*VIEWS, *_PARTS, "Softmax")
 
 
 def turned_back(
@@ -85,7 +86,7 @@ def _is_for_map(graph: Graph, node: Node) -> bool:
         for reader in readers_of(graph, to_visit.pop().outputs[0]):
             if reader.op in _OF_MAPS:
                 return True
-            passes_on = reader.op == "Concat" or role_of(reader) == "pointwise"
+            passes_on = reader.op in _WITHIN_MAPS or role_of(reader) == "pointwise"
             if passes_on and reader.name not in seen:
                 seen.add(reader.name)
                 to_visit.append(reader)

@@ -42,6 +42,11 @@ GRAPHS = {
         " [view] h = Reshape(t, heads) [active3] out = Sigmoid(h)",
         third=PLAIN,
     ),
+    "nor are those of a map whose channels are averaged": THREE.format(
+        behind=f"{HEADS} [bias] r = Add(a, b) [back] t = Transpose<perm = [0, 2, 1]>(r)"
+        " [view] h = Reshape(t, heads) [mean] out = ReduceMean<axes = [1], keepdims = 1>(h)",
+        third=PLAIN,
+    ),
     "a product turns the sum with its bias, and adds what is behind": BACK.format(
         n=1, rows=BIAS, behind=ADDED
     ),
