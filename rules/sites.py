@@ -240,7 +240,11 @@ def _resolve(layout: Layout, match: Match, graph: Graph) -> ResolvedLayout:
 
     quantize = edges(layout.quantize)
     if layout.beside_others:
-        quantize = frozenset(edge for edge in quantize if _is_read_elsewhere(edge, graph))
+        quantize = frozenset(
+            edge
+            for edge in quantize
+            if _is_read_elsewhere(edge, graph) and not _leaves_graph(edge, graph)
+        )
     return ResolvedLayout(
         quantize=quantize,
         shared=tuple(
@@ -259,6 +263,11 @@ def _is_read_elsewhere(edge: Edge, graph: Graph) -> bool:
     """Whether another node reads the tensor of ``edge``."""
     others = (other for other in graph.edges_of(edge.tensor) if other.node != edge.node)
     return any(not other.is_graph_output for other in others)
+
+
+def _leaves_graph(edge: Edge, graph: Graph) -> bool:
+    """Whether the node of ``edge`` writes graph outputs, which nobody asked to round."""
+    return any(tensor in graph.outputs for tensor in graph.by_name[edge.node].outputs)
 
 
 def _with_those_behind(

@@ -357,7 +357,7 @@ def test_a_model_with_pairs_explains_its_own(
         ({"groups": [{"edges": [{"tensor": "x", "node": "conv1"}]}]}, "field 'groups.0.edges.0."),
         ({"colour": "red"}, "field 'colour'"),
         ({"groups": [{"range": [2, -1], "edges": []}]}, "'groups.0.range': begins at 2 and ends"),
-        ({"groups": [{"range": [float("nan"), 1], "edges": []}]}, "should be a finite number"),
+        ({"groups": [{"range": [float("nan"), 1], "edges": []}]}, "give a finite number"),
         ({"groups": [{"range": [True, 2], "edges": []}]}, "write a number"),
         ({"groups": {}}, "field 'groups': give a list"),
         ({"groups": [1]}, "field 'groups.0': give a mapping of fields"),
