@@ -9,7 +9,7 @@ python -m benchmarks.plans.openvino --networks cpu --folder networks --placement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
 
 import torch
@@ -124,23 +124,19 @@ def _depth() -> nn.Module:
     return Output(transformers.DepthAnythingForDepthEstimation(config), "predicted_depth")
 
 
-def _net(make: Callable[[], nn.Module], inputs: tuple[Tensor, ...], dynamo: bool) -> Network:
-    return Network(make, inputs, dynamo)
-
-
 NETWORKS: Mapping[str, Network] = {
-    "ArcFace (IResNet)": _net(ArcFace, _image(112, 112), dynamo=False),
-    "U2-Net": _net(U2Net, _image(96, 96), dynamo=False),
-    "RTMPose": _net(RtmPose, _image(128, 96), dynamo=False),
-    "Faster R-CNN": _net(Detections, (torch.rand(3, 128, 128),), dynamo=False),
-    "ModernBERT": _net(_modern_bert, _words(32), dynamo=True),
-    "DeBERTa": _net(_deberta, _words(32), dynamo=False),
-    "MPNet": _net(_mpnet, _words(32), dynamo=True),
-    "CLIP": _net(_clip, _image(64, 64), dynamo=False),
-    "Depth Anything": _net(_depth, _image(70, 70), dynamo=True),
-    "DTLN": _net(Dtln, (torch.rand(1, 20, 257),), dynamo=False),
-    "speakers (PyanNet)": _net(Speakers, (torch.rand(1, 1, 16000),), dynamo=False),
-    "FT-Transformer": _net(
+    "ArcFace (IResNet)": Network(ArcFace, _image(112, 112), dynamo=False),
+    "U2-Net": Network(U2Net, _image(96, 96), dynamo=False),
+    "RTMPose": Network(RtmPose, _image(128, 96), dynamo=False),
+    "Faster R-CNN": Network(Detections, (torch.rand(3, 128, 128),), dynamo=False),
+    "ModernBERT": Network(_modern_bert, _words(32), dynamo=True),
+    "DeBERTa": Network(_deberta, _words(32), dynamo=False),
+    "MPNet": Network(_mpnet, _words(32), dynamo=True),
+    "CLIP": Network(_clip, _image(64, 64), dynamo=False),
+    "Depth Anything": Network(_depth, _image(70, 70), dynamo=True),
+    "DTLN": Network(Dtln, (torch.rand(1, 20, 257),), dynamo=False),
+    "speakers (PyanNet)": Network(Speakers, (torch.rand(1, 1, 16000),), dynamo=False),
+    "FT-Transformer": Network(
         Tables, (torch.rand(8, 10), torch.arange(32).reshape(8, 4).remainder(10)), dynamo=True
     ),
 }

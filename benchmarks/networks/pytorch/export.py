@@ -6,7 +6,7 @@ Needs torch, timm and onnxscript, and onnxsim for what is simplified.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -129,3 +129,11 @@ def drawn_at_random(
         first, second = draw.sample(sorted(pair), 2)
         read[first], aside[second] = pair[first], pair[second]
     return read, aside
+
+
+def exporters_drawn(networks: Mapping[str, Network], seed: int) -> Mapping[str, Network]:
+    """``networks``, each by one of PyTorch's exporters, drawn by its name."""
+    return {
+        name: replace(network, dynamo=Random(f"{seed} {name}").random() < 0.5)
+        for name, network in networks.items()
+    }

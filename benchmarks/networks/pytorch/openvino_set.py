@@ -9,7 +9,7 @@ python -m benchmarks.plans.openvino --placements 1 --networks openvino_set --fol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import diffusers
 import torch
@@ -21,10 +21,6 @@ from benchmarks.networks.pytorch.deployed import SPEECH, VISION, Outputs, hidden
 from benchmarks.networks.pytorch.export import Network, timm_network
 
 _IMAGE = (torch.zeros(1, 3, 64, 64),)
-
-
-def _from_torchvision(make: Callable[[], nn.Module], inputs: tuple[Tensor, ...]) -> Network:
-    return Network(make, inputs, False)
 
 
 def _speech_t5() -> nn.Module:
@@ -145,11 +141,12 @@ ASIDE: Mapping[str, Network] = {
     "Transformer2D": Network(
         _transformer_2d, (torch.zeros(1, 32, 8, 8), torch.zeros(1, 12, 48)), False
     ),
-    "ShuffleNetV2": _from_torchvision(
-        lambda: torchvision.models.shufflenet_v2_x0_5(weights=None), _IMAGE
+    "ShuffleNetV2": Network(
+        lambda: torchvision.models.shufflenet_v2_x0_5(weights=None), _IMAGE, False
     ),
-    "S3D": _from_torchvision(
-        lambda: torchvision.models.video.s3d(weights=None), (torch.zeros(1, 3, 16, 224, 224),)
+    "S3D": Network(
+        lambda: torchvision.models.video.s3d(weights=None), (torch.zeros(1, 3, 16, 224, 224),),
+        False,
     ),
 }  # fmt: skip
 SETS = {"aside": ASIDE}

@@ -9,10 +9,10 @@ python -m benchmarks.plans.openvino --placements 3 --networks openvino_sixth_set
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torchvision.models import detection
 
 from benchmarks.networks.pytorch import openvino_sixth_set_modules as modules
@@ -27,10 +27,6 @@ _SOUND = {
 }  # fmt: skip
 _SEW = {**_SOUND, "squeeze_factor": 2}
 _WORDS = {"embedding_size": 32, "intra_bottleneck_size": 32, "trigram_input": False}
-
-
-def _own(make: Callable[[], nn.Module], inputs: tuple[Tensor, ...], dynamo: bool) -> Network:
-    return Network(make, inputs, dynamo)
 
 
 def _retina() -> nn.Module:
@@ -49,20 +45,20 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "SEW": hidden("SEW:Model", (torch.zeros(1, 2000),), True, **_SEW),
     },
     {
-        "ICNet": _own(modules.IcNet, image(128), False),
-        "U-Net 3+": _own(modules.UNet3Plus, image(64), True),
+        "ICNet": Network(modules.IcNet, image(128), False),
+        "U-Net 3+": Network(modules.UNet3Plus, image(64), True),
     },
     {
-        "RetinaNet": _own(_retina, image(96), True),
-        "CenterNet": _own(modules.CenterNet, image(96), False),
+        "RetinaNet": Network(_retina, image(96), True),
+        "CenterNet": Network(modules.CenterNet, image(96), False),
     },
     {
-        "FullSubNet": _own(modules.FullSubNet, (torch.rand(1, 1, 33, 24),), False),
-        "Tacotron 2": _own(modules.Tacotron2, (torch.zeros(1, 24, dtype=torch.int64),), True),
+        "FullSubNet": Network(modules.FullSubNet, (torch.rand(1, 1, 33, 24),), False),
+        "Tacotron 2": Network(modules.Tacotron2, (torch.zeros(1, 24, dtype=torch.int64),), True),
     },
     {
-        "IMDN": _own(modules.Imdn, image(32), True),
-        "RLFN": _own(modules.Rlfn, image(48), False),
+        "IMDN": Network(modules.Imdn, image(32), True),
+        "RLFN": Network(modules.Rlfn, image(48), False),
     },
 )
 READ, ASIDE = drawn_at_random(PAIRS, 2026113012)

@@ -10,7 +10,7 @@ python -m benchmarks.plans.tensorrt_rtx --networks third_set --folder networks -
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import diffusers
@@ -103,10 +103,6 @@ class _Through(nn.Module):
         return getattr(made, "sample", getattr(made, "latents", made))
 
 
-def _of(make: Callable[[], nn.Module], inputs: tuple[Tensor, ...], dynamo: bool) -> Network:
-    return Network(make, inputs, dynamo)
-
-
 def _translator(name: str) -> Network:
     def make() -> nn.Module:
         config = getattr(transformers, f"{name}Config")(
@@ -193,7 +189,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
     },
     {
         "AlexNet": torchvision_network("alexnet", 224, 224, dynamo=False),
-        "SSD (VGG)": _of(_ssd, image(300), False),
+        "SSD (VGG)": Network(_ssd, image(300), False),
     },
     {
         "Wide ResNet": torchvision_network("wide_resnet50_2", 64, 64, dynamo=True),
@@ -243,8 +239,8 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "Wav2Vec2": hidden("Wav2Vec2:Model", (torch.zeros(1, 2400),), True, **_SPEECH),
         "WavLM": hidden("WavLM:Model", (torch.zeros(1, 2400),), False, **_SPEECH),
     },
-    {"DPT": _of(_dpt, image(64), True), "GLPN": _of(_glpn, image(64), False)},
-    {"YOLOS": _of(_yolos, image(64), True), "SimMIM": _of(_vit_mae, image(64), False)},
+    {"DPT": Network(_dpt, image(64), True), "GLPN": Network(_glpn, image(64), False)},
+    {"YOLOS": Network(_yolos, image(64), True), "SimMIM": Network(_vit_mae, image(64), False)},
     {
         "SwinV2 (torchvision)": torchvision_network("swin_v2_t", 64, 64, dynamo=False),
         "Swin-S3": timm_network("swin_s3_tiny_224", 224, dynamo=True),
@@ -262,28 +258,28 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "Video ResNet (mixed)": torchvision_network("mc3_18", 16, 64, 64, dynamo=True),
     },
     {
-        "ControlNet": _of(
+        "ControlNet": Network(
             _Control,
             (torch.zeros(1, 4, 16, 16), _STEP, _ENCODED, torch.zeros(1, 3, 32, 32)),
             True,
         ),
-        "PixArt": _of(_PixArt, (torch.zeros(1, 4, 16, 16), _STEP, _ENCODED), True),
+        "PixArt": Network(_PixArt, (torch.zeros(1, 4, 16, 16), _STEP, _ENCODED), True),
     },
     {
-        "Tiny autoencoder": _of(
+        "Tiny autoencoder": Network(
             lambda: _Through(diffusers.AutoencoderTiny(), "decode"),
             (torch.zeros(1, 4, 8, 8),),
             False,
         ),
-        "VQ encoder": _of(_vq, image(32), True),
+        "VQ encoder": Network(_vq, image(32), True),
     },
     {
-        "U-Net++": _of(lambda: UNetPlusPlus(16, 4), image(64), False),
-        "LinkNet": _of(lambda: LinkNet(32, 4), image(128), True),
+        "U-Net++": Network(lambda: UNetPlusPlus(16, 4), image(64), False),
+        "LinkNet": Network(lambda: LinkNet(32, 4), image(128), True),
     },
     {
-        "DnCNN": _of(lambda: DnCnn(32, 5), (torch.zeros(1, 1, 48, 48),), True),
-        "SRResNet": _of(lambda: SrResNet(32, 3), image(32), False),
+        "DnCNN": Network(lambda: DnCnn(32, 5), (torch.zeros(1, 1, 48, 48),), True),
+        "SRResNet": Network(lambda: SrResNet(32, 3), image(32), False),
     },
     {
         "PatchTST": _series(
@@ -292,11 +288,11 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "PatchTSMixer": _series("PatchTSMixer", False, num_layers=2),
     },
     {
-        "OSNet": _of(lambda: OsNet(32, 64), image(128), True),
-        "PFLD": _of(lambda: Pfld(98), image(56), False),
+        "OSNet": Network(lambda: OsNet(32, 64), image(128), True),
+        "PFLD": Network(lambda: Pfld(98), image(56), False),
     },
     {
-        "DBNet": _of(lambda: Dbnet(32), image(128), False),
+        "DBNet": Network(lambda: Dbnet(32), image(128), False),
         "EfficientNet-ES": timm_network("efficientnet_es", 64, dynamo=True),
     },
 )

@@ -11,7 +11,7 @@ python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks twenty_fifth_s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -28,10 +28,6 @@ _SEED = 20263015
 _REFUSED = ("BEiT",)  # By the newer exporter.
 _GRAPH = (torch.zeros(1, 40, 24), torch.zeros(1, 40, 40))
 _LAST = (torch.zeros(1, 64, 64, 3),)
-
-
-def _of(make: Callable[[], nn.Module], *inputs: torch.Tensor) -> Network:
-    return Network(make, inputs, dynamo=False)
 
 
 def _ddpm() -> nn.Module:
@@ -88,10 +84,10 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         ),
     },
     {
-        "U-Net with attention": _of(
+        "U-Net with attention": Network.of(
             lambda: monai.networks.nets.AttentionUnet(2, 3, 2, (16, 32, 64), (2, 2)), *image(64)
         ),
-        "U-Net++": _of(
+        "U-Net++": Network.of(
             lambda: monai.networks.nets.BasicUNetPlusPlus(
                 2, 3, 2, (16, 16, 32, 48, 64, 16), norm="batch"
             ),
@@ -99,27 +95,27 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         ),
     },
     {
-        "MelGAN": _of(modules.MelGan, torch.zeros(1, 40, 32)),
-        "Vocos": _of(modules.Vocos, torch.zeros(1, 40, 48)),
+        "MelGAN": Network.of(modules.MelGan, torch.zeros(1, 40, 32)),
+        "Vocos": Network.of(modules.Vocos, torch.zeros(1, 40, 48)),
     },
     {
-        "GAT": _of(modules.GraphAttention, *_GRAPH),
-        "GraphSAGE": _of(modules.GraphSage, *_GRAPH),
+        "GAT": Network.of(modules.GraphAttention, *_GRAPH),
+        "GraphSAGE": Network.of(modules.GraphSage, *_GRAPH),
     },
     {
-        "MobileNet (Keras)": _of(modules.KerasMobileNet, *_LAST),
-        "Xception (Keras)": _of(modules.KerasXception, *_LAST),
+        "MobileNet (Keras)": Network.of(modules.KerasMobileNet, *_LAST),
+        "Xception (Keras)": Network.of(modules.KerasXception, *_LAST),
     },
     {
-        "DDPM": _of(_ddpm, torch.zeros(1, 3, 16, 16), torch.tensor([7.0])),
-        "Stable Diffusion XL": _of(
+        "DDPM": Network.of(_ddpm, torch.zeros(1, 3, 16, 16), torch.tensor([7.0])),
+        "Stable Diffusion XL": Network.of(
             _Conditioned, torch.zeros(1, 4, 16, 16), torch.tensor([7.0]), torch.zeros(1, 12, 48),
             torch.zeros(1, 32), torch.zeros(1, 6),
         ),
     },
     {
-        "MSRN": _of(modules.Msrn, *image(32)),
-        "RFDN": _of(modules.Rfdn, *image(48)),
+        "MSRN": Network.of(modules.Msrn, *image(32)),
+        "RFDN": Network.of(modules.Rfdn, *image(48)),
     },
 )  # fmt: skip
 

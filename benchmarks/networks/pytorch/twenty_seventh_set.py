@@ -11,9 +11,7 @@ python -m benchmarks.plans.tensorrt_rtx --placements 3 --networks twenty_seventh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from random import Random
+from collections.abc import Mapping
 
 import diffusers
 import torch
@@ -22,7 +20,7 @@ from timm.models import iformer, shvit
 from torch import nn
 
 from benchmarks.networks.pytorch.deployed import Outputs, hidden, words
-from benchmarks.networks.pytorch.export import Network, drawn_at_random, image
+from benchmarks.networks.pytorch.export import Network, drawn_at_random, exporters_drawn, image
 from benchmarks.networks.pytorch.twenty_seventh_set_modules import (
     East,
     Gin,
@@ -35,10 +33,6 @@ from benchmarks.networks.pytorch.twenty_seventh_set_modules import (
 )
 
 _SEED = 20263017
-
-
-def _of(make: Callable[[], nn.Module], *inputs: torch.Tensor) -> Network:
-    return Network(make, inputs, dynamo=False)
 
 
 def _speech() -> nn.Module:
@@ -88,13 +82,13 @@ _NOISE = torch.zeros(1, 4, 16, 16), torch.tensor([7.0])
 
 PAIRS: tuple[Mapping[str, Network], ...] = (
     {
-        "iFormer": _of(
+        "iFormer": Network.of(
             lambda: iformer.IFormer(
                 num_classes=10, depths=(1, 1, 4, 3), attn_groups=(0, 0, 1, 1),
             ),
             *image(64),
         ),
-        "SHViT": _of(
+        "SHViT": Network.of(
             lambda: shvit.SHViT(
                 num_classes=10, embed_dim=(64, 96, 128), partial_dim=(16, 32, 48),
                 types=("i", "s", "s"),
@@ -102,7 +96,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
             *image(128),
         ),
     },
-    {"EAST": _of(East, *image(128)), "YOLOF": _of(Yolof, *image(128))},
+    {"EAST": Network.of(East, *image(128)), "YOLOF": Network.of(Yolof, *image(128))},
     {
         "Phi-3": words("Phi3:ForCausalLM", "logits", False, pad_token_id=0),
         "ERNIE 4.5": words(
@@ -110,7 +104,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         ),
     },
     {
-        "Speech2Text": _of(_speech, torch.zeros(1, 128, 80)),
+        "Speech2Text": Network.of(_speech, torch.zeros(1, 128, 80)),
         "SEW-D": hidden(
             "SEWD:Model", (torch.zeros(1, 4000),), False, hidden_size=64, num_hidden_layers=2,
             num_attention_heads=4, intermediate_size=128, vocab_size=32, conv_dim=(32, 64, 64),
@@ -119,28 +113,22 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         ),
     },
     {
-        "SANA": _of(_sana, _NOISE[0], torch.zeros(1, 12, 48), _NOISE[1]),
-        "Hunyuan-DiT": _of(_Hunyuan, *_NOISE, torch.zeros(1, 12, 48), torch.zeros(1, 16, 40)),
+        "SANA": Network.of(_sana, _NOISE[0], torch.zeros(1, 12, 48), _NOISE[1]),
+        "Hunyuan-DiT": Network.of(
+            _Hunyuan, *_NOISE, torch.zeros(1, 12, 48), torch.zeros(1, 16, 40)
+        ),
     },
-    {"MIRNet": _of(Mirnet, *image(32)), "Uformer": _of(Uformer, *image(32))},
+    {"MIRNet": Network.of(Mirnet, *image(32)), "Uformer": Network.of(Uformer, *image(32))},
     {
-        "xDeepFM": _of(XDeepFm, torch.zeros(16, 12, dtype=torch.int64)),
-        "N-HiTS": _of(NHits, torch.zeros(16, 96)),
+        "xDeepFM": Network.of(XDeepFm, torch.zeros(16, 12, dtype=torch.int64)),
+        "N-HiTS": Network.of(NHits, torch.zeros(16, 96)),
     },
     {
-        "GIN": _of(Gin, torch.zeros(4, 32, 16), torch.zeros(4, 32, 32)),
-        "PointNet++": _of(PointNet2, torch.zeros(2, 128, 6)),
+        "GIN": Network.of(Gin, torch.zeros(4, 32, 16), torch.zeros(4, 32, 32)),
+        "PointNet++": Network.of(PointNet2, torch.zeros(2, 128, 6)),
     },
 )  # fmt: skip
 
 
-def _exported(networks: Mapping[str, Network]) -> Mapping[str, Network]:
-    """``networks``, each by one of the exporters, drawn by its name."""
-    return {
-        name: replace(network, dynamo=Random(f"{_SEED} {name}").random() < 0.5)
-        for name, network in networks.items()
-    }
-
-
-READ, ASIDE = map(_exported, drawn_at_random(PAIRS, _SEED))
+READ, ASIDE = (exporters_drawn(drawn, _SEED) for drawn in drawn_at_random(PAIRS, _SEED))
 SETS = {"read": READ, "aside": ASIDE}

@@ -11,9 +11,7 @@ python -m benchmarks.plans.tensorrt_rtx --placements 3 --networks twenty_sixth_s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from random import Random
+from collections.abc import Mapping
 
 import diffusers
 import monai
@@ -22,7 +20,13 @@ from timm.models import metaformer, mlp_mixer
 from torch import nn
 
 from benchmarks.networks.pytorch.deployed import Outputs, hidden, words
-from benchmarks.networks.pytorch.export import Network, drawn_at_random, image, timm_network
+from benchmarks.networks.pytorch.export import (
+    Network,
+    drawn_at_random,
+    exporters_drawn,
+    image,
+    timm_network,
+)
 from benchmarks.networks.pytorch.ninth_set_modules import RetinaFace
 from benchmarks.networks.pytorch.twenty_sixth_set_modules import TinyYolo7
 
@@ -30,10 +34,6 @@ _SEED = 20263016
 _SPEECH = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
 }  # fmt: skip
-
-
-def _of(make: Callable[[], nn.Module], *inputs: torch.Tensor) -> Network:
-    return Network(make, inputs, dynamo=False)
 
 
 def _control() -> nn.Module:
@@ -72,7 +72,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "SelecSLS": timm_network("selecsls42b", 64, False),
     },
     {
-        "CAFormer": _of(
+        "CAFormer": Network.of(
             lambda: metaformer.MetaFormer(
                 num_classes=10, depths=(1, 1, 2, 1), dims=(32, 64, 96, 128),
                 token_mixers=[*[metaformer.SepConv] * 2, *[metaformer.Attention] * 2],
@@ -82,7 +82,7 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
             ),
             *image(64),
         ),
-        "ResMLP": _of(
+        "ResMLP": Network.of(
             lambda: mlp_mixer.MlpMixer(
                 10, img_size=64, num_blocks=3, embed_dim=64, mlp_ratio=4,
                 block_layer=mlp_mixer.ResBlock, norm_layer=mlp_mixer.Affine,
@@ -95,13 +95,13 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         "StableLM": words("StableLm:ForCausalLM", "logits", False, num_key_value_heads=2),
     },
     {
-        "DynUNet": _of(
+        "DynUNet": Network.of(
             lambda: monai.networks.nets.DynUNet(
                 2, 3, 2, (3, 3, 3), (1, 2, 2), (2, 2), filters=(16, 32, 64), res_block=True,
             ),
             *image(64),
         ),
-        "UNETR": _of(
+        "UNETR": Network.of(
             lambda: monai.networks.nets.UNETR(
                 3, 2, (64, 64), feature_size=16, hidden_size=64, mlp_dim=128, num_heads=4,
                 spatial_dims=2,
@@ -110,8 +110,8 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         ),
     },
     {
-        "RetinaFace": _of(RetinaFace, *image(128)),
-        "YOLOv7-tiny": _of(TinyYolo7, *image(128)),
+        "RetinaFace": Network.of(RetinaFace, *image(128)),
+        "YOLOv7-tiny": Network.of(TinyYolo7, *image(128)),
     },
     {
         "AST": hidden(
@@ -126,24 +126,16 @@ PAIRS: tuple[Mapping[str, Network], ...] = (
         ),
     },
     {
-        "ControlNet": _of(
+        "ControlNet": Network.of(
             _control, torch.zeros(1, 4, 16, 16), torch.tensor([7.0]), torch.zeros(1, 12, 48),
             torch.zeros(1, 3, 32, 32),
         ),
-        "Kandinsky": _of(
+        "Kandinsky": Network.of(
             _Kandinsky, torch.zeros(1, 4, 16, 16), torch.tensor([7.0]), torch.zeros(1, 12, 48)
         ),
     },
 )  # fmt: skip
 
 
-def _exported(networks: Mapping[str, Network]) -> Mapping[str, Network]:
-    """``networks``, each by one of the exporters, drawn by its name."""
-    return {
-        name: replace(network, dynamo=Random(f"{_SEED} {name}").random() < 0.5)
-        for name, network in networks.items()
-    }
-
-
-READ, ASIDE = map(_exported, drawn_at_random(PAIRS, _SEED))
+READ, ASIDE = (exporters_drawn(drawn, _SEED) for drawn in drawn_at_random(PAIRS, _SEED))
 SETS = {"read": READ, "aside": ASIDE}
