@@ -68,7 +68,7 @@ class Matches:
         self._known: dict[int, tuple[Rule, tuple[Match, ...], tuple[Match, ...]]] = {}
 
     def of(self, rule: Rule, smaller: bool = False) -> tuple[Match, ...]:
-        """See ``find_matches``."""
+        """See ``find_matches``; ``smaller``: also those without an optional node that is there."""
         if id(rule) not in self._known:
             self._known[id(rule)] = rule, *self._found(rule)
         _, every, largest = self._known[id(rule)]
@@ -85,13 +85,12 @@ class Matches:
         return every if len(every) > len(largest) else largest, largest
 
 
-def find_matches(graph: Graph, rule: Rule, smaller: bool = False) -> tuple[Match, ...]:
+def find_matches(graph: Graph, rule: Rule) -> tuple[Match, ...]:
     """Every match of ``rule`` in order of its anchor, overlaps included.
 
-    ``smaller``: also matches that leave out an optional node that is there.
     Time is linear in the number of nodes for patterns whose inner tensors have few consumers.
     """
-    return Matches(graph).of(rule, smaller)
+    return Matches(graph).of(rule)
 
 
 def _largest(matches: list[Match], binder: Binder) -> list[Match]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from onnx import TensorProto
 
 from placer.graph import Graph
-from placer.plan import Layer, Plan
+from placer.plan import Plan
+from placer.plan.plan import total_us
 from placer.rules.pack import Pack
 from placer.rules.target import Target
 
@@ -28,7 +27,7 @@ def float_base(graph: Graph, plan: Plan, base: str, pack: Pack, target: Target) 
     if any(graph.type_of(t).dtype in _HALVES for node in graph.nodes for t in node.outputs):
         return ""
     in_float = [layer for layer in plan.of_kind("compute") if base in layer.input_types]
-    if _time(in_float) <= _LARGE_SHARE * _time(plan.layers):
+    if total_us(in_float) <= _LARGE_SHARE * total_us(plan.layers):
         return ""
     one = len(in_float) == 1
     return (
@@ -37,7 +36,3 @@ def float_base(graph: Graph, plan: Plan, base: str, pack: Pack, target: Target) 
         f"trtexec --stronglyTyped): convert it to {base} first, as placer optimize does; --base "
         "float shows the file as it is"
     )
-
-
-def _time(layers: Iterable[Layer]) -> float:
-    return sum(layer.time_us or 0.0 for layer in layers)

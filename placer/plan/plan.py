@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,7 +77,12 @@ class Plan:
 
     def time_share(self, ops: Collection[str]) -> float | None:
         """The share of the layers of operators ``ops`` in the time of all; None without times."""
-        total = sum(layer.time_us or 0.0 for layer in self.layers)
+        total = total_us(self.layers)
         if not total:  # OpenVINO tells whole microseconds, which small layers do not fill.
             return None
-        return sum(layer.time_us or 0.0 for layer in self.layers if layer.op in ops) / total
+        return total_us(layer for layer in self.layers if layer.op in ops) / total
+
+
+def total_us(layers: Iterable[Layer]) -> float:
+    """Sum of the layers' times in microseconds; a layer without a time counts as 0."""
+    return sum(layer.time_us or 0.0 for layer in layers)

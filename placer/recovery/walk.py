@@ -40,7 +40,6 @@ class Walk:
         samples: Sequence[Tensors],
     ) -> None:
         """``stops``: tensors that nodes write, to be visited. ``samples``: inputs by name."""
-        self._model = model
         self._base_dir = base_dir
         self._initializers = {t.name: t for t in model.graph.initializer}
         self._shell = without_initializers(model, self._initializers.keys())

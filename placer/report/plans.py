@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from placer.plan import Layer, Plan
 from placer.plan.diff import diff_plans, with_predicted_names
 from placer.plan.diff_result import PlanDiff
+from placer.plan.plan import total_us
 
 State = Literal[
     "same", "other type", "other layers", "predicted only", "actual only", "not compared"
@@ -108,12 +109,12 @@ class Change:
     @property
     def before_us(self) -> float:
         """Time of the float model's layers."""
-        return _time(self.before)
+        return total_us(self.before)
 
     @property
     def after_us(self) -> float:
         """Time of the optimized model's layers."""
-        return _time(self.after)
+        return total_us(self.after)
 
 
 def changes(before: Plan, after: Plan) -> list[Change]:
@@ -148,10 +149,6 @@ def _grouped(layers: Sequence[Layer], groups: _Groups) -> Mapping[str, list[Laye
     return layers_of
 
 
-def _time(layers: Iterable[Layer]) -> float:
-    return sum(layer.time_us or 0.0 for layer in layers)
-
-
 class _Groups:
     """Disjoint sets of nodes."""
 
@@ -168,11 +165,3 @@ class _Groups:
     def join(self, nodes: Sequence[str]) -> None:
         for node in nodes:
             self._parent[self.find(node)] = self.find(nodes[0])
-
-
-def described(layers: Sequence[Layer]) -> Iterator[tuple[str, str, str]]:
-    """Name, operator and types of each layer."""
-    for layer in layers:
-        reads = " ".join(dict.fromkeys(layer.input_types))
-        writes = " ".join(dict.fromkeys(layer.output_types))
-        yield layer.name, layer.op, f"{reads} → {writes}"

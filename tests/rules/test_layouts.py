@@ -7,7 +7,7 @@ from placer.errors import InputError
 from placer.graph import Edge
 from placer.graph.text import graph_of_text
 from placer.quantization import Placement
-from placer.rules.matcher import find_matches
+from placer.rules.matcher import Matches
 from placer.rules.schema import Rule
 from placer.rules.sites import find_sites, place
 from placer.rules.target import Target
@@ -20,10 +20,9 @@ CONV_ACT = """
 
 
 def test_smaller_matches_are_found_only_if_asked_for():
-    graph = graph_of_text(NET)
-    found = [len(m.nodes) for m in find_matches(graph, rule(CONV_ACT))]
-    every = [len(m.nodes) for m in find_matches(graph, rule(CONV_ACT), smaller=True)]
-    assert (found, every) == ([2], [2, 1])
+    matches, conv_act = Matches(graph_of_text(NET)), rule(CONV_ACT)
+    assert [len(match.nodes) for match in matches.of(conv_act)] == [2]
+    assert [len(match.nodes) for match in matches.of(conv_act, smaller=True)] == [2, 1]
 
 
 LAYOUTS = """

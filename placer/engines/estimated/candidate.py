@@ -13,6 +13,7 @@ from placer.engines.base import Compiled, Tensors
 from placer.engines.half_precision import HalfPrecisionModel
 from placer.engines.onnxruntime.engine import OnnxRuntimeModel
 from placer.plan import Plan
+from placer.plan.plan import total_us
 
 
 class EstimatedCandidate:
@@ -55,5 +56,5 @@ class EstimatedCandidate:
 
 def estimated_seconds(models: Sequence[Compiled], rounds: int) -> np.ndarray:
     """Sums of the layers' times, the same in every round, shape (rounds, len(models))."""
-    times = [sum(layer.time_us or 0.0 for layer in model.plan().layers) for model in models]
+    times = [total_us(model.plan().layers) for model in models]
     return np.tile(np.array(times) * 1e-6, (rounds, 1))
