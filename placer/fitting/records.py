@@ -13,31 +13,28 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
+from pydantic import Field, NonNegativeFloat, ValidationError
 
 from placer.common.files import make_output_folder, read_text, write_text
 from placer.errors import InputError
 from placer.graph import Edge
 from placer.plan import Layer, Plan, Port
 from placer.plan.plan import Kind
+from placer.prediction.times.costs import Document
 from placer.quantization import Placement
 
 FLOAT, DEFAULT = "float", "default"
 _OPTIONS = "options.json"
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class PortRecord(_Document):
+class PortRecord(Document):
     """See ``placer.plan.Port``."""
 
     dtype: str
     tensor: str
 
 
-class LayerRecord(_Document):
+class LayerRecord(Document):
     """A layer that the engine built; see ``placer.plan.Layer``."""
 
     name: str
@@ -74,7 +71,7 @@ class LayerRecord(_Document):
         return Layer(self.name, self.op, self.nodes, inputs, outputs, self.kind, time_us=self.us)
 
 
-class BuildRecord(_Document):
+class BuildRecord(Document):
     """One build of a network.
 
     ``groups``: quantized edges as tensor, node and input, by scale group. ``seconds``: of each
@@ -100,7 +97,7 @@ class BuildRecord(_Document):
         return Plan(layers, "built", removed=self.removed)
 
 
-class NetworkRecord(_Document):
+class NetworkRecord(Document):
     """The builds of one network; the float build is the first.
 
     ``fingerprint``: of the model. ``copy_seconds``: of another build of the float model, measured

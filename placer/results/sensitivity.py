@@ -6,17 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from placer.results.parts import Part
 
 Kind = Literal["rule", "group", "site"]
 # Error power over signal power by part of an output; null where it was not finite.
 Noises = dict[str, float | None]
-
-
-class Part(BaseModel):
-    """Base of all parts: unknown fields are errors, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class SavedPart(Part):
@@ -71,7 +67,7 @@ class Sensitivity(Part):
     floats: Noises = Field(description="noise with as little quantized as the rules allow")
     default: Noises = Field(description="noise of the pack's default placement")
     subjects: list[SubjectPart]
-    warnings: list[str] = []
+    warnings: list[str] = Field(default=[])
 
 
 def worst(noises: Mapping[str, float | None]) -> tuple[float, str]:
