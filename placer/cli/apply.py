@@ -153,11 +153,9 @@ def _print(outcome: AppliedModel) -> None:
     lines += _shown([_broken_line(group) for group in transferred.broken])
     lines += _shown([f"new site: {site}" for site in outcome.new_sites])
     for line in lines:
-        console.print(f"- {line}", highlight=False, soft_wrap=True, markup=False)
+        console.print(f"- {line}", soft_wrap=True, markup=False)
     for warning in outcome.warnings:
-        console.print(
-            f"[yellow]warning:[/] {escape(with_flags(warning))}", highlight=False, soft_wrap=True
-        )
+        console.print(f"[yellow]warning:[/] {escape(with_flags(warning))}", soft_wrap=True)
 
 
 def _recovery_line(part: RecoveryPart) -> str:

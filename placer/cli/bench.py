@@ -72,11 +72,11 @@ def bench_command(
         return
     console = output_console()
     reason = f": {escape(result.why)}" if result.why else ""
-    console.print(f"{result.engine} {result.version}{reason}", highlight=False, soft_wrap=True)
+    console.print(f"{result.engine} {result.version}{reason}", soft_wrap=True)
     for note in result.notes:
-        console.print(f"note: {escape(with_flags(note))}", highlight=False, soft_wrap=True)
+        console.print(f"note: {escape(with_flags(note))}", soft_wrap=True)
     console.print(_table(result.models, result.estimated))
-    console.print(f"latency is {result.clock} on {escape(result.device)}", highlight=False)
+    console.print(f"latency is {result.clock} on {escape(result.device)}")
 
 
 def _table(measured: Sequence[Measured], estimated: bool) -> Table:

@@ -110,12 +110,10 @@ def _print_findings(report: CheckReport) -> None:
     for group in groups:
         others = len(group) - 1
         more = f" (and {others} more node{'s' if others > 1 else ''})" if others else ""
-        console.print(
-            f"{group[0].verdict}: {group[0]}{more}", highlight=False, soft_wrap=True, markup=False
-        )
+        console.print(f"{group[0].verdict}: {group[0]}{more}", soft_wrap=True, markup=False)
     if len(groups) < len(report.findings):
         console.print("--json lists every node")
-    console.print(_by_import(report), highlight=False, soft_wrap=True, markup=False)
+    console.print(_by_import(report), soft_wrap=True, markup=False)
 
 
 def _by_import(report: CheckReport) -> str:
@@ -146,4 +144,4 @@ def _print(report: BuildReport, plan: Plan | None) -> None:
         console.print(table)
         console.print(f"engine of {len(report.engine)} bytes in {report.seconds:.1f} s")
     for refusal in report.refusals[1:]:
-        console.print(str(refusal), highlight=False, soft_wrap=True, markup=False)
+        console.print(str(refusal), soft_wrap=True, markup=False)

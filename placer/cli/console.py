@@ -72,7 +72,7 @@ class ConsoleObserver(Observer):
     def stage(self, text: str) -> None:
         """Print what happens next."""
         self._end_bar()
-        self._console.print(f"[cyan]·[/] {escape(text)}", highlight=False, soft_wrap=True)
+        self._console.print(f"[cyan]·[/] {escape(text)}", soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Print a warning."""
@@ -98,7 +98,7 @@ class ConsoleObserver(Observer):
         resumed = f", resumed after {done}" if done else ""
         self.stage(f"searching{most}{resumed}")
         text = header(objective, estimated=estimated)
-        self._console.print(f"[bold]{text}[/]", highlight=False, soft_wrap=True)
+        self._console.print(f"[bold]{text}[/]", soft_wrap=True)
         self._begin_bar("trials", budget)
         self._show_trials()
 
@@ -108,7 +108,7 @@ class ConsoleObserver(Observer):
         if record.feasible and record.ratio is not None:
             self._best = min(record.ratio, self._best or record.ratio)
         text = line(record, self._best, self._objective)
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, soft_wrap=True)
         self._show_trials()
 
     def probe(self, done: int) -> None:
@@ -116,7 +116,7 @@ class ConsoleObserver(Observer):
         if self._task is not None:
             self._bar.update(self._task, description=f"trials, {_probes(done)}")
         if not self._console.is_terminal and done % PROBES_PER_LINE == 0:
-            self._console.print(f"[dim]{_probes(done)} beside the trials[/]", highlight=False)
+            self._console.print(f"[dim]{_probes(done)} beside the trials[/]")
 
     def close(self) -> None:
         """Remove the bar."""
@@ -164,8 +164,8 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     for text in result.evaluation.notes:  # Told before the trials, which may be long ago.
         console.print(f"[yellow]data:[/] {escape(with_flags(text))}", soft_wrap=True)
     for note in _notes(result):
-        console.print(note, highlight=False)
-    console.print(f"outputs are in {escape(folder)}", highlight=False)
+        console.print(note)
+    console.print(f"outputs are in {escape(folder)}")
 
 
 def _notes(result: Result) -> Iterator[str]:
@@ -251,13 +251,13 @@ def _print_metrics(
     for name, value in metrics.items():
         was = f"{shown(before[name])} -> " if name in before else ""
         unit = " dB" if name.startswith("sqnr") and value is not None else ""
-        console.print(f"{escape(name)}: {was}{shown(value)}{unit}", highlight=False)
+        console.print(f"{escape(name)}: {was}{shown(value)}{unit}")
     if len(metrics) < len(after):
         console.print(f"{len(after) - len(metrics)} more, of parts of outputs, in the report")
     outputs = [escape(output) for output in equal if "[" not in output]
     if outputs and not is_float:
         text = f"outputs equal to the float model's: {listed(outputs)}"
-        console.print(text, highlight=False)
+        console.print(text)
 
 
 def _without_most_parts(metrics: dict[str, float | None]) -> dict[str, float | None]:

@@ -115,27 +115,22 @@ def _print_steps(checkup: Checkup) -> None:
 
 def _print(diagnosis: Diagnosis) -> None:
     console = output_console()
-    console.print(f"Python {diagnosis.python}, {diagnosis.system}", highlight=False)
+    console.print(f"Python {diagnosis.python}, {diagnosis.system}")
     for package, version in diagnosis.packages.items():
-        console.print(f"  {package} {version or '[dim]not installed[/]'}", highlight=False)
+        console.print(f"  {package} {version or '[dim]not installed[/]'}")
     _print_gpus(console, diagnosis)
     for engine in diagnosis.engines:
         mark = "[green]runs here[/]"
         if engine.reason is not None:
             mark = f"[yellow]does not run here[/]: {escape(engine.reason)}"
-        console.print(
-            f"engine {engine.name} {mark}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.print(f"engine {engine.name} {mark}", soft_wrap=True)
 
 
 def _print_gpus(console: Console, diagnosis: Diagnosis) -> None:
     if not diagnosis.gpus:
-        console.print("CUDA sees no GPU", highlight=False)
+        console.print("CUDA sees no GPU")
     for gpu in diagnosis.gpus:
         console.print(
             f"GPU {gpu.index}: {escape(gpu.name)}, compute capability {gpu.compute_capability}, "
-            f"driver {gpu.driver}",
-            highlight=False,
+            f"driver {gpu.driver}"
         )

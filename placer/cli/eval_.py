@@ -132,15 +132,15 @@ def _refuse_missed(models: Sequence[Evaluated]) -> None:
 def _print(evaluation: placer.EvalResult, *, layers: bool) -> None:
     console = output_console()
     samples = f"{evaluation.samples} sample{'s' if evaluation.samples != 1 else ''}"
-    console.print(f"{samples} on {evaluation.engine} {evaluation.version}", highlight=False)
+    console.print(f"{samples} on {evaluation.engine} {evaluation.version}")
     if evaluation.note:
-        console.print(escape(with_flags(evaluation.note)), highlight=False, soft_wrap=True)
+        console.print(escape(with_flags(evaluation.note)), soft_wrap=True)
     console.print(_metrics(evaluation.models))
     for one in evaluation.models:
         if layers:
             _print_layers(console, one)
         for note in one.notes or (() if layers else _worst(one)):
-            console.print(f"{escape(one.model)}: {escape(note)}", highlight=False, soft_wrap=True)
+            console.print(f"{escape(one.model)}: {escape(note)}", soft_wrap=True)
 
 
 def _metrics(models: Sequence[Evaluated]) -> Table:
@@ -196,9 +196,7 @@ def _print_layers(console: Console, one: Evaluated) -> None:
     wrong = one.first_wrong
     text = "none goes wrong" if wrong is None else f"the first that goes wrong is {wrong.tensor}"
     console.print(
-        f"{escape(one.model)}: {len(one.layers)} tensors compared, {escape(text)}",
-        highlight=False,
-        soft_wrap=True,
+        f"{escape(one.model)}: {len(one.layers)} tensors compared, {escape(text)}", soft_wrap=True
     )
     lossy = [layer for layer in one.layers if layer.own is not None and layer.own > 0]
     table = Table(title="where most is lost")

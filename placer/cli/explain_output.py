@@ -64,7 +64,7 @@ def print_explanation(
 def print_sentences(console: Console, sentences: Iterable[str]) -> None:
     """One on each line, however long."""
     for sentence in sentences:
-        console.print(escape(sentence), highlight=False, soft_wrap=True)
+        console.print(escape(sentence), soft_wrap=True)
 
 
 def _print_decisions(console: Console, explained: ModelExplanation, show_all: bool) -> None:
@@ -72,26 +72,26 @@ def _print_decisions(console: Console, explained: ModelExplanation, show_all: bo
     explanation, timed = explained.explanation, explained.gpu is not None
     tree = _decisions(explanation, timed, show_all)
     none = f"nothing to decide: no rule of pack '{explained.pack.manifest.name}' has a choice here"
-    console.print(tree if tree.children else escape(none), highlight=False)
+    console.print(tree if tree.children else escape(none))
     if left := _without_choice(explanation, timed):
-        console.print(left, highlight=False)
+        console.print(left)
     if explanation.overlaps and show_all:
         console.print(_overlaps(explanation))
     if show_all:
         console.print(_layers(explanation.plan, explanation.total_us if timed else None))
     else:
-        console.print(f"{_counted(explanation.plan)}; show them with --all", highlight=False)
+        console.print(f"{_counted(explanation.plan)}; show them with --all")
 
 
 def _print_first_changes(console: Console, changes: Sequence[FirstChange], show_all: bool) -> None:
     """What saves most, as a file with pairs is explained to find out what to change."""
     if changes:
         title = "[bold]what to change first[/], by estimates (tensor -> node\\[input]):"
-        console.print(title, highlight=False, soft_wrap=True)
+        console.print(title, soft_wrap=True)
     for change in changes:
         text = change.text(show_all=show_all)
         shown = text if show_all else with_short_names(text)
-        console.print(escape(f"- {shown}"), highlight=False, soft_wrap=True)
+        console.print(escape(f"- {shown}"), soft_wrap=True)
 
 
 def _counted(plan: Plan) -> str:
@@ -117,26 +117,22 @@ def _print_times(console: Console, explanation: Explanation, command: str) -> No
         f"estimated: {explanation.total_us / 1e3:.3f} ms (80% interval {shortest:.3f} to "
         f"{longest:.3f}); float {explanation.float_us / 1e3:.3f} ms, so a speed-up of "
         f"{explanation.speedup:.2f} ({low:.2f} to {high:.2f}){tie}",
-        highlight=False,
         soft_wrap=True,
     )
     if explanation.default_us < explanation.total_us:
         console.print(
-            f"the pack's default placement: {explanation.default_us / 1e3:.3f} ms, an estimate",
-            highlight=False,
+            f"the pack's default placement: {explanation.default_us / 1e3:.3f} ms, an estimate"
         )
     if explanation.improved_us < explanation.total_us:
         console.print(
             f"with all remedies: {explanation.improved_us / 1e3:.3f} ms, an estimate; "
             f"write that placement with --improved FILE, and the model with {command}",
-            highlight=False,
             soft_wrap=True,
         )
     if explanation.float_by_default:
         console.print(
             "by default nothing is quantized: the float model is estimated to be faster; placer "
             "optimize looks for pairs that are worth it",
-            highlight=False,
             soft_wrap=True,
         )
     elif explanation.float_is_faster:
@@ -144,7 +140,6 @@ def _print_times(console: Console, explanation: Explanation, command: str) -> No
             "the float model is estimated to be faster even without conversions: the layers "
             "themselves take longer in integers; placer optimize --engine fusion-model finds out "
             "which pairs are worth it, if any",
-            highlight=False,
             soft_wrap=True,
         )
 
@@ -173,7 +168,7 @@ def print_actual(
     word = "estimated" if estimated else "measured"
     for layer in built.of_kind("quantize", "dequantize", "requantize", "reformat"):
         time = "" if layer.time_us is None else f": {layer.time_us:.1f} us {word}"
-        console.print(f"- {escape(layer.name)}{time}", highlight=False, soft_wrap=True)
+        console.print(f"- {escape(layer.name)}{time}", soft_wrap=True)
 
 
 def _described(layers: tuple[Layer, ...]) -> str:
@@ -272,7 +267,7 @@ def _print_conversions(
         cost = f", est. {total:.1f} us ({total / explanation.total_us:.0%} of the engine)"
     count = len(explanation.conversions)
     what = "1 layer only converts" if count == 1 else f"{count} layers only convert"
-    console.print(f"[bold]{what} tensors[/]{cost}:", highlight=False)
+    console.print(f"[bold]{what} tensors[/]{cost}:")
     first = len(explanation.conversions) if show_all else MAX_CONVERSIONS
     told = [*explanation.conversions[:first]]
     left: list[StandaloneConversion] = []
@@ -282,10 +277,10 @@ def _print_conversions(
         alike = f" ({layers} layers)" if layers > 1 else ""
         lines = [f"- {because}{alike}", *([f"    {remedy}"] if remedy else [])]
         for line in lines if show_all else map(with_short_names, lines):
-            console.print(escape(line), highlight=False, soft_wrap=True)
+            console.print(escape(line), soft_wrap=True)
     if left:
         cost = f", est. {sum(conversion.us for conversion in left):.1f} us" if timed else ""
-        console.print(f"- {len(left)} more{cost}; show them with --all", highlight=False)
+        console.print(f"- {len(left)} more{cost}; show them with --all")
 
 
 def _alike(

@@ -108,12 +108,11 @@ def _print(console: Console, fit: Fit, output: Path) -> None:
         f"without its kind: 80% of latencies within {errors.latency:.0%}; ratios of two builds "
         f"within {errors.ratio_median:.0%} (half), {errors.ratio:.0%} (80%), "
         f"{errors.ratio_95:.0%} (95%); {_ordered(fit)}",
-        highlight=False,
         soft_wrap=True,
     )
     for remark in fit.remarks:
-        console.print(f"note: {escape(remark)}", highlight=False, soft_wrap=True)
-    console.print(f"wrote {escape(str(output))}: costs on {escape(fit.name)}", highlight=False)
+        console.print(f"note: {escape(remark)}", soft_wrap=True)
+    console.print(f"wrote {escape(str(output))}: costs on {escape(fit.name)}")
 
 
 def _ordered(fit: Fit) -> str:

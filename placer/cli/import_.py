@@ -109,7 +109,7 @@ def _print(
     if losses:
         console.print(_losses(losses, name))
     for note in imported.notes:
-        console.print(f"- {note}", highlight=False, soft_wrap=True, markup=False)
+        console.print(f"- {note}", soft_wrap=True, markup=False)
 
 
 def _print_matched(matched: Matched) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 import placer
+from placer.cli.terminal import output_console
 from placer.common.files import check_writable, write_text
 from placer.results.gate_values import gate_value
 from placer.results.onboarding import DONE, MISSED, STATE_OF
@@ -88,7 +88,7 @@ def onboard_command(
 
     Exit codes: 0 all done, 1 a model has no result, 2 the manifest is wrong, 3 a gate is missed.
     """
-    console = summary_console()
+    console = output_console(_WIDTH)
     begun_anew = True if redo else (redo_model or [])
     if dry_run:
         plan = placer.plan_onboarding(
@@ -98,13 +98,13 @@ def onboard_command(
             typer.echo(plan.summary.model_dump_json(indent=2))
         elif not quiet:
             for note in plan.notes:
-                console.print(escape(note), highlight=False, soft_wrap=True)
+                console.print(escape(note), soft_wrap=True)
             console.print(_planned(plan.planned))
         return
 
     def tell(text: str) -> None:
         if not quiet and not as_json:
-            console.print(escape(text), highlight=False, soft_wrap=True)
+            console.print(escape(text), soft_wrap=True)
 
     # Now, since hours of work may lie before it is written.
     check_writable(markdown, replace=replace)
@@ -132,13 +132,6 @@ def _planned(planned: Sequence[Planned]) -> Table:
     return table
 
 
-def summary_console() -> Console:
-    """A console as wide as the terminal, or as ``COLUMNS`` says; in logs without it, a wide one."""
-    console = Console()
-    is_set = console.is_terminal or "COLUMNS" in os.environ
-    return console if is_set else Console(width=_WIDTH)
-
-
 def print_summary(console: Console, summary: Summary) -> None:
     """Print a row per model; where not all columns have room, with reasons below."""
     # Where nothing but throughput was measured, nothing is in milliseconds.
@@ -155,7 +148,7 @@ def print_summary(console: Console, summary: Summary) -> None:
     console.print(table)
     for row in () if is_wide else rows:
         if row[-1]:
-            console.print(f"{row[0]}: {row[-1]}", highlight=False, soft_wrap=True)
+            console.print(f"{row[0]}: {row[-1]}", soft_wrap=True)
     targets = _targets(summary)
     if targets:
         console.print(_by_target(summary, targets))

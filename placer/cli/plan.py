@@ -76,19 +76,17 @@ def _print(diff: PlanDiff) -> None:
         "A layer counts as matched: exact, with the same nodes and output types; by class, with "
         "the same nodes and outputs of the same kind, quantized or float; by nodes, with the same "
         "nodes.",
-        highlight=False,
         soft_wrap=True,
     )
     console.print(_conversion_table(diff))
     for sentence in diff.sentences:
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        console.print(sentence, markup=False, soft_wrap=True)
     for plan, names in (("predicted", diff.only_predicted), ("actual", diff.only_actual)):
         if names:
             more = "; --json lists all" if len(names) > MOST else ""
             console.print(
                 f"Without a partner, as the other plan names none of their nodes: {len(names)} "
                 f"{plan} compute layers ({listed(names)}{more}).",
-                highlight=False,
                 markup=False,
                 soft_wrap=True,
             )

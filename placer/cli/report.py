@@ -39,4 +39,4 @@ def report_command(
     else:
         page = output or Path("comparison.html")
         path = placer.write_comparison(folders, page, replace=replace)
-    output_console().print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
+    output_console().print(f"wrote {path}", soft_wrap=True, markup=False)

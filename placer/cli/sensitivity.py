@@ -183,23 +183,18 @@ def _print(console: Console, result: Sensitivity, limit: int, figure: Path | Non
         if subjects and not is_of_sites:
             console.print(_table(head, subjects, result, limit))
             if len(subjects) > limit:
-                console.print(
-                    f"{len(subjects) - limit} more with --rows or --json", highlight=False
-                )
+                console.print(f"{len(subjects) - limit} more with --rows or --json")
     console.print(
         f"SQNR in dB at the worst output part, on {result.samples} samples. Default placement: "
-        f"{_db(result.default)}; the least that the rules let be quantized: {_db(result.floats)}",
-        highlight=False,
+        f"{_db(result.default)}; the least that the rules let be quantized: {_db(result.floats)}"
     )
     for sentence in _lost(result):
-        console.print(escape(sentence), highlight=False, soft_wrap=True)
-    console.print(
-        f"{result.probes} placements measured, {result.known} known from before", highlight=False
-    )
+        console.print(escape(sentence), soft_wrap=True)
+    console.print(f"{result.probes} placements measured, {result.known} known from before")
     if not result.calibrated:
         console.print("[yellow]not calibrated:[/] ranges and noise rest on random inputs")
     if figure is not None:
-        console.print(f"figures are in {escape(str(figure))}", highlight=False, soft_wrap=True)
+        console.print(f"figures are in {escape(str(figure))}", soft_wrap=True)
 
 
 def _lost(result: Sensitivity) -> Iterator[str]:

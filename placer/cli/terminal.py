@@ -10,11 +10,12 @@ from rich.console import Console
 _UNLIMITED = 100_000
 
 
-def output_console() -> Console:
-    """Standard output, as wide as the terminal or ``COLUMNS``; elsewhere no line is wrapped.
+def output_console(width: int = _UNLIMITED) -> Console:
+    """Standard output, as wide as the terminal or ``COLUMNS``; elsewhere as ``width`` says.
 
-    Programs that read the output, such as grep, then find names in one piece.
+    By default no line is wrapped there: programs that read the output, such as grep, then find
+    names in one piece. Nothing gets a colour that the text does not name.
     """
-    console = Console()
+    console = Console(highlight=False)
     is_set = console.is_terminal or "COLUMNS" in os.environ
-    return console if is_set else Console(width=_UNLIMITED)
+    return console if is_set else Console(width=width, highlight=False)

@@ -91,7 +91,6 @@ def worker_command(
     console.print(
         f"worked {seconds:.0f} s: {_counts(done.own)}; the study holds {done.trials} trials, "
         f"and ended here by: {done.stopped}",
-        highlight=False,
         soft_wrap=True,
     )
     if done.stopped == "interrupted":

@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from placer.cli.onboard import markdown_of, print_summary, summary_console
+from placer.cli.onboard import markdown_of, print_summary
+from placer.cli.terminal import output_console
 from placer.results.onboarding import ModelSummary, Summary
 from placer.results.parts import GatePart
 
@@ -77,6 +78,6 @@ def test_names_are_no_markup():
 
 def test_a_log_is_wide_unless_its_width_is_set(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert summary_console().width == 160
+    assert output_console(160).width == 160
     monkeypatch.setenv("COLUMNS", "100")
-    assert summary_console().width == 100
+    assert output_console(160).width == 100
