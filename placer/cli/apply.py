@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 import placer
 from placer.cli.options import CustomOps, Shapes, json_option, option, shapes_of, with_flags
-from placer.cli.terminal import output_console
+from placer.cli.terminal import output_console, table_of_counts
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.apply.api import AppliedModel
@@ -126,10 +125,8 @@ def _print(outcome: AppliedModel) -> None:
     transferred, scales = outcome.applied, outcome.scales
     named = sum(transfer.by_name for transfer in transferred.found)
     same = {True: "the same structure", False: "another structure", None: "no structure in file"}
-    table = Table(title=escape(f"{outcome.file.path.name} on {outcome.model.path.name}"))
-    table.add_column("what")
-    table.add_column("number", justify="right")
-    rows = (
+    title = f"{outcome.file.path.name} on {outcome.model.path.name}"
+    counts = (
         ("edges found by name", named),
         ("edges found by structure", len(transferred.found) - named),
         ("of them in another operator", len(_other_operators(transferred))),
@@ -138,9 +135,7 @@ def _print(outcome: AppliedModel) -> None:
         (f"new nodes ({same[transferred.is_exact]})", len(transferred.new_nodes)),
         ("sites of new nodes, left float", len(outcome.new_sites)),
     )
-    for what, number in rows:
-        table.add_row(what, str(number))
-    console.print(table)
+    console.print(table_of_counts(title, counts))
     sqnr = "" if scales.sqnr is None else f", SQNR {scales.sqnr:.1f} dB on calibration data"
     lines = [f"ranges: {scales.method}{sqnr}"]
     if outcome.sqnr is not None:

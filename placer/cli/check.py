@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 import placer
 from placer.cli.options import Replace, Shapes, json_option, option, shape_ranges_of, with_flags
-from placer.cli.terminal import output_console
+from placer.cli.terminal import output_console, table_of
 from placer.common.files import check_writable
 from placer.common.listed import in_quotes
 from placer.common.names import engine_title
@@ -135,9 +134,8 @@ def _print(report: BuildReport, plan: Plan | None) -> None:
     if plan is not None:
         # Waits and signals between streams run nothing.
         count = sum(layer.kind != "no-op" for layer in plan.layers)
-        table = Table(title=f"{report.builder}, {report.gpu}: {count} layers")
-        for column in ("layer", "inputs", "outputs", "ONNX nodes"):
-            table.add_column(column, overflow="fold")
+        title = f"{report.builder}, {report.gpu}: {count} layers"
+        table = table_of("layer", "inputs", "outputs", "ONNX nodes", title=title)
         for layer in plan.layers:
             cells = (layer.op, *map(" ".join, (layer.input_types, layer.output_types, layer.nodes)))
             table.add_row(*map(escape, cells))

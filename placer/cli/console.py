@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.table import Table
 
 from placer.cli.options import with_flags
-from placer.cli.terminal import output_console
+from placer.cli.terminal import output_console, table_of
 from placer.cli.trial_lines import header, line, mark, shown, speedup
 from placer.common.durations import duration_text
 from placer.common.listed import listed
@@ -148,9 +148,7 @@ def print_result(console: Console, result: Result, folder: str) -> None:
     if result.verdict is Verdict.CANNOT_TELL:
         verdict += ", within the error of estimates"
     title = f"{Path(result.model.path).name} on {result.engine.name}: {verdict}"
-    table = Table(title=title)
-    for column in ("", "float", "best"):
-        table.add_column(column, overflow="fold")
+    table = table_of("", "float", "best", title=title)
     if result.baseline is not None and result.best is not None:
         _add_rows(table, result, result.baseline, result.best)
     console.print(table)
@@ -216,13 +214,12 @@ def _spent(budget: BudgetPart, limit_s: float) -> str:
 
 def _print_front(console: Console, result: Result) -> None:
     kind = "estimated " if result.engine.estimated else ""
-    table = Table(title=f"front of {kind}{result.objective} and accuracy")
     interval = "80% interval" if result.engine.estimated else "95% interval"
     share = f"of float ({interval})"
     if result.objective == "throughput":
         share = f"speed-up ({interval})"
-    for column in ("", _MEASURED[result.objective], share, "SQNR, dB", "in"):
-        table.add_column(column, overflow="fold")
+    columns = ("", _MEASURED[result.objective], share, "SQNR, dB", "in")
+    table = table_of(*columns, title=f"front of {kind}{result.objective} and accuracy")
     for rank, part in enumerate(result.front, start=1):
         table.add_row(
             str(rank),

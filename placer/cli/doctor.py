@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 import placer
 from placer.cli.options import Device, EngineOptions, Threads, engine_options, option
-from placer.cli.terminal import output_console
+from placer.cli.terminal import output_console, table_of
 from placer.common.files import check_writable
 from placer.errors import InputError, RunError
 
@@ -103,9 +102,7 @@ def _full(
 
 def _print_steps(checkup: Checkup) -> None:
     title = f"engine {checkup.engine} {checkup.version} on {checkup.device}, pack {checkup.pack}"
-    table = Table(title=escape(title))
-    for column in ("step", "", "seconds", ""):
-        table.add_column(column, overflow="fold")
+    table = table_of("step", "", "seconds", "", title=title)
     for step in checkup.steps:
         colour = _COLOURS[step.verdict]
         verdict = f"[{colour}]{step.verdict}[/]"

@@ -27,7 +27,7 @@ from placer.cli.options import (
     shapes_of,
     with_flags,
 )
-from placer.cli.terminal import output_console
+from placer.cli.terminal import output_console, table_of
 from placer.errors import GateError
 from placer.results.gate_values import gate_value
 
@@ -145,9 +145,8 @@ def _print(evaluation: placer.EvalResult, *, layers: bool) -> None:
 
 def _metrics(models: Sequence[Evaluated]) -> Table:
     """A row for each metric of each part, a column for each model."""
-    table = Table(caption="in parentheses: 95% intervals")
-    for column in ("metric", "of", *(one.model for one in models)):
-        table.add_column(escape(column), overflow="fold")
+    columns = ("metric", "of", *(one.model for one in models))
+    table = table_of(*columns, caption="in parentheses: 95% intervals")
     by_model = [{(m.metric, m.where): m for m in one.measures} for one in models]
     for metric, where in by_model[0]:
         cells = [_cell(measured.get((metric, where))) for measured in by_model]
@@ -199,9 +198,8 @@ def _print_layers(console: Console, one: Evaluated) -> None:
         f"{escape(one.model)}: {len(one.layers)} tensors compared, {escape(text)}", soft_wrap=True
     )
     lossy = [layer for layer in one.layers if layer.own is not None and layer.own > 0]
-    table = Table(title="where most is lost")
-    for column in ("tensor", "operator", "SQNR, dB", "of its inputs, dB", "lost, dB"):
-        table.add_column(column, overflow="fold")
+    columns = ("tensor", "operator", "SQNR, dB", "of its inputs, dB", "lost, dB")
+    table = table_of(*columns, title="where most is lost")
     for layer in sorted(lossy, key=_own, reverse=True)[:MAX_LAYERS]:
         table.add_row(
             escape(layer.tensor),

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
+from placer.cli.terminal import table_of
 from placer.common.display import with_short_names
 from placer.common.listed import listed
 from placer.plan.dtypes import is_quantized, reads_quantized
@@ -150,11 +151,9 @@ def print_actual(
     """Sites that came out otherwise (all with --all), then what pairs that did not fuse cost."""
     right = sum(outcome.agrees for outcome in outcomes)
     title = f"{built.source}: {right} of {len(outcomes)} sites as predicted"
-    table = Table(title=title)
     estimated = built.estimated or built.estimated_times
     time_of_built = "est. us of built" if estimated else "measured us"
-    for column in ("site", "predicted", "est. us", "built", time_of_built):
-        table.add_column(column, overflow="fold")
+    table = table_of("site", "predicted", "est. us", "built", time_of_built, title=title)
     for outcome in outcomes:
         if show_all or not outcome.agrees:
             cells = (_described(outcome.predicted), _total(outcome.predicted))
@@ -223,9 +222,7 @@ def _anchors(costs: Sequence[DecisionCost]) -> str:
 
 
 def _overlaps(explanation: Explanation) -> Table:
-    table = Table(title="matches that gave way")
-    for column in ("rule", "at", "to", "because"):
-        table.add_column(column, overflow="fold")
+    table = table_of("rule", "at", "to", "because", title="matches that gave way")
     for overlap in explanation.overlaps:
         table.add_row(
             overlap.lost.rule.id,
@@ -238,10 +235,8 @@ def _overlaps(explanation: Explanation) -> Table:
 
 def _layers(plan: Plan, total_us: float | None) -> Table:
     """The predicted layers in order; without ``total_us`` they have no times."""
-    table = Table(title=f"predicted plan: {len(plan.layers)} layers")
-    timed = ("est. us", "share") if total_us else ()
-    for column in ("layer", "operator", "reads", "writes", *timed):
-        table.add_column(column, overflow="fold")
+    columns = ("layer", "operator", "reads", "writes", *(("est. us", "share") if total_us else ()))
+    table = table_of(*columns, title=f"predicted plan: {len(plan.layers)} layers")
     for layer in plan.layers:
         us = layer.time_us or 0.0
         table.add_row(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 import placer
 from placer.cli.options import (
@@ -19,7 +18,7 @@ from placer.cli.options import (
     engine_options,
     option,
 )
-from placer.cli.terminal import output_console
+from placer.cli.terminal import output_console, table_of
 from placer.common.durations import parse_duration
 
 EXAMPLES = (
@@ -94,9 +93,8 @@ def fit_command(
 
 
 def _print(console: Console, fit: Fit, output: Path) -> None:
-    table = Table(title="predicted layers and those that were built")
-    for column in ("rule", "predicted", "built", "of these types", "most often otherwise"):
-        table.add_column(column, overflow="fold")
+    columns = ("rule", "predicted", "built", "of these types", "most often otherwise")
+    table = table_of(*columns, title="predicted layers and those that were built")
     for rule in fit.rules:
         worst = f"{rule.otherwise[0][1]}: {rule.otherwise[0][0]}" if rule.otherwise else ""
         counts = map(str, (rule.predicted, rule.built, rule.same_types))

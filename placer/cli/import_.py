@@ -13,7 +13,7 @@ from rich.table import Table
 
 import placer
 from placer.cli.options import CustomOps, Replace, Shapes, json_option, option, shapes_of
-from placer.cli.terminal import output_console
+from placer.cli.terminal import output_console, table_of, table_of_counts
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.importing.api import PackComparison
@@ -90,11 +90,8 @@ def _print(
     imported: Imported, pack: Pack, comparison: PackComparison, losses: Sequence[Loss]
 ) -> None:
     console = output_console()
-    table = Table(title=f"imported: {imported.source}")
-    table.add_column("what")
-    table.add_column("number", justify="right")
     name = pack.manifest.name
-    rows = (
+    counts = (
         ("scales of activations", len(imported.activations)),
         ("scales of weights", len(imported.weights)),
         ("quantized edges", len(imported.placement.edges)),
@@ -103,9 +100,7 @@ def _print(
         (f"only in the default placement of pack {name}", len(comparison.added)),
         ("tensors there without a scale, to be calibrated", len(comparison.uncalibrated)),
     )
-    for what, number in rows:
-        table.add_row(what, str(number))
-    console.print(table)
+    console.print(table_of_counts(f"imported: {imported.source}", counts))
     if losses:
         console.print(_losses(losses, name))
     for note in imported.notes:
@@ -121,10 +116,10 @@ def _print_matched(matched: Matched) -> None:
 
 def _losses(losses: Sequence[Loss], pack: str) -> Table:
     hidden = len(losses) - MAX_ROWS
-    more = f"{hidden} more with --json" if hidden > 0 else None
-    table = Table(title=f"coarser in the scheme of pack {pack}", caption=more)
-    for column in ("tensor", "source", "step", "rounding noise"):
-        table.add_column(column, overflow="fold")
+    more = f"{hidden} more with --json" if hidden > 0 else ""
+    title = f"coarser in the scheme of pack {pack}"
+    columns = ("tensor", "source", "step", "rounding noise")
+    table = table_of(*columns, title=title, caption=more)
     for loss in losses[:MAX_ROWS]:
         cells = (
             loss.tensor,

@@ -6,6 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from placer.cli.terminal import output_console, table_of
 from placer.graph.text import parse_model
 from tests.conftest import Finished
 
@@ -30,3 +31,10 @@ def test_names_are_in_one_piece_where_no_terminal_reads_them(
     monkeypatch.setenv("COLUMNS", "60")
     narrow = placer("explain", "net.onnx", "--gpu", "t4", "--all")
     assert max(len(line) for line in narrow.out.splitlines() if line.startswith(("│", "┃"))) <= 60
+
+
+def test_names_in_heads_and_titles_of_tables_are_no_markup(capsys: pytest.CaptureFixture[str]):
+    table = table_of("net[red]", title="[b]x.onnx", caption="of [/]")
+    output_console().print(table)
+    title, _, head, *_, caption = map(str.strip, capsys.readouterr().out.splitlines())
+    assert (title, head.strip("┃ "), caption) == ("[b]x.onnx", "net[red]", "of [/]")
