@@ -54,6 +54,7 @@ from benchmarks.search.runs import (
     IMPORTED_REGIONS,
     REGIONS,
     measured_trial,
+    no_probe,
     parallel,
     starts_of,
 )
@@ -63,7 +64,6 @@ from placer.search.landscape.landscape import Landscape
 from placer.search.proposals.surrogate import SurrogateProposer
 from placer.search.records import TrialRecord
 from placer.search.samplers import Proposer, RandomProposer
-from placer.search.space import Choices
 
 OURS, NO_PROFILE = "ours", "ours, no profile"
 SCHEMES = (
@@ -128,7 +128,7 @@ def make_proposer(scheme: str, problem: Problem, seed: int) -> Proposer:
     space, starts = problem.space, starts_of(problem.space)
     if scheme in (OURS, NO_PROFILE):
         landscape = Landscape(space, problem.layer_model())
-        return SurrogateProposer(landscape, seed, _no_probe, per_site=False)
+        return SurrogateProposer(landscape, seed, no_probe, per_site=False)
     if scheme == "TPE":
         return TpeProposer(space, seed, starts)
     if scheme == REGIONS:
@@ -143,10 +143,6 @@ def make_proposer(scheme: str, problem: Problem, seed: int) -> Proposer:
         "random": RandomProposer(space, seed),
     }
     return StartedProposer(space, starts, rivals[scheme].propose)
-
-
-def _no_probe(choices: Choices) -> float:
-    raise RuntimeError(f"a search without gates measured the noise of {choices}")
 
 
 def search(case: Case, scheme: str, seed: int, budget: int) -> Run:

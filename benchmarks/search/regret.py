@@ -55,6 +55,7 @@ from benchmarks.search.runs import (
     parallel,
     search,
 )
+from placer.accuracy.metrics import finite
 from placer.common.files import write_text
 from placer.results.result import versions
 
@@ -158,11 +159,6 @@ def _trials(value: float) -> str:
     return f"{value:.0f}" if math.isfinite(value) else f">{BUDGET}"
 
 
-def _finite(value: float) -> float | None:
-    """JSON knows no infinity."""
-    return value if math.isfinite(value) else None
-
-
 def _percent(value: float) -> str:
     return f"{value:.2%}" if math.isfinite(value) else "none held"
 
@@ -184,7 +180,7 @@ def verdict(plan: Plan, runs: Sequence[Run], bests: Mapping[Case, Best]) -> dict
         }
         for other in [scheme for scheme in regrets if scheme not in (OURS, NO_PROFILE)]:
             if OURS in regrets and regrets[OURS] > regrets[other] + 1e-9:
-                both = {scheme: _finite(regrets[scheme]) for scheme in (OURS, other)}
+                both = {scheme: finite(regrets[scheme]) for scheme in (OURS, other)}
                 worse.append({"case": case.key, "than": other, **both})
     hard = sum(bests[case].is_hard for case in cases)
     return {

@@ -130,7 +130,8 @@ class Gate:
         return 10 * math.log10(max(noise, 1e-12) / self.limit)
 
 
-def _no_probe(choices: Choices) -> float:
+def no_probe(choices: Choices) -> float:
+    """Of a search without gates, which measures no noise."""
     raise RuntimeError(f"a search without gates measured the noise of {choices}")
 
 
@@ -140,7 +141,7 @@ def make_proposer(scheme: str, problem: Problem, seed: int, gate: Gate | None) -
         return SurrogateProposer(
             Landscape(problem.space, problem.layer_model()),
             seed,
-            _no_probe if gate is None else gate.probe,
+            no_probe if gate is None else gate.probe,
             per_site=False,
             noise_limit=None if gate is None else gate.limit,
         )

@@ -12,14 +12,14 @@ python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks fifteenth_set 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import segmentation_models_pytorch
 import torch
 import transformers
 from torch import Tensor, nn
 
-from benchmarks.networks.pytorch.export import Network
+from benchmarks.networks.pytorch.export import Network, image
 from benchmarks.networks.pytorch.fifteenth_set_modules import (
     Carn,
     Citrinet,
@@ -80,23 +80,19 @@ def _manet() -> nn.Module:
     )
 
 
-def _image(make: Callable[[], nn.Module], size: int, dynamo: bool) -> Network:
-    return Network(make, (torch.zeros(1, 3, size, size),), dynamo)
-
-
 ASIDE: Mapping[str, Network] = {
-    "PP-YOLOE": _image(PpYoloe, 128, dynamo=False),
-    "MAnet": _image(_manet, 64, dynamo=True),
-    "DDRNet": _image(DdrNet, 128, dynamo=False),
+    "PP-YOLOE": Network(PpYoloe, image(128), dynamo=False),
+    "MAnet": Network(_manet, image(64), dynamo=True),
+    "DDRNet": Network(DdrNet, image(128), dynamo=False),
     "OSTrack": Network(
         OsTrack, (torch.zeros(1, 3, 64, 64), torch.zeros(1, 3, 128, 128)), dynamo=True
     ),
-    "Lite-Mono": _image(LiteMono, 64, dynamo=False),
-    "SimpleBaseline": _image(SimpleBaseline, 64, dynamo=True),
-    "YuNet": _image(YuNet, 128, dynamo=False),
+    "Lite-Mono": Network(LiteMono, image(64), dynamo=False),
+    "SimpleBaseline": Network(SimpleBaseline, image(64), dynamo=True),
+    "YuNet": Network(YuNet, image(128), dynamo=False),
     "PARSeq": Network(Parseq, (torch.zeros(1, 3, 32, 128),), dynamo=True),
     "Citrinet": Network(Citrinet, (torch.zeros(1, 40, 128),), dynamo=False),
-    "CARN": _image(Carn, 48, dynamo=True),
+    "CARN": Network(Carn, image(48), dynamo=True),
     "Nyströmformer": Network(_Landmarks, (torch.zeros(1, 24, dtype=torch.int64),), dynamo=False),
     "CLIPSeg": Network(_Masks, (torch.zeros(1, 3, 64, 64), torch.zeros(1, 64)), dynamo=False),
     "X3D": Network(X3d, (torch.zeros(1, 3, 4, 64, 64),), dynamo=True),

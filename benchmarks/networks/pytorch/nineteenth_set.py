@@ -24,11 +24,7 @@ from torch import nn
 
 from benchmarks.networks.pytorch import nineteenth_set_modules as modules
 from benchmarks.networks.pytorch.deployed import Outputs, words
-from benchmarks.networks.pytorch.export import Network, timm_network
-
-
-def _image(size: int, channels: int = 3) -> tuple[torch.Tensor, ...]:
-    return (torch.zeros(1, channels, size, size),)
+from benchmarks.networks.pytorch.export import Network, image, timm_network
 
 
 class _Inferred(nn.Module):
@@ -80,17 +76,17 @@ def _matting() -> nn.Module:
 
 READ: Mapping[str, Network] = {
     "CAM++": Network(modules.CamPlusPlus, (torch.zeros(1, 120, 80),), dynamo=False),
-    "ERFNet": Network(modules.erfnet, _image(128), dynamo=True),
+    "ERFNet": Network(modules.erfnet, image(128), dynamo=True),
     "EfficientNetV2 (Keras)": Network(_efficientnet, (torch.zeros(1, 64, 64, 3),), dynamo=False),
-    "FFDNet": Network(modules.Ffdnet, (*_image(64), torch.zeros(1, 1, 1, 1)), dynamo=True),
-    "YOLOX": Network(modules.Yolox, _image(128), dynamo=False),
+    "FFDNet": Network(modules.Ffdnet, (*image(64), torch.zeros(1, 1, 1, 1)), dynamo=True),
+    "YOLOX": Network(modules.Yolox, image(128), dynamo=False),
 }
 ASIDE: Mapping[str, Network] = {
-    "Deformable DETR": Network(_deformable, _image(128), dynamo=False),
+    "Deformable DETR": Network(_deformable, image(128), dynamo=False),
     "HaloNet": timm_network("halonet26t", 256, dynamo=True),
-    "Lite-HRNet": Network(modules.LiteHrnet, _image(128), dynamo=True),
+    "Lite-HRNet": Network(modules.LiteHrnet, image(128), dynamo=True),
     "Longformer": words("Longformer:Model", "last_hidden_state", False, attention_window=8),
     "TimesNet": Network(modules.TimesNet, (torch.zeros(1, 96, 7),), dynamo=True),
-    "VitMatte": Network(_matting, _image(64, 4), dynamo=True),
+    "VitMatte": Network(_matting, image(64, 4), dynamo=True),
 }
 SETS = {"read": READ, "aside": ASIDE}

@@ -11,7 +11,7 @@ python -m benchmarks.plans.tensorrt_rtx --placements 1 --networks sixteenth_set 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import segmentation_models_pytorch
 import torch
@@ -21,7 +21,7 @@ from transformers.models.prophetnet.modeling_prophetnet import ProphetNetEncoder
 from ultralytics.nn.tasks import DetectionModel, yaml_model_load
 
 from benchmarks.networks.pytorch.deployed import Outputs, yolo
-from benchmarks.networks.pytorch.export import Network
+from benchmarks.networks.pytorch.export import Network, image
 from benchmarks.networks.pytorch.sixteenth_set_modules import (
     FaceNet,
     MidasSmall,
@@ -83,20 +83,16 @@ class _Words(nn.Module):
         return self.whole(input_ids=words).last_hidden_state
 
 
-def _image(make: Callable[[], nn.Module], size: int, dynamo: bool) -> Network:
-    return Network(make, (torch.zeros(1, 3, size, size),), dynamo)
-
-
 ASIDE: Mapping[str, Network] = {
     "YOLOv3": yolo(_yolo3, "yolov3.yaml", 128, dynamo=False),
-    "PSPNet": _image(_pspnet, 64, dynamo=True),
-    "RT-DETRv2": _image(_rtdetr, 128, dynamo=False),
-    "EoMT": _image(_eomt, 64, dynamo=False),
+    "PSPNet": Network(_pspnet, image(64), dynamo=True),
+    "RT-DETRv2": Network(_rtdetr, image(128), dynamo=False),
+    "EoMT": Network(_eomt, image(64), dynamo=False),
     "ProphetNet": Network(_Words, (torch.zeros(1, 24, dtype=torch.int64) + 3,), dynamo=False),
-    "STDC": _image(Stdc, 128, dynamo=False),
-    "FaceNet": _image(FaceNet, 96, dynamo=True),
+    "STDC": Network(Stdc, image(128), dynamo=False),
+    "FaceNet": Network(FaceNet, image(96), dynamo=True),
     "MoViNet": Network(MoViNet, (torch.zeros(1, 3, 8, 64, 64),), dynamo=False),
-    "MiDaS small": _image(MidasSmall, 64, dynamo=True),
+    "MiDaS small": Network(MidasSmall, image(64), dynamo=True),
     "x-vector": Network(XVector, (torch.zeros(1, 24, 64),), dynamo=False),
 }
 SETS = {"aside": ASIDE}
