@@ -34,7 +34,6 @@ from placer.rules.schema import Layout, Rule
 from placer.rules.sites import find_sites, place
 
 Save = Callable[..., Path]
-ROOT = Path(__file__).parents[2]
 
 PACK = load_pack("onnxruntime")
 FUSING = [

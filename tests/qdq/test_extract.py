@@ -1,6 +1,5 @@
 """Reading a Q/DQ model back: the float graph behind it and the placement that its pairs are."""
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from placer.qdq import Inserter
 from placer.qdq.extract import ExtractedModel, extract_placement
 from placer.quantization import EMPTY, Placement, Range, Scheme
 from placer.quantization.placement import ScaleGroup
-
-Save = Callable[..., Path]
 
 HEAD = '<ir_version: 9, opset_import: ["": 17]>'
 TENSORRT = Scheme(activation="int8", symmetric=True, bias="float")
