@@ -32,6 +32,8 @@ _TAGS = frozenset(
     for kind in ("null", "bool", "int", "float", "str", "seq", "map", "timestamp")
 )
 
+_TEXT_TAG = "tag:yaml.org,2002:str"
+
 _LARGEST_INTEGER = 2**64 - 1
 _LONGEST_INTEGER = 200  # characters: binary digits, with underscores between them
 
@@ -179,6 +181,10 @@ def _check_events(text: str, name: str, limit: int) -> None:
         if isinstance(event, yaml.AliasEvent):
             # Aliases can blow up exponentially and a rule has no use for them.
             raise InputError(f"{name}:{line}: YAML aliases are not allowed; repeat the value")
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!", _TEXT_TAG):
+            # A written tag makes PyYAML convert what does not look like that type, e.g. !!int "".
+            raise _tag_refused(name, line, tag)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -191,11 +197,14 @@ def _too_deep(name: str, line: int, limit: int) -> InputError:
     return InputError(f"{name}:{line}: nested too deeply, more than {limit} levels")
 
 
+def _tag_refused(name: str, line: int, tag: str) -> InputError:
+    return InputError(f"{name}:{line}: YAML tag '{tag}' is not allowed; remove it")
+
+
 def _refuse_tags(tree: yaml.Node, name: str) -> None:
     for node in _walk(tree):
         if node.tag not in _TAGS:
-            line = node.start_mark.line + 1
-            raise InputError(f"{name}:{line}: YAML tag '{node.tag}' is not allowed; remove it")
+            raise _tag_refused(name, node.start_mark.line + 1, node.tag)
 
 
 def _refuse_odd_keys(tree: yaml.Node, name: str) -> None:
