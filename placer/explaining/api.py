@@ -136,7 +136,12 @@ class ModelExplanation:
     @property
     def unpredicted(self) -> tuple[str, ...]:
         """Sentences on nodes whose layers the engine's predicted plan cannot tell."""
-        return (*self.not_built, *self._untold)
+        return (*self.not_built, *self._doubted, *self._untold)
+
+    @property
+    def _doubted(self) -> tuple[str, ...]:
+        """A sentence on pairs that the engine may take otherwise, which builds such a plan."""
+        return (self._placed.doubted,) if self._placed.doubted else ()
 
     @property
     def _untold(self) -> tuple[str, ...]:
@@ -144,7 +149,7 @@ class ModelExplanation:
         float8 = float8_sentences(self._placed, self.pack, self.target, self.gpu)
         placed, plan = self._placed, self.explanation.plan
         bare = ""
-        if not placed.refused:
+        if not (placed.refused or placed.doubted):
             bare = weights_only(placed.graph, placed.placement, placed.idle, plan)
         return tuple(text for text in (bare, *float8, *sentences) if text)
 
@@ -202,7 +207,7 @@ class ModelExplanation:
         read = [p for p in self._placed.unfused if types.get(p.edge) not in UNREAD]
         in_float = (*unfused(read), shifted(off), summed(apart), *idle, *mixed)
         said = (*in_float, *first, *unread, *convs, *floats, *self._untold, stored)
-        return (*self.not_built, *(text for text in said if text))
+        return (*self.not_built, *self._doubted, *(text for text in said if text))
 
     @property
     def has_own_pairs(self) -> bool:

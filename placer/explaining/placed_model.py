@@ -57,12 +57,13 @@ class PlacedModel:
     ``source``: where the placement comes from. ``fingerprint``: of the float model; empty where the
     file has pairs. ``bodies``: what is in bodies that are not part of ``graph``. ``pinned``: a
     sentence for each tensor that the user pinned; ``pins``: how, with the range, by tensor.
-    ``refused``: a sentence on what of the file is not predicted. ``stored``: types of graph inputs
-    and outputs that are integers. ``own``: what the pairs of a quantized file say; ``wide``: its
-    nodes with ``wide_weights``, of packs whose engine's sums may saturate, and ``wide_operators``
-    those without pairs, as QLinearConv; ``types``: those of pairs by edge, ``quantized_to`` by
-    activation, and ``by_channel`` the activations whose pairs have a scale for each channel;
-    ``has_float4``: whether NVFP4 is among them. ``open``: a sentence on sizes of inputs that are
+    ``refused``: a sentence on what of the file is not predicted; ``doubted``: one on pairs that the
+    engine may compute otherwise. ``stored``: types of graph inputs and outputs that are integers.
+    ``own``: what the pairs of a quantized file say; ``wide``: its nodes with ``wide_weights``, of
+    packs whose engine's sums may saturate, and ``wide_operators`` those without pairs, as
+    QLinearConv; ``types``: those of pairs by edge, ``quantized_to`` by activation, and
+    ``by_channel`` the activations whose pairs have a scale for each channel; ``has_float4``:
+    whether NVFP4 is among them. ``open``: a sentence on sizes of inputs that are
     not known and taken as 1. ``shared``: constants of whose pair a node reads what is moved, and
     others what is not. ``unfused``: products between pairs that are none of integers.
     ``shifted``: edges of weights with zero points that keep their products in float; ``summed``:
@@ -79,6 +80,7 @@ class PlacedModel:
     pins: Mapping[str, tuple[Pin, Range]] = field(default_factory=dict)
     scopes: Scopes = field(default_factory=dict)
     refused: str = ""
+    doubted: str = ""
     stored: Mapping[str, str] = field(default_factory=dict)
     own: OwnPairs | None = None
     wide: tuple[str, ...] = ()
@@ -201,8 +203,10 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
     graph = extracted.graph(with_ones(quantized, shapes), path)
     graph, stored = with_float_ports(extracted, graph)
     scopes: Scopes = {name: scope for name, scope in flat_scopes.items() if name in graph.by_name}
-    why_refused = refused_pairs if is_symmetric else unfit_scales
-    refused = why_refused(load_quantized(path), path)
+    whole = load_quantized(path)
+    refused, doubted = (
+        refused_pairs(whole, path) if is_symmetric else (unfit_scales(whole, path), "")
+    )
     taken = _taken(extracted, graph, behaviour)
     # Of int8 too: ONNX Runtime converts pairs to uint8, operators as QLinearConv it leaves.
     wide = wide_weights(extracted, taken.graph, folder) if saturates else ()
@@ -214,6 +218,7 @@ def _with_own_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]], pack: Pac
         bodies_of(extracted.proto, scopes),
         scopes=scopes,
         refused=refused,
+        doubted=doubted,
         stored=stored,
         own=taken.pairs.without(put),
         wide=wide,

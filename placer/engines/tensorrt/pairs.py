@@ -55,23 +55,23 @@ def _sentence(findings: Sequence[Finding]) -> str:
     return f"{findings[0]} ({findings[0].verdict}{more})"
 
 
-def refused_pairs(proto: ModelProto, path: Path) -> str:
-    """A sentence on the pairs of ``proto`` that TensorRT refuses or computes otherwise, or ``""``.
+def refused_pairs(proto: ModelProto, path: Path) -> tuple[str, str]:
+    """A sentence on the pairs of ``proto`` that TensorRT refuses, and one on those in doubt.
 
-    Uses ``proto`` up; ``path`` is where its external data lies beside.
+    Those in doubt it may compute otherwise, or some versions refuse them; they are told where it
+    refuses none. A sentence on none is ``""``. Uses ``proto`` up; ``path`` is where its external
+    data lies beside.
     """
     findings = check_pairs(proto, data_folder(all_tensors(proto.graph), path), path)
     refused = [finding for finding in findings if finding.verdict == "refused"]
     reasons = refused or list(findings)
     if not reasons:
-        return ""
+        return "", ""
     shown = listed([_sentence(ones) for ones in alike(reasons)], _SHOWN, "; ")
-    what = (
-        "TensorRT refuses this file as it is, so it builds no such plan"
-        if refused
-        else "TensorRT does not take all of these pairs as they are"
-    )
-    return f"{what}: {shown}; see placer check --static"
+    told = f"{shown}; see placer check --static"
+    if refused:
+        return f"TensorRT refuses this file as it is, so it builds no such plan: {told}", ""
+    return "", f"TensorRT does not take all of these pairs as they are: {told}"
 
 
 def unfit_scales(proto: ModelProto, path: Path) -> str:
