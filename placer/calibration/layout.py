@@ -61,7 +61,7 @@ def samples_in(array: np.ndarray, spec: InputSpec, where: str) -> Samples:
     is_turned = turned in (sorted(shape), sorted(shape[1:])) and len(inner) > 1
     fix = "transpose it: its axes are in another order"
     if not is_turned:
-        fix = "reshape it, or set the one shape that all samples have with `shapes`"
+        fix = "reshape, pad or crop it, or set the one shape that all samples have with `shapes`"
     raise InputError(
         f"{where}: array '{spec.name}' has shape {array.shape} but the model needs "
         f"{spec.layouts}; {fix}"

@@ -235,9 +235,13 @@ def main(as_child: bool = False) -> None:
 
 
 def _tell_interrupted() -> None:
-    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    resume = "; run the same command again to resume" if command in RESUMING else ""
+    resume = "; run the same command again to resume" if _command() in RESUMING else ""
     _say(f"interrupted{resume}", "")
+
+
+def _command() -> str:
+    """The command in the words of the command line; empty if there is none."""
+    return next((word for word in sys.argv[1:] if not word.startswith("-")), "")
 
 
 def _json_alone() -> AbstractContextManager[None]:
@@ -260,7 +264,7 @@ def _tell_usage(error: typer.TyperException) -> int:
     for technical, plain in _PLAIN.items():
         text = text.replace(technical, plain)
     context = getattr(error, "ctx", None)  # Errors of the parser alone have none.
-    command = context.command_path if context else "placer"
+    command = context.command_path if context else f"placer {_command()}".rstrip()
     _say(f"{text.rstrip('.')} ({command} --help tells more)")
     return error.exit_code
 

@@ -167,8 +167,8 @@ def test_functions_that_change_between_passes(
         (
             "misshapen",
             "{m}:misshapen, batch 0: array 'x' has shape (2, 2) but the model needs "
-            "(N, 3, 2, 2) or (N, 1, 3, 2, 2); reshape it, or set the one shape that all samples "
-            "have with `shapes`",
+            "(N, 3, 2, 2) or (N, 1, 3, 2, 2); reshape, pad or crop it, or set the one shape that "
+            "all samples have with `shapes`",
         ),
         (
             "mislabelled",

@@ -104,7 +104,8 @@ def test_wrong_shape(batched: Model, tmp_path: Path, shape: tuple[int, ...]) -> 
     source = saved(tmp_path / "data.npz", x=np.zeros(shape, np.float32))
     assert error_of(source, batched) == (
         f"{source}: array 'x' has shape {shape} but the model needs (N*4, 3, 2, 2) or "
-        "(N, 4, 3, 2, 2); reshape it, or set the one shape that all samples have with `shapes`"
+        "(N, 4, 3, 2, 2); reshape, pad or crop it, or set the one shape that all samples have "
+        "with `shapes`"
     )
 
 

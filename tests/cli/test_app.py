@@ -90,6 +90,10 @@ def test_a_misspelt_command_is_corrected(placer):
             "(placer optimize --help tells more)",
         ),
         (("bench",), "Missing argument 'models' (placer bench --help tells more)"),
+        (
+            ("optimize", "a.onnx", "--force"),
+            "Option '--force' requires an argument (placer optimize --help tells more)",
+        ),
         (("rules", "nope"), "No such command 'nope' (placer rules --help tells more)"),
     ],
 )

@@ -35,6 +35,7 @@ def test_the_builder_refuses_it_too(builder: Any, name: str):
     ("name", "fix"),
     [
         ("int32 that the network itself rounds", "quantize to int8"),
+        ("a negative scale", "calibrate again: no data give a negative scale"),
         (
             "stored weights that are cast and scaled",
             "put a DequantizeLinear in the place of this node and of the Mul",

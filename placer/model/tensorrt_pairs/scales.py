@@ -69,7 +69,9 @@ def _check_values(graph: PairGraph, node: NodeProto, scale: np.ndarray) -> Itera
     elif not (values > 0).all():
         reason = f"its scale is {float(scale.min()):g}, but TensorRT takes positive ones only"
         fix = "calibrate again with other data"
-        if graph.is_constant(node.input[0]):
+        if (values < 0).any():
+            fix = "calibrate again: no data give a negative scale"
+        elif graph.is_constant(node.input[0]):
             fix = f"give {_channels_without_scale(scale)} any positive scale"
         yield finding(node, "refused", reason, fix)
 

@@ -12,6 +12,7 @@ from placer.prediction.explanation.remedies import Remedy
 from placer.quantization.placement import Change
 
 MOST_EDGES = 4
+_LEAST_TOLD_US = 0.05  # Less is 0.0 in the one decimal that is told.
 
 # The names of the Q and DQ nodes that a file has at each edge.
 Pairs = Mapping[Edge, tuple[str, ...]]
@@ -44,6 +45,8 @@ def _missing(conversion: StandaloneConversion, pairs: Pairs) -> str:
     change, saves = conversion.missing.change, conversion.missing.saves_us
     what = " and ".join(_quantized(change, pairs, MOST_EDGES))
     told = f"saves est. {saves:.1f} us" if saves > 0 else f"costs est. {-saves:.1f} us more"
+    if abs(saves) < _LEAST_TOLD_US:
+        told = "saves no time"
     return f"{what}, which {told}; estimated to be faster: "
 
 
