@@ -8,27 +8,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
-import onnx
 import pytest
 import typer
 
-from placer.calibration.collect import calibrate
-from placer.calibration.dataset import synthetic_dataset
 from placer.cli.app import app
 from placer.cli.lazy import WRITTEN, LazyCommand
-from placer.model import load_model, save_model
-from placer.qdq import Inserter
-from placer.rules.packaging.load import load_pack
-from tests.conftest import Finished, with_random_weights
+from tests.conftest import Finished
 from tests.generated import generated
-from tests.prediction.test_recipes import RECIPES, Recipe, quantized
+from tests.recipe_models import write_models
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# Names of the recipes' models, in the order of RECIPES.
-NAMES = ("stem", "concat", "scales", "upsample", "swish", "residual", "eager", "attention")
 COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -184,19 +176,6 @@ def test_the_rule_reference_and_the_schemas_are_current():
         assert (ROOT / path).read_text(encoding="utf-8") == text, path
 
 
-def quantized_as_told(recipe: Recipe, name: str) -> None:
-    """Write ``name.onnx`` and ``name-qdq.onnx``, with the pairs that the recipe's user had."""
-    pack, path = load_pack("tensorrt"), Path(f"{name}.onnx")
-    onnx.save(with_random_weights(recipe.model), path)
-    model = load_model(path)
-    placement = quantized(model.graph, recipe.pairs)
-    tensors = {edge.tensor for edge in placement.edges} - model.graph.initializers.keys()
-    calibration = calibrate(model, tensors, synthetic_dataset(model, 2, 0))
-    ranges = calibration.ranges("minmax", pack.manifest.scheme)
-    candidate = Inserter(model, pack.manifest.scheme).insert(placement, ranges)
-    save_model(candidate, model.base_dir, Path(f"{name}-qdq.onnx"))
-
-
 def console_lines(page: Path) -> Iterator[tuple[list[str], str]]:
     """The commands of a page's console blocks with what each prints."""
     for language, text in FENCED.findall(page.read_text(encoding="utf-8")):
@@ -211,13 +190,7 @@ def test_the_recipes_print_what_they_show(
     placer: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("COLUMNS", "96")
-    for recipe, name in zip(RECIPES, NAMES, strict=True):
-        quantized_as_told(recipe, name)
-    artefact = ROOT / "tests" / "artefacts" / "torch_eager.onnx"
-    Path("torch_eager.onnx").write_bytes(artefact.read_bytes())
-    made = {"nncf.xml": "nncf.xml", "nncf.bin": "nncf.bin", "float.onnx": "model.onnx"}
-    for source, target in made.items():
-        Path(target).write_bytes((artefact.parent / source).read_bytes())
+    write_models(Path())
     for (program, *words), printed in console_lines(ROOT / "docs" / "recipes.md"):
         assert program == "placer"
         finished = placer(*words)
