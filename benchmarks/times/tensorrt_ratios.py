@@ -36,12 +36,15 @@ class Ratio:
 
     ``pairs``: `explicit`, or `implicit` for those of a calibration, which stand as pairs in the
     estimate. ``base``: type of what is not quantized, ``over``: of the other engine. ``kind``: what
-    does most of the network, `convs`, `matrices` or `depthwise`. ``version``: TensorRT's, a number
-    and what else is told, or `unknown`. Raises ValueError if it is neither.
+    does most of the network, `convs`, `matrices` or `depthwise`. ``batch``: a number. ``input``:
+    height and width of the image (one number if they are equal), or tokens. ``version``:
+    TensorRT's, a number and what else is told, or `unknown`. Raises ValueError if ``batch`` is no
+    number, or ``version`` neither.
     """
 
     network: str
     batch: str
+    input: str
     gpu: str
     compute_capability: str
     version: str
@@ -57,6 +60,8 @@ class Ratio:
     source: str
 
     def __post_init__(self) -> None:
+        if not self.batch.isdigit():
+            raise ValueError(f"{self.network}: batch '{self.batch}' is no number")
         if self.version != "unknown" and not self.version[:1].isdigit():
             raise ValueError(
                 f"{self.network}: version '{self.version}' is no number; write unknown"
