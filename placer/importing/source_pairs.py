@@ -8,18 +8,21 @@ from typing import NamedTuple
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from placer.model.quantized.clamping import ends_at_six
+
 
 class SourcePair(NamedTuple):
     """What a QuantizeLinear writes and reads, and what the DequantizeLinear nodes of it write.
 
     ``clamps``: whether it keeps what a node writes from being negative, as the Relu does that the
-    importer puts back.
+    importer puts back, and ``ceiling`` what it keeps it below then, as the Clip of a ReLU6 does.
     """
 
     integers: str
     source: str
     targets: tuple[str, ...]
     clamps: bool
+    ceiling: np.ndarray | None = None
 
 
 def source_pairs(proto: ModelProto) -> Iterator[SourcePair]:
@@ -41,7 +44,8 @@ def source_pairs(proto: ModelProto) -> Iterator[SourcePair]:
         if node.output[0] not in outputs:
             zero_point = constants.get(node.input[2]) if len(node.input) > 2 else None
             clamps = node.input[0] in written and _is_lowest(zero_point)
-            yield SourcePair(node.output[0], node.input[0], targets, clamps)
+            ceiling = _ceiling(constants.get(node.input[1])) if clamps else None
+            yield SourcePair(node.output[0], node.input[0], targets, clamps, ceiling)
 
 
 def _is_lowest(zero_point: TensorProto | None) -> bool:
@@ -51,19 +55,32 @@ def _is_lowest(zero_point: TensorProto | None) -> bool:
     return values.dtype == np.int8 and bool((values == -128).all())
 
 
+def _ceiling(scale: TensorProto | None) -> np.ndarray | None:
+    """6, of the type of ``scale``, if the 255 steps of 8 bits end there."""
+    values = np.empty(0) if scale is None else numpy_helper.to_array(scale)
+    is_six = values.size == 1 and ends_at_six(255 * float(values.item()))
+    return np.array(6, values.dtype) if is_six else None
+
+
 def without_pairs(proto: ModelProto, pairs: Iterable[SourcePair]) -> ModelProto:
     """``proto`` with readers of each of ``pairs`` reading what that reads."""
     copy = ModelProto()
     copy.CopyFrom(proto)
     del copy.graph.node[:]
+    opset = next((entry.version for entry in proto.opset_import if not entry.domain), 1)
     by_integers = {pair.integers: pair for pair in pairs}
     instead = {t: f"{pair.integers}/instead" for pair in by_integers.values() for t in pair.targets}
     for node in proto.graph.node:
         output = node.output[0]
         if node.op_type == "QuantizeLinear" and output in by_integers:
             pair = by_integers[output]
-            op = "Relu" if pair.clamps else "Identity"
-            made = helper.make_node(op, [pair.source], [f"{output}/instead"])
+            op, inputs = "Relu" if pair.clamps else "Identity", [pair.source]
+            if pair.ceiling is not None and opset >= 11:
+                op, names = "Clip", [f"{output}/lowest", f"{output}/highest"]
+                bounds = zip(names, (pair.ceiling * 0, pair.ceiling), strict=True)
+                copy.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in bounds)
+                inputs += names
+            made = helper.make_node(op, inputs, [f"{output}/instead"])
         elif output in instead:
             made = helper.make_node("Identity", [instead[output]], [output])
         else:

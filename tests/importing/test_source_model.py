@@ -121,6 +121,20 @@ def test_pairs_of_mere_noise_are_looked_at_together(save: Save, monkeypatch: pyt
     assert looks == [33, 16, 17, 8, 9, 4, 5, 2, 3, 1, 2, 1, 1]
 
 
+def test_the_pair_that_stands_for_a_relu6_is_noise_where_the_clip_is_put_back(save: Save):
+    """ONNX Runtime's quantizer removes the Clip; PP-OCRv4 has many, and another pair of note."""
+    text = RESIDUAL.replace("y) <", "y, float[1,4,8,8] b) <").replace(
+        "[conv1]",
+        "[conv3] e = Conv<pads = [1, 1, 1, 1]>(x, k)"
+        " [q6] f = QuantizeLinear(e, six, u) [dq6] b = DequantizeLinear(f, six, u) [conv1]",
+    )
+    six = f"float six = {{{6 / 255}}}, float[4,4,3,3] k = {{3.0}}, float s"
+    model, distance = recover(save(text.replace("float s", six)))
+    assert distance is not None and distance > 30
+    kept = [note for note in model.imported.notes if "is part of the function" in note]
+    assert [note.split("'")[1] for note in kept] == ["x"]
+
+
 def test_a_file_whose_nodes_are_called_the_same_is_compared(save: Save):
     """ONNX Runtime refuses it as it is."""
     path = save(ORDINARY)

@@ -56,12 +56,17 @@ def _is_clamping(state: ImportState, reader: NodeProto) -> bool:
     return zero_point.size == 1 and float(zero_point.item()) == limits_of(dtype)[0]
 
 
+def ends_at_six(highest: float) -> bool:
+    """Whether a range from zero to ``highest`` is that of a ReLU6."""
+    return abs(highest - 6) < 1e-5
+
+
 def write_clamp(state: ImportState, inner: str, outer: str, info: Quantized) -> None:
     """Write the Relu, or Clip where the integers end at 6, from ``inner`` to ``outer``."""
     scale = np.ones(()) if info.scale is None else info.scale
     highest = (info.highest - info.lowest) * float(scale.item())
     op, inputs = "Relu", [inner]
-    if abs(highest - 6) < 1e-5 and state.draft.opset >= 11:
+    if ends_at_six(highest) and state.draft.opset >= 11:
         op = "Clip"
         for limit in (0, 6):
             value = np.array(limit, scale.dtype)
