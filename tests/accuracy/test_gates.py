@@ -482,6 +482,22 @@ def test_a_function_of_the_user_is_averaged_over_batches(user_module: Callable[[
     assert values(gate) == (4.0, "all outputs", True)
 
 
+def test_a_function_that_computes_in_place_leaves_others_what_the_candidate_computed(
+    user_module: Callable[[str], str],
+):
+    module = user_module(
+        "def doubled(outputs, batch):\n"
+        "    outputs['logits'] *= 2\n"
+        "    return outputs['logits'][0, 2]\n"
+        "def third(outputs, batch): return outputs['logits'][0, 2]\n"
+    )
+    batches = [logits([1, 2, 3])]
+    gates = [f"{module}:doubled>=6", f"{module}:third>=4"]
+    doubled, third = evaluate(gates, batches, batches).gates
+    assert (doubled.value, third.value) == (6.0, 3.0)
+    assert batches[0]["logits"].tolist() == [[1, 2, 3]]
+
+
 def test_an_array_of_one_number_is_a_number(user_module: Callable[[str], str]):
     module = user_module("def third(outputs, batch): return outputs['logits'][:1, 2]\n")
     batches = [logits([1, 2, 3])]
