@@ -10,6 +10,7 @@ them, nodes named and sorted. Outputs stay what they were.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,10 +210,24 @@ def inline_functions(proto: ModelProto, path: Path) -> None:
         for entry in function.opset_import:
             if entry.domain in STANDARD_DOMAINS:
                 entry.version = opset
+    _give_defaults(stub)
     try:
         adopt(proto, onnx.inliner.inline_local_functions(stub))
     except _INFERENCE_ERRORS as error:
         raise InputError(f"{text}: {one_line(error)}") from error
+
+
+def _give_defaults(proto: ModelProto) -> None:
+    """Give calls of functions the attributes that they leave out; onnx 1.23's inliner drops them.
+
+    What is inlined would have the defaults of its operators instead of those of the function.
+    """
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in proto.functions}
+    calls = itertools.chain(proto.graph.node, *(function.node for function in proto.functions))
+    for node in every_node(calls):
+        given = {attribute.name for attribute in node.attribute}
+        own = defaults.get((node.domain, node.op_type, node.overload), ())
+        node.attribute.extend(default for default in own if default.name not in given)
 
 
 def _changed_node(function: FunctionProto, opset: int) -> NodeProto | None:

@@ -339,6 +339,22 @@ def test_local_functions_are_inlined(tmp_path: Path):
     assert ops(tmp_path / "model.onnx") == {"Add": 1}
 
 
+def test_attributes_that_calls_of_functions_leave_out_have_the_functions_defaults(tmp_path: Path):
+    proto = onnx.parser.parse_model(
+        """
+        <ir_version: 9, opset_import: ["": 17, "mine": 1]>
+        g (float[1,4] x) => (float[1,4] y) { a = mine.outer(x)  y = mine.leaky <slope = 0.75> (a) }
+        <opset_import: ["": 17, "mine": 1], domain: "mine">
+        outer (a) => (b) { b = mine.leaky(a) }
+        <opset_import: ["": 17], domain: "mine">
+        leaky <slope: float = 0.5> (a) => (b) { b = LeakyRelu <alpha: float = @slope> (a) }
+        """
+    )
+    onnx.save(proto, tmp_path / "model.onnx")
+    nodes = load_model(tmp_path / "model.onnx").proto.graph.node
+    assert [node.attribute[0].f for node in nodes] == [0.5, 0.75]
+
+
 @pytest.mark.parametrize(("condition", "expected"), [(1, ["Relu", "Add"]), (0, ["Relu", "Mul"])])
 def test_a_constant_condition_leaves_one_branch(save: Save, condition: int, expected: list[str]):
     path = save(
