@@ -64,35 +64,100 @@ def defaults_by_gains(
     """
     if gains is None:
         return tuple(sites)
-    cut, graph, rules = _Cut(), matches.graph, tuple(rules)
-    fused = _fused(matches, rules, gains)
     floats = {site.signature: name for site in sites if (name := _float_layout(site)) is not None}
-    for site in sites:
-        vertex = _vertex(site, floats)
-        if vertex not in (_INTEGERS, _FLOATS):
-            cut.prefer(vertex, sum(gains.saved_us(node, graph) for node in _kernels(site)))
-    vertices = {n.name: (s, _vertex(s, floats)) for s in sites for n in s.match.nodes.values()}
-    quantized = {edge.tensor for site in sites for edge in site.layouts[site.default].quantize}
-    for reader, saved_us in _reordered(graph, gains):
-        cut.prefer(vertices.get(reader, (None, _FLOATS))[1], saved_us)
-    for site in sites:
-        _require(site, _vertex(site, floats), vertices, cut)
-        _sum(site, _vertex(site, floats), graph, vertices, gains, cut)
-        if any(gains.saved_us(node, graph) < 0 for node in _kernels(site)):
-            _follow(site, _vertex(site, floats), graph, vertices, cut)
-    for tensor in sorted(quantized - graph.initializers.keys()):
-        _connect(tensor, graph, vertices, gains, fused.get(tensor, ()), cut)
-    for name, taken_us in _alone(matches, rules, gains, target).items():
-        if name in vertices:
-            cut.separate(vertices[name][1], _FLOATS, taken_us)
-    kept = cut.side_of_source()
+    kept = _in_integers(matches, sites, tuple(rules), gains, target, floats)
     decided = [
         replace(site, default=floats[site.signature])
         if site.signature in floats and site.signature not in kept
         else site
         for site in sites
     ]
-    return _beside_others(decided, graph, gains)
+    return _beside_others(decided, matches.graph, gains)
+
+
+def _in_integers(
+    matches: Matches,
+    sites: Sequence[Site],
+    rules: Sequence[Rule],
+    gains: Gains,
+    target: Target,
+    floats: Mapping[str, str],
+) -> frozenset[str]:
+    """What stands for sites that are in integers.
+
+    An activation that takes longer in a kernel that also writes integers depends on two decisions
+    at once, which no cut counts. So it counts for all kernels at first, and then for those whose
+    readers all came out in integers. The readers in floats stay so, so that each round saves more.
+    """
+    vertices = {n.name: (s, _vertex(s, floats)) for s in sites for n in s.match.nodes.values()}
+    readers_of = _readers_of_activations(sites, vertices, gains, matches.graph)
+    held = frozenset({_FLOATS})
+    while True:
+        writing = frozenset(name for name, readers in readers_of.items() if readers & held)
+        cut = _cut(matches, sites, rules, gains, target, vertices, writing)
+        for vertex in held:
+            cut.never(vertex, _FLOATS)
+        kept = cut.side_of_source()
+        found = [readers - kept for name, readers in readers_of.items() if name not in writing]
+        if not any(found):
+            return kept
+        held = held.union(*found)
+
+
+def _readers_of_activations(
+    sites: Sequence[Site], vertices: Mapping[str, tuple[Site, str]], gains: Gains, graph: Graph
+) -> Mapping[str, frozenset[str]]:
+    """By Conv what stands for the readers of its activation, where these decide what it takes."""
+    return {
+        node.name: frozenset(_reader(edge, vertices) for edge in graph.edges_of(tensor))
+        for site in sites
+        for node in _kernels(site)
+        if (tensor := gains.activated_tensor(node, graph)) is not None
+    }
+
+
+def _cut(
+    matches: Matches,
+    sites: Sequence[Site],
+    rules: Sequence[Rule],
+    gains: Gains,
+    target: Target,
+    vertices: Mapping[str, tuple[Site, str]],
+    writing_floats: frozenset[str],
+) -> _Cut:
+    """What integers save and conversions take.
+
+    ``vertices``: by node its site and what stands for it. ``writing_floats``: Convs whose readers
+    do not all read integers.
+    """
+    cut, graph = _Cut(), matches.graph
+    fused = _fused(matches, rules, gains)
+
+    def saved_us(site: Site) -> list[float]:
+        return [
+            gains.saved_us(node, graph, writes_floats=node.name in writing_floats)
+            for node in _kernels(site)
+        ]
+
+    for site in sites:
+        vertex = vertices[site.match.anchor.name][1]
+        if vertex not in (_INTEGERS, _FLOATS):
+            cut.prefer(vertex, sum(saved_us(site)))
+    quantized = {edge.tensor for site in sites for edge in site.layouts[site.default].quantize}
+    for reader, saved in _reordered(graph, gains):
+        cut.prefer(vertices.get(reader, (None, _FLOATS))[1], saved)
+    for site in sites:
+        vertex = vertices[site.match.anchor.name][1]
+        _require(site, vertex, vertices, cut)
+        _sum(site, vertex, graph, vertices, gains, cut)
+        if any(saved < 0 for saved in saved_us(site)):
+            _follow(site, vertex, graph, vertices, cut)
+    for tensor in sorted(quantized - graph.initializers.keys()):
+        _connect(tensor, graph, vertices, gains, fused.get(tensor, ()), cut)
+    for name, taken_us in _alone(matches, rules, gains, target).items():
+        if name in vertices:
+            cut.separate(vertices[name][1], _FLOATS, taken_us)
+    return cut
 
 
 def _beside_others(sites: Sequence[Site], graph: Graph, gains: Gains) -> tuple[Site, ...]:

@@ -155,10 +155,15 @@ class Activation(Time):
         description="Pixels of a row that a kernel computes at a time. Above 1 only Convs wider "
         "than one pixel count that write rows of another length than a multiple of it.",
     )
+    writes: Literal["any", "integers"] = Field(
+        default="any",
+        description="`integers`: only where the Conv writes integers, as all readers of the "
+        "activation want them.",
+    )
 
     def takes_us(self, node: Node, graph: Graph) -> float:
         """Microseconds for ``node``; 0 unless it is such a Conv of one group."""
-        if node.op != "Conv" or _groups(node) > 1 or _activation(node, graph) not in self.op:
+        if _activated(node, graph)[0] not in self.op:
             return 0.0
         if self.tile > 1 and not _leaves_remainder(node, graph, self.tile):
             return 0.0
@@ -251,12 +256,27 @@ class Gains(Strict):
         gains._keeps_half = True
         return gains
 
-    def saved_us(self, node: Node, graph: Graph) -> float:
-        """Microseconds that ``node`` saves in integers; 0 where nothing is said of it."""
+    def saved_us(self, node: Node, graph: Graph, *, writes_floats: bool = False) -> float:
+        """Microseconds that ``node`` saves in integers; 0 where nothing is said of it.
+
+        ``writes_floats``: it reads integers, but some reader of what it writes wants floats.
+        """
         if self._keeps_half and _reads_half(node, graph):
             return 0.0
-        activated = sum(each.takes_us(node, graph) for each in self.activated)
+        activated = sum(
+            each.takes_us(node, graph)
+            for each in self.activated
+            if each.writes == "any" or not writes_floats
+        )
         return _saved_us(self.nodes, node, graph) - self.corrected.takes_us(node, graph) - activated
+
+    def activated_tensor(self, node: Node, graph: Graph) -> str | None:
+        """What an activation behind ``node`` writes, if integers there take time of their own."""
+        if not any(
+            one.writes == "integers" and one.takes_us(node, graph) for one in self.activated
+        ):
+            return None
+        return _activated(node, graph)[1]
 
     def saved_behind_floats_us(self, node: Node, graph: Graph) -> float:
         """The same besides, where integers begin at ``node``."""
@@ -301,21 +321,26 @@ def _is_padded(node: Node, graph: Graph) -> bool:
     )
 
 
-def _activation(node: Node, graph: Graph) -> str:
-    """What can be part of the kernel of ``node``: the sole reader, or ``SiLU``; else empty."""
+def _activated(node: Node, graph: Graph) -> tuple[str, str]:
+    """What can be part of the kernel of a Conv of one group, and the tensor that it writes.
+
+    The operator of the sole reader, or ``SiLU``; else empty.
+    """
+    if node.op != "Conv" or _groups(node) > 1:
+        return "", ""
     written = node.outputs[0]
     reader = graph.sole_reader(written)
     if reader is not None:
-        return reader.op
+        return reader.op, reader.outputs[0]
     edges = graph.edges_of(written)
     if len(edges) != 2 or any(edge.is_graph_output for edge in edges):
-        return ""
+        return "", ""
     readers = [graph.by_name[edge.node] for edge in edges]
     for gate, product in (readers, readers[::-1]):
         is_gated = gate.op == "Sigmoid" and product.op == "Mul"
         if is_gated and graph.sole_reader(gate.outputs[0]) is product:
-            return "SiLU"
-    return ""
+            return "SiLU", product.outputs[0]
+    return "", ""
 
 
 def _leaves_remainder(node: Node, graph: Graph, tile: int) -> bool:

@@ -191,3 +191,33 @@ def test_openvino_prices_activations_more_where_rows_are_no_multiple_of_a_tile(
     """)
     taken = taken_by(graph, {"activated": []})
     assert taken == pytest.approx(6 + (2.5 if remainder else 0.4) * 0.08 * width)
+
+
+TANH = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[1,32,12,12] image) => (float[1,32,N,N] out)
+<float[32,32,3,3] w = {1}, float[32,32,3,3] v = {1},
+ int64[8] sizes = {0, 0, 1, 1, 0, 0, 1, 1}> {
+  [first] c = Conv(image, w)
+  [gate] d = Tanh(c)
+  BEHIND
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("behind", "expected"),
+    [
+        ("[last] out = Conv(d, v)", {"last"}),
+        ("out = Sqrt(d)", {"first"}),
+        ("[last] e = Conv(d, v) f = Pad(e, sizes) out = Mul(f, d)", {"first", "last"}),
+    ],
+)
+def test_with_amx_an_activation_takes_longer_only_where_the_kernel_writes_integers(
+    behind: str, expected: set[str]
+):
+    """Not where some reader wants floats."""
+    graph = graph_of_text(TANH.replace("BEHIND", behind))
+    target = Target(processor=PROCESSORS["amx"])
+    edges = place(sites_with_defaults(graph, load_pack("openvino"), target), {}).edges
+    assert {edge.node for edge in edges if edge.tensor in graph.initializers} == expected
