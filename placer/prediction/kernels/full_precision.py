@@ -26,7 +26,7 @@ def float32_tensors(graph: Graph) -> frozenset[str]:
     prediction does not know; it is taken to be.
     """
     powered = {t for node in graph.nodes if _casts_for_power(graph, node) for t in node.inputs}
-    powered |= {t for node in graph.nodes if _is_of_power(graph, node) for t in node.outputs}
+    powered |= {t for node in graph.nodes if is_mean_of_squares(graph, node) for t in node.outputs}
     wide: set[str] = set()
     for node in graph.nodes:
         if node.op in _PASSES and _is_wide(graph, node, wide):
@@ -49,7 +49,7 @@ def _is_beyond(constant: TensorProto) -> bool:
     return bool(np.abs(values[np.isfinite(values)]).max(initial=0.0) > _LARGEST)
 
 
-def _is_of_power(graph: Graph, node: Node) -> bool:
+def is_mean_of_squares(graph: Graph, node: Node) -> bool:
     """Whether it is the mean of powers or squares, as of a norm that is written out."""
     power = graph.producer.get(node.inputs[0]) if node.op == "ReduceMean" else None
     if power is None or power.op not in ("Pow", "Mul"):

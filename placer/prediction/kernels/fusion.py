@@ -119,10 +119,16 @@ class Kernels:
         depth = (self._graph.type_of(edge.tensor).shape or (0,))[-1]
         scale = self._form.scales.get(edge) if row or unit.integers else None
         read = edge.tensor, unit.integers and not row, scale
-        powered = not unit.leaves_sums and is_powered(self._graph, unit.node)
+        powered = not (unit.leaves_sums or self._is_cast(unit)) and is_powered(
+            self._graph, unit.node
+        )
         ends = bool(self._relu_behind(unit))  # As all of a kernel do, or none.
         kind = self._kind_of(unit)
         return *read, depth, row, powered, unit.unpacks_weight, ends, rounded, kind
+
+    def _is_cast(self, product: Unit) -> bool:
+        """Whether the model casts what it writes, and nothing else reads that."""
+        return product.node.outputs[0] in self._made.float32
 
     def _has_float_weight(self, unit: Unit) -> bool:
         """Whether it multiplies integers by a weight without a pair."""
@@ -157,8 +163,10 @@ class Kernels:
         last = products[-1]
         if len(products) > 1 and last.dequantizes and not (ends or last.integers):
             last.dequantizes, last.unpacks_weight = False, True
-        for product in products[1:]:
-            self._groups.merge(products[0].group, product.group)
+        for product in products:
+            product.cast_behind = len(products) > 1 and self._is_cast(product)
+            if product is not products[0]:
+                self._groups.merge(products[0].group, product.group)
 
     def _fuse_epilogues(self) -> None:
         before = self._groups.find_dependences()

@@ -64,7 +64,8 @@ class Unit:
     norm's cast to FP32; ``scales``: a product of integers whose own kernel scales what it sums;
     ``dequantizes``: a product of floats whose own kernel dequantizes its weight, and does no more
     than a Relu; ``turned``: a product of columns, or one that writes its rows as such, see
-    ``turned_operands`` and ``turned_back``.
+    ``turned_operands`` and ``turned_back``; ``cast_behind``: a product in one kernel
+    with others whose result is cast to FP32 by what reads it.
     """
 
     index: int
@@ -87,6 +88,7 @@ class Unit:
     scales: bool = False
     dequantizes: bool = False
     turned: bool = False
+    cast_behind: bool = False
 
     @property
     def leaves_sums(self) -> bool:

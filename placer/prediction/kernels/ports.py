@@ -11,6 +11,7 @@ from placer.graph import Edge, Graph, Node
 from placer.graph.kept import kept
 from placer.plan import Port
 from placer.prediction.kernels.channels import sums_channels
+from placer.prediction.kernels.full_precision import is_mean_of_squares
 from placer.prediction.kernels.fusion import Kernels
 from placer.prediction.kernels.lines import IN_PARTS
 from placer.prediction.kernels.parts import (
@@ -130,8 +131,9 @@ class KernelPorts:
 
     def _passes_float32(self, edge: Edge, writer: Unit, reader: Unit) -> bool:
         """Whether what passes is neither rounded nor in the type of floats."""
-        if edge not in self._form.scales and self._stays_float32(edge.tensor, writer):
-            return True
+        rounds = edge in self._form.scales and reader.integers
+        if self._stays_float32(edge.tensor, writer, reader) and not rounds:
+            return True  # Generated kernels round what they read of it (96 small graphs).
         is_cast = self._is_cast(edge.tensor, writer, reader)
         return is_cast and not self._kernels.is_float(writer)
 
@@ -142,7 +144,20 @@ class KernelPorts:
         norms = any(unit.alone and unit.node.op in NORMS for unit in (writer, reader))
         computes_floats = self._kernels.sums.multiplies_row(reader) or sums_channels(reader)
         joins_sums = writer.role == "reduce" and is_concat(reader)
-        return norms or computes_floats or joins_sums or self._kernels.quantizes_apart(writer)
+        apart = self._kernels.quantizes_apart(writer) or self._is_of_squares(writer)
+        return norms or computes_floats or joins_sums or apart
+
+    def _is_of_squares(self, writer: Unit) -> bool:
+        """Whether it computes of means of squares where these are taken, but not of the rows.
+
+        The next kernel rounds what it writes, as far as that is not rounded twice (96 graphs).
+        """
+        shape = self._graph.type_of(writer.outputs[0]).shape if writer.outputs else None
+        return writer.role == "pointwise" and any(
+            self._graph.type_of(unit.outputs[0]).shape == shape
+            for unit in self._groups[writer.group]
+            if unit.role == "reduce" and is_mean_of_squares(self._graph, unit.node)
+        )
 
     def _rounded_type(self, edge: Edge, writer: Unit, reader: Unit) -> str:
         """The type of integers where a pair is there and ``writer`` may write them."""
@@ -184,15 +199,28 @@ class KernelPorts:
             for r in sharing
         )
 
-    def _stays_float32(self, tensor: str, writer: Unit) -> bool:
-        """Whether a tensor is no FP16; one for a power in a kernel that scales integers is."""
-        powers = (r for e, r in writer.readers if e.tensor == tensor and r.node.op == "Pow")
-        scales = any(
-            w is not None and w.leaves_sums for u in self._groups[writer.group] for _, w in u.reads
+    def _stays_float32(self, tensor: str, writer: Unit, reader: Unit) -> bool:
+        """Whether a tensor is no FP16 where ``reader`` reads it.
+
+        What a generated kernel casts for a power of its own, it passes on as that to the kernel
+        that scales it by the sums of powers, not to others, as residuals are. What joint products
+        write, others cast (150 small graphs and four decoders).
+        """
+        if tensor not in self._units.float32 or writer.cast_behind:
+            return False
+        return not self._is_powered(tensor, writer) or self._reads_sums(writer, reader)
+
+    def _is_powered(self, tensor: str, writer: Unit) -> bool:
+        """Whether the kernel that writes a tensor takes powers of it, too."""
+        return any(
+            edge.tensor == tensor and reader.node.op == "Pow" and reader.group == writer.group
+            for edge, reader in writer.readers
         )
-        return tensor in self._units.float32 and not (
-            scales and any(r.group == writer.group for r in powers)
-        )
+
+    def _reads_sums(self, writer: Unit, reader: Unit) -> bool:
+        """Whether the kernel of ``reader`` reads sums that the kernel of ``writer`` takes."""
+        read = (w for unit in self._groups[reader.group] for _, w in unit.reads if w is not None)
+        return any(w.role == "reduce" and w.group == writer.group for w in read)
 
     def _is_cast(self, tensor: str, writer: Unit, reader: Unit) -> bool:
         """Whether the reader, or a power in the writer's kernel, needs the tensor in FP32.
@@ -207,11 +235,7 @@ class KernelPorts:
             return summed is None or summed.op not in SQUARES  # Roots of sums were cast before.
         if reader.node.op == "Mul":
             return False
-        sums = (w for u in self._groups[reader.group] for _, w in u.reads if w is not None)
-        return any(w.role == "reduce" and w.group == writer.group for w in sums) and any(
-            edge.tensor == tensor and other.node.op == "Pow" and other.group == writer.group
-            for edge, other in writer.readers
-        )
+        return self._reads_sums(writer, reader) and self._is_powered(tensor, writer)
 
     def _scales(self, writer: Unit) -> set[Scale | None]:
         return {self._form.scales.get(edge) for edge, _ in writer.readers}

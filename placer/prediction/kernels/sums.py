@@ -229,14 +229,29 @@ class Sums:
     def _ends_squares(self, mean: Unit, unit: Unit) -> bool:
         """Whether a kernel that does nothing but take means of squares adds a number to them.
 
-        It is cast to the engine's type there. Where the kernel computes what it squares, it writes
-        that and the means in FP32, and the next one adds (OLMo, Qwen and MobileNetV5).
+        It is cast to the engine's type there. Where the kernel computes what it squares, or casts
+        what a joint product writes, it writes that and the means in FP32, and the next one adds
+        (OLMo, Qwen and MobileNetV5). It goes on to what is rounded for the next one, if anything
+        is (96 small graphs).
         """
         squares = mean.reads[0][1]
         if mean.node.op != "ReduceMean" or squares is None or squares.node.op not in ("Pow", "Mul"):
             return False
-        alone = all(w is None or w.group != mean.group for _, w in squares.reads)
-        return alone and unit.node.op == "Add" and [w for _, w in unit.reads] == [mean]
+        alone = all(
+            w is None or not (w.group == mean.group or w.cast_behind) for _, w in squares.reads
+        )
+        adds = unit.node.op == "Add" and [w for _, w in unit.reads] == [mean]
+        return alone and (adds or self._is_rounded_behind(unit, self._shape(mean.outputs[0])))
+
+    def _is_rounded_behind(self, unit: Unit, shape: tuple[int, ...]) -> bool:
+        """Whether a pair is behind it, or behind what alone is computed of it, all of ``shape``."""
+        while unit.role == "pointwise" and self._shape(unit.outputs[0]) == shape:
+            if any(edge in self._form.scales for edge, _ in unit.readers):
+                return True
+            if len(unit.readers) != 1:
+                return False
+            unit = unit.readers[0][1]
+        return False
 
     def _moves(self, unit: Unit) -> bool:
         """Whether all that reads it in the end moves or sums elements across rows.

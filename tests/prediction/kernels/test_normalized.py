@@ -85,7 +85,46 @@ CAST = (
     .replace("Pow(q1, two)", "Pow(c, two)")
     .replace("Mul(q1, i)", "Mul(c, i)")
 )
+# As PyTorch's older exporter writes a norm in FP32: residuals read what the Cast makes, too.
+NORMED = """[square] s = Pow(c, two)
+      [mean] m = ReduceMean<axes = [-1], keepdims = 1>(s)
+      [shift] a = Add(m, tiny)
+      [root] r = Sqrt(a)
+      [invert] i = Div(one, r)
+      [norm] n = Mul(c, i)"""
+RESIDUAL = f"""
+    (float[1,24,64] x, float[1,24,64] y) => (float[1,24,64] out)
+    <float[64,64] w = {{1}}> {{
+      two = Constant<value = float {{2.0}}>()
+      one = Constant<value = float {{1.0}}>()
+      tiny = Constant<value = float {{1e-6}}>()
+      [before] b = Sigmoid(x)
+      [sum1] u = Add(b, y)
+      [widen] c = Cast<to = 1>(u)
+      {NORMED}
+      [project] q = MatMul(n, w)
+      [sum2] out = Add(c, q)
+    }}"""
+JOINT = f"""
+    (float[1,24,64] x) => (float[1,4,24,16] out, float[1,24,64] v)
+    <float[64,64] wq = {{1}}, float[64,64] wv = {{1}}> {{
+      two = Constant<value = float {{2.0}}>()
+      one = Constant<value = float {{1.0}}>()
+      tiny = Constant<value = float {{1e-6}}>()
+      heads = Constant<value = int64[4] {{1, 24, 4, 16}}>()
+      [before] b = Relu(x)
+      [project1] q = MatMul(b, wq)
+      [project2] k = MatMul(b, wv)
+      [gate] v = Sigmoid(k)
+      [widen] c = Cast<to = 1>(q)
+      {NORMED}
+      [heads1] h = Reshape(n, heads)
+      [turn1] t = Transpose<perm = [0, 2, 1, 3]>(h)
+      [last] out = Sigmoid(t)
+    }}"""
 GRAPHS = {
+    "what a kernel casts for its norm is passed on to residuals in FP16": RESIDUAL,
+    "what a joint product writes is cast by the kernel of its norm": JOINT,
     "what is cast to FP32 for a power is passed on so, as means of powers are": CAST,
     "what is squared is a product of its own; the kernel of the means adds to them": NORMED_ROWS,
     "lengths that are expanded end their kernel; what limits them is in both": NORMALIZED,
@@ -109,6 +148,10 @@ QUANTIZED = {
     "sums of integers are scaled where their length is summed": (
         "x->conv1 w1->conv1 f->conv2 w2->conv2",
         MAP,
+    ),
+    "a pair before the rows are scaled: the kernel of the means goes on to it": (
+        "i->norm",
+        JOINT.replace("[project2] k = MatMul(b, wv)", "[project2] k = Tanh(b)"),
     ),
     "so are queries": ("x->project1 wq->project1 x->project2 wk->project2 "
                        "x->project3 wv->project3", QUERIES),
