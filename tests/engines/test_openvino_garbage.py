@@ -210,3 +210,20 @@ def test_they_would_do_harm(fault: Fault, model: Model):
         # Garbage that is not initialized may be NaN.
         harms = right.shape != found.shape or not sqnr(right, found) >= 15
         assert harms or (fault.by_vnni and this_processor().exact_products is False)
+
+
+@pytest.mark.parametrize(("op", "harms"), [("Abs", True), ("Relu", False)])
+def test_openvino_computes_an_activation_behind_a_max_pool_before_it(op: str, harms: bool):
+    """In float, too, so no placement avoids it: right only of what is monotonic."""
+    proto = parse_model(f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,2,4,4] x) => (float[1,1,2,2] y) <float[1,2,1,1] w = {{1, -1}}> {{
+          c = Conv(x, w)
+          p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
+          y = {op}(p)
+        }}
+    """)
+    inputs = {"x": np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32) - 1}
+    found = OpenVinoEngine().compile(proto, Path()).run(inputs)["y"]
+    right = OnnxRuntimeModel(proto, Path(), 1, optimized=False).run(inputs)["y"]
+    assert (sqnr(right, found) < 15) is harms
