@@ -64,6 +64,48 @@ def test_a_bias_that_is_quantized_at_run_time_becomes_the_convs(save: Save):
     assert sqnr(expected, found) > 35
 
 
+# As onnx-quantize 0.2 writes a Gemm: DequantizeLinear is what scales the integers.
+GEMM = """<ir_version: 10, opset_import: ["": 21]>
+g (float[2,3] x) => (float[2,2] y) <
+ int8[3,2] w = {10, -20, 30, 40, -50, 60}, float[2] ws = {0.01, 0.02}, int8 z = {0},
+ float xs = {0.03}, float[2] s = {0.0003, 0.0006}, int32[2] bi = {1000, -2000},
+ float[2] b = {0.3, -1.2}, int32 low = {-2147483648}, int32 high = {2147483647}
+> {"""
+STATIC = """xq = QuantizeLinear(x, xs, z) [gemm] p = MatMulInteger(xq, w, z, z)
+ q = Add(p, bi) y = DequantizeLinear(q, s) }"""
+DYNAMIC = """xq, rs, xz = DynamicQuantizeLinear(x) [gemm] p = MatMulInteger(xq, w, xz, z)
+ t = Mul(rs, ws) bd = Div(b, t) bc = Cast<to = 6>(bd) bq = Clip(bc, low, high)
+ q = Add(p, bq) y = DequantizeLinear(q, t) }"""
+
+
+@pytest.mark.parametrize("body", [STATIC, DYNAMIC], ids=["static", "dynamic"])
+def test_a_product_of_integers_that_is_dequantized_is_a_float_one(save: Save, body: str):
+    path = save(GEMM + body)
+    model = load_model(path)
+    product, added = model.graph.nodes
+    assert (product.op, added.op) == ("MatMul", "Add")
+    assert model.array(added.inputs[1]).tolist() == pytest.approx([0.3, -1.2])
+    assert sorted(map(str, model.imported.placement.edges)) == [
+        "w/float -> gemm[1]",
+        "x -> gemm[0]",
+    ]
+    x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    (expected,), (found,) = outputs(onnx.load(path), x=x), outputs(model.proto, x=x)
+    assert sqnr(expected, found) > 30
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("DequantizeLinear<axis = 0>(q, s)", "scales along another axis than the product's"),
+        ("DequantizeLinear(q, s, bi)", "has a zero point for a product of integers"),
+    ],
+)
+def test_another_dequantization_of_a_product_is_refused(save: Save, written: str, why: str):
+    with pytest.raises(InputError, match=why):
+        load_model(save(GEMM + STATIC.replace("DequantizeLinear(q, s)", written)))
+
+
 def test_a_bias_of_another_scale_is_refused(save: Save):
     with pytest.raises(InputError, match="does not multiply with the scale that the bias is"):
         old_style(save, BODY.format(divisor="other"))

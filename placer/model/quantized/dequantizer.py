@@ -80,7 +80,7 @@ def _visit(state: ImportState, node: NodeProto) -> None:
     made = qoperator.decompose(node, state.draft.opset)
     if node.op_type in QUANTIZE:
         visit_quantize_linear(state, node)
-    elif node.op_type in DEQUANTIZE:
+    elif node.op_type in DEQUANTIZE and node.input[0] not in state.products:
         visit_dequantize_linear(state, node)
     elif is_fake_quantize(node):
         visit_fake_quantize(state, node)

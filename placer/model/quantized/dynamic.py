@@ -4,7 +4,8 @@ ONNX Runtime's dynamic quantization writes DynamicQuantizeLinear -> MatMulIntege
 Mul(scale of the input * scale of the weight). The operators themselves know no scales, so the
 float product can only be written where they are multiplied in. Before version 1.7 it also quantized
 biases at run time, by Div(bias, scale of the input * scale of the weight) -> Floor -> Cast, and
-added them to the integers before these were cast.
+added them to the integers before these were cast. Others write a DequantizeLinear in the place of
+Cast and Mul, and where the scale of the input is a constant, a bias of int32 is one, too.
 """
 
 from __future__ import annotations
@@ -39,13 +40,18 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class Bias:
-    """Integers that stand for the float tensor ``tensor``, rounded to multiples of ``scale``."""
+    """Integers that stand for the float tensor ``tensor``, rounded to multiples of ``scale``.
+
+    Without ``scale`` they are the constant ``tensor`` itself, in steps of what the product has.
+    """
 
     tensor: str
-    scale: Factor
+    scale: Factor | None
 
     def has_scale(self, scale: Factor) -> bool:
         """Whether ``scale``, of any shape, is this bias's scale."""
+        if self.scale is None:
+            return not scale.symbols
         mine, other = self.scale.value.ravel(), scale.value.ravel()
         if self.scale.symbols != scale.symbols or mine.size != other.size:
             return False

@@ -9,7 +9,7 @@ from placer.model.quantized import dynamic
 from placer.model.quantized.arithmetic import dequantize_nodes
 from placer.model.quantized.constants import constant_info, dequantize_constant
 from placer.model.quantized.dynamic import Bias, Factor, Product
-from placer.model.quantized.operators import input_at
+from placer.model.quantized.operators import DEQUANTIZE, input_at
 from placer.model.quantized.qoperator import Operand
 from placer.model.quantized.quantized_tensors import BYTES, Quantized
 from placer.model.quantized.scales import limits_of
@@ -30,7 +30,8 @@ def visit_run_time(state: ImportState, node: NodeProto) -> bool:
         return True
     is_product = any(t in state.products for t in node.input)
     is_bias = any(t in state.biases for t in node.input)
-    if node.op_type == "Add" and is_product and is_bias:
+    is_bias_constant = any(t in state.draft.constants for t in node.input)
+    if node.op_type == "Add" and is_product and (is_bias or is_bias_constant):
         _visit_sum(state, node)
         return True
     if is_bias or (node.op_type == "Div" and node.input[1] in state.factors):
@@ -43,7 +44,7 @@ def _visit_scaled(state: ImportState, node: NodeProto) -> bool:
     """Take apart what casts or scales a product of integers; False for other nodes."""
     if node.op_type == "Cast":
         state.products[node.output[0]] = state.products[node.input[0]]
-    elif node.op_type == "Mul":
+    elif node.op_type == "Mul" or node.op_type in DEQUANTIZE:
         _visit_product(state, node)
     else:
         return _visit_factor(state, node)
@@ -83,7 +84,7 @@ def _visit_bias(state: ImportState, node: NodeProto) -> None:
     if node.op_type == "Div" and node.input[0] not in state.biases:
         source = state.read(node.input[0], node.name, 0)
         state.biases[target] = Bias(source, _factor(state, node, 1))
-    elif node.op_type in _ROUNDS:
+    elif node.op_type in _ROUNDS or _keeps_int32(state, node):
         state.biases[target] = state.biases[node.input[0]]
     elif node.op_type in _RESHAPES and node.input[0] in state.biases:
         bias = state.biases[node.input[0]]
@@ -96,10 +97,22 @@ def _visit_bias(state: ImportState, node: NodeProto) -> None:
         raise state.refuse(node, "reads a tensor divided by a scale, and is not the sum of a bias")
 
 
+def _keeps_int32(state: ImportState, node: NodeProto) -> bool:
+    """Whether ``node`` is a Clip to what int32 holds, but for its very ends."""
+    bounds = [input_at(node, index) for index in (1, 2)]
+    if node.op_type != "Clip" or any(name not in state.draft.constants for name in bounds):
+        return False
+    lowest, highest = (int(state.draft.array(name).item()) for name in bounds)
+    return lowest <= -(2**31) + 1 and highest >= 2**31 - 2
+
+
 def _visit_sum(state: ImportState, node: NodeProto) -> None:
     """An Add of integers, which is a bias's."""
     index = 0 if node.input[0] in state.products else 1
-    product, bias = state.products[node.input[index]], state.biases.get(node.input[1 - index])
+    product, added = state.products[node.input[index]], node.input[1 - index]
+    bias = state.biases.get(added)
+    if bias is None and added in state.draft.constants:
+        bias = Bias(added, None)
     if bias is None or product.bias is not None:
         raise state.refuse(node, "adds more than one bias to integers")
     state.products[node.output[0]] = Product(product.node, bias)
@@ -116,6 +129,8 @@ def _factor(state: ImportState, node: NodeProto, index: int) -> Factor:
 
 def _visit_product(state: ImportState, node: NodeProto) -> None:
     """Write the float product where the scales of its operands are multiplied in."""
+    if node.op_type in DEQUANTIZE:
+        _refuse_other_zero_or_axis(state, node)
     index = 0 if node.input[0] in state.products else 1
     made = state.products[node.input[index]]
     product, bias = made.node, made.bias
@@ -133,7 +148,24 @@ def _visit_product(state: ImportState, node: NodeProto) -> None:
     written.attribute.extend(product.attribute)
     state.draft.append(written)
     if bias is not None:
-        state.draft.emit("Add", f"{product.name}/bias", [output, bias.tensor], target)
+        added = bias.tensor if bias.scale is not None else _float_bias(state, bias.tensor, scale)
+        state.draft.emit("Add", f"{product.name}/bias", [output, added], target)
+
+
+def _refuse_other_zero_or_axis(state: ImportState, node: NodeProto) -> None:
+    """Raise InputError where a DequantizeLinear is more than a product with scales."""
+    zero = input_at(node, 2)
+    if zero and (zero not in state.draft.constants or state.draft.array(zero).any()):
+        raise state.refuse(node, "has a zero point for a product of integers")
+    if next((a.i for a in node.attribute if a.name == "axis"), 1) not in (1, -1):
+        raise state.refuse(node, "has scales along another axis than the product's channels")
+
+
+def _float_bias(state: ImportState, integers: str, scale: Factor) -> str:
+    """The float constant that ``integers`` are in steps of ``scale``."""
+    steps, value = state.draft.array(integers), scale.value
+    value = value.reshape(steps.shape) if value.size == steps.size else value
+    return state.draft.add_constant(f"{integers}/float", (steps * value).astype(np.float32))
 
 
 def _is_rounded_by_the_network(state: ImportState, product: NodeProto) -> bool:
