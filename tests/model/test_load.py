@@ -301,7 +301,10 @@ def test_files_that_are_no_models(save: Save, tmp_path: Path):
     ("old", "new", "expected"),
     [
         ("[n1] c = Conv(x, w)", "[n1] c = custom.Conv(x, w)", "'n1' uses operator Conv of the unk"),
-        ("[n1] c = Conv(x, w)", "[n1] c = Mish(x)", "'n1' uses operator Mish, which opset 17"),
+        ("[n1] c = Conv(x, w)", "[n1] c = Mish(x)", "define; export it with opset 18 or later"),
+        ("Relu(c)", "Cast<to = 1, saturate = 1>(c)", "saturate, which opset 17 does not define; e"),
+        ("Relu(c)", "Dropout<ratio = 0.5>(c)", "define; export it with opset 11 or earlier"),
+        ("Relu(c)", "Dropout<is_test = 1>(c)", "define; export it with opset 6 or earlier"),
         ("[n1] c = Conv(x, w)", "[n1] c = Conv(x, v)", "not a valid ONNX model"),
         ("Relu(c)", "DequantizeLinear(c, c)", "'c' with scales that are not constant"),
     ],
