@@ -38,7 +38,8 @@ from placer.fitting.predicted import PredictedNetwork, counts_moves, in_steadier
 from placer.fitting.progress import Progress
 from placer.fitting.records import Records
 from placer.fitting.rules import rule_evidence
-from placer.model import load_model
+from placer.graph.structure import structure_of
+from placer.model import Model, load_model
 from placer.prediction.select import make_predictor
 from placer.prediction.times.fitted import FORMAT, Fit, FittedEngine
 from placer.prediction.times.intervals import COVERAGE
@@ -218,6 +219,7 @@ class _Run:
         )
         self._remarks: list[str] = []
         self._failed: list[str] = []  # What the engine refused, and models that are no such.
+        self._given: dict[str, str] = {}  # By structure the first given model of it.
         self._moves = counts_moves(measurer.pack, options.engine_options)
         self._ends = math.inf if options.timeout is None else time.monotonic() + options.timeout
         self._count = self._not_measured = 0  # Networks, and those after time was up.
@@ -247,22 +249,25 @@ class _Run:
         if self._not_measured:
             self._remark(f"time was up with {self._left}; the same command again goes on with them")
         self._tell("fitting, each kind of network estimated without it")
-        return self._fit(in_steadier_times(self._distinct([*networks, *given])))
+        return self._fit(in_steadier_times([*networks, *given]))
 
     @property
     def _left(self) -> str:
         return f"{self._not_measured} of {self._count} networks not measured"
 
-    def _distinct(self, networks: list[PredictedNetwork]) -> list[PredictedNetwork]:
-        """Without copies of one model: left out, it would still be among those fitted to."""
-        first: dict[str, PredictedNetwork] = {}
-        for network in networks:
-            record = network.record
-            known = first.setdefault(record.fingerprint, network).record.network
-            if known != record.network:
-                sentence = f"{record.network} is a copy of {known} and is left out"
-                self._remark("copies of one model count once", sentence=sentence)
-        return list(first.values())
+    def _is_copy(self, name: str, model: Model) -> bool:
+        """Whether a given model differs from one before it in weights and names at most.
+
+        Left out, it would still be among those fitted to, and errors of one network would count
+        as those of several.
+        """
+        if not name.startswith(GIVEN):
+            return False
+        first = self._given.setdefault(structure_of(model.graph).digest, name)
+        if first != name:
+            sentence = f"{name} has the layers of {first} and is left out"
+            self._remark("models with the same layers count once", sentence=sentence)
+        return first != name
 
     def _network(self, name: str, path: Path, progress: Progress) -> list[PredictedNetwork]:
         """The builds of one network, measured now or before; none if the engine refuses it."""
@@ -274,6 +279,8 @@ class _Run:
             sentence = _without_advice(error)
             self._remark("a given model cannot be read and is left out", sentence=sentence)
             self._failed.append(sentence)
+            return []
+        if self._is_copy(name, model):
             return []
         record = self._records.load(name, model.fingerprint)
         if record is not None:

@@ -120,6 +120,12 @@ class Structure:
         """Positions of the graph outputs, in their order."""
         return tuple(i for i, v in enumerate(self.vertices) if v.op == GRAPH_OUTPUT)
 
+    @cached_property
+    def digest(self) -> str:
+        """The same for all files of the network, whatever they call its nodes and tensors."""
+        both = zip(self.vertices, self.sources, strict=True)
+        return _digest([(v.op, v.attributes, v.types, sources) for v, sources in both])
+
     def is_constant(self, vertex: int, index: int) -> bool:
         """Whether input ``index`` of the vertex is a constant."""
         return self.sources[vertex][index] is None and self.vertices[vertex].inputs[index] != ""

@@ -175,15 +175,19 @@ def test_a_model_that_has_changed_is_measured_again(fitted: Path, models: Path, 
     assert "5 of 5, model secret-8: 3 builds measured" in sentences
 
 
-def test_copies_of_one_model_are_one_network(fitted: Path, models: Path, tmp_path: Path):
+def test_files_of_one_network_count_once_whatever_their_weights_and_names(
+    fitted: Path, models: Path, tmp_path: Path
+):
     shutil.copytree(fitted, tmp_path / "run")
     shutil.copytree(models, tmp_path / "models")
-    shutil.copy(models / "secret-8.onnx", tmp_path / "models" / "secret-9.onnx")
+    shutil.copy(models / "secret-8.onnx", tmp_path / "models" / "secret-8a.onnx")
+    retrained = SECRET.format(c=8).replace("0.01", "0.02").replace("stem", "first")
+    onnx.save(parse_model(retrained), tmp_path / "models" / "secret-8b.onnx")
     found = placer.fit(
         "onnxruntime", tmp_path / "run" / "fit.json", models=tmp_path / "models", **FEW
     )
     assert found.errors.networks == len(found.networks) == 5
-    assert "copies of one model count once" in found.remarks
+    assert "models with the same layers count once" in found.remarks
 
 
 def test_damaged_builds_are_named(fitted: Path, models: Path, tmp_path: Path):
