@@ -488,13 +488,14 @@ def test_a_function_that_computes_in_place_leaves_others_what_the_candidate_comp
     module = user_module(
         "def doubled(outputs, batch):\n"
         "    outputs['logits'] *= 2\n"
+        "    batch['labels'] += 5\n"
         "    return outputs['logits'][0, 2]\n"
-        "def third(outputs, batch): return outputs['logits'][0, 2]\n"
+        "def both(outputs, batch): return outputs['logits'][0, 2] + 100 * batch['labels'][0]\n"
     )
-    batches = [logits([1, 2, 3])]
-    gates = [f"{module}:doubled>=6", f"{module}:third>=4"]
-    doubled, third = evaluate(gates, batches, batches).gates
-    assert (doubled.value, third.value) == (6.0, 3.0)
+    batches, labels = [logits([1, 2, 3])], [np.array([2])]
+    gates = [f"{module}:doubled>=6", f"{module}:both>=4"]
+    doubled, both = evaluate(gates, batches, batches, labels=labels).gates
+    assert (doubled.value, both.value) == (6.0, 203.0)
     assert batches[0]["logits"].tolist() == [[1, 2, 3]]
 
 
