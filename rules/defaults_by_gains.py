@@ -65,7 +65,7 @@ def defaults_by_gains(
     if gains is None:
         return tuple(sites)
     floats = {site.signature: name for site in sites if (name := _float_layout(site)) is not None}
-    kept = _in_integers(matches, sites, tuple(rules), gains, target, floats)
+    kept = _cut(matches, sites, tuple(rules), gains, target, floats).side_of_source()
     decided = [
         replace(site, default=floats[site.signature])
         if site.signature in floats and site.signature not in kept
@@ -75,79 +75,34 @@ def defaults_by_gains(
     return _beside_others(decided, matches.graph, gains)
 
 
-def _in_integers(
-    matches: Matches,
-    sites: Sequence[Site],
-    rules: Sequence[Rule],
-    gains: Gains,
-    target: Target,
-    floats: Mapping[str, str],
-) -> frozenset[str]:
-    """What stands for sites that are in integers.
-
-    An activation that takes longer in a kernel that also writes integers depends on two decisions
-    at once, which no cut counts. So it counts for all kernels at first, and then for those whose
-    readers all came out in integers. The readers in floats stay so, so that each round saves more.
-    """
-    vertices = {n.name: (s, _vertex(s, floats)) for s in sites for n in s.match.nodes.values()}
-    readers_of = _readers_of_activations(sites, vertices, gains, matches.graph)
-    held = frozenset({_FLOATS})
-    while True:
-        writing = frozenset(name for name, readers in readers_of.items() if readers & held)
-        cut = _cut(matches, sites, rules, gains, target, vertices, writing)
-        for vertex in held:
-            cut.never(vertex, _FLOATS)
-        kept = cut.side_of_source()
-        found = [readers - kept for name, readers in readers_of.items() if name not in writing]
-        if not any(found):
-            return kept
-        held = held.union(*found)
-
-
-def _readers_of_activations(
-    sites: Sequence[Site], vertices: Mapping[str, tuple[Site, str]], gains: Gains, graph: Graph
-) -> Mapping[str, frozenset[str]]:
-    """By Conv what stands for the readers of its activation, where these decide what it takes."""
-    return {
-        node.name: frozenset(_reader(edge, vertices) for edge in graph.edges_of(tensor))
-        for site in sites
-        for node in _kernels(site)
-        if (tensor := gains.activated_tensor(node, graph)) is not None
-    }
-
-
 def _cut(
     matches: Matches,
     sites: Sequence[Site],
     rules: Sequence[Rule],
     gains: Gains,
     target: Target,
-    vertices: Mapping[str, tuple[Site, str]],
-    writing_floats: frozenset[str],
+    floats: Mapping[str, str],
 ) -> _Cut:
-    """What integers save and conversions take.
-
-    ``vertices``: by node its site and what stands for it. ``writing_floats``: Convs whose readers
-    do not all read integers.
-    """
+    """What integers save and conversions take; ``floats``: the float layouts by signature."""
     cut, graph = _Cut(), matches.graph
     fused = _fused(matches, rules, gains)
+    vertices = {n.name: (s, _vertex(s, floats)) for s in sites for n in s.match.nodes.values()}
 
     def saved_us(site: Site) -> list[float]:
         return [
-            gains.saved_us(node, graph, writes_floats=node.name in writing_floats)
+            gains.saved_us(node, graph, writes_floats=_writes_floats(node, graph, vertices, gains))
             for node in _kernels(site)
         ]
 
     for site in sites:
-        vertex = vertices[site.match.anchor.name][1]
+        vertex = _vertex(site, floats)
         if vertex not in (_INTEGERS, _FLOATS):
             cut.prefer(vertex, sum(saved_us(site)))
     quantized = {edge.tensor for site in sites for edge in site.layouts[site.default].quantize}
     for reader, saved in _reordered(graph, gains):
         cut.prefer(vertices.get(reader, (None, _FLOATS))[1], saved)
     for site in sites:
-        vertex = vertices[site.match.anchor.name][1]
+        vertex = _vertex(site, floats)
         _require(site, vertex, vertices, cut)
         _sum(site, vertex, graph, vertices, gains, cut)
         if any(saved < 0 for saved in saved_us(site)):
@@ -158,6 +113,28 @@ def _cut(
         if name in vertices:
             cut.separate(vertices[name][1], _FLOATS, taken_us)
     return cut
+
+
+def _writes_floats(
+    node: Node, graph: Graph, vertices: Mapping[str, tuple[Site, str]], gains: Gains
+) -> bool:
+    """Whether some reader of an activation behind ``node`` wants floats, whatever is decided.
+
+    Other readers count as if they read integers: a cut cannot price two decisions at once.
+    """
+    tensor = gains.activated_tensor(node, graph)
+    if tensor is None:
+        return False
+    own = vertices[node.name][0].match.nodes.values()
+    if any(edge.node == other.name for edge in graph.edges_of(tensor) for other in own):
+        tensor = max(own, key=lambda each: each.index).outputs[0]  # Of a sum in the same kernel.
+    return any(not _may_read(edge, vertices) for edge in graph.edges_of(tensor))
+
+
+def _may_read(edge: Edge, vertices: Mapping[str, tuple[Site, str]]) -> bool:
+    """Whether some layout reads integers on ``edge``."""
+    site, _ = vertices.get(edge.node, (None, _FLOATS))
+    return site is not None and any(edge in layout.quantize for layout in site.layouts.values())
 
 
 def _beside_others(sites: Sequence[Site], graph: Graph, gains: Gains) -> tuple[Site, ...]:
