@@ -145,7 +145,7 @@ def load_model(
     declared = declared_types(proto) if plugins else []
     try:
         check_tensors(tensors, base_dir, path)
-        imported = _taken_apart(proto, base_dir, path, kept_pairs, fix)
+        imported = _taken_apart(proto, base_dir, path, kept_pairs)
         proto = proto if imported is None else imported.proto
         if plugins:
             name_plugins(proto)
@@ -212,17 +212,12 @@ def _taken_apart(
     base_dir: Path,
     path: Path,
     kept_pairs: Collection[str],
-    fix: Mapping[str, float] | None,
 ) -> Imported | None:
     """The float model and what else a quantized one says; None if it is float."""
     opset = standard_opset(proto)
     proto, restored = _with_pairs(proto, base_dir, path)
     if not is_quantized(proto):
         return None
-    if fix:
-        raise InputError(
-            f"{path} is quantized; recover the float model by placer import before `fix`"
-        )
     imported = take_apart(proto, base_dir, path, kept_pairs)
     if restored:
         tensors = f"{len(restored)} tensor{'s' if len(restored) > 1 else ''}"
@@ -314,7 +309,7 @@ def load_unquantized(path: Path) -> tuple[ModelProto, Path] | None:
     """
     proto, tensors, base_dir = _read(path)
     check_tensors(tensors, base_dir, path)
-    imported = _taken_apart(proto, base_dir, path, (), None)
+    imported = _taken_apart(proto, base_dir, path, ())
     proto = proto if imported is None else imported.proto
     tidy(proto)
     set_apart(proto)

@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import placer
-from placer.calibration.dataset import load_dataset
+from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.errors import InputError
 from placer.graph.bodies import Bodies, bodies_of
+from placer.importing.source_model import recovered
 from placer.model import load_model
 from placer.model.fixed_inputs import fixed_values
 from tests.conftest import Finished
@@ -109,6 +110,38 @@ def test_a_fixed_input_may_have_a_dimension_that_others_have(save: Save):
 def test_explain_fixes_no_input_of_a_file_with_pairs():
     with pytest.raises(InputError, match=r"torch_fx\.onnx is quantized; recover the float model"):
         placer.explain(ARTEFACTS / "torch_fx.onnx", fix={"image": 1})
+
+
+PAIRS = """<ir_version: 9, opset_import: ["": 17]>
+g (float[1,1,4,4] x, int64 sr) => (float[1,1,4,4] y)
+<float[1,1,1,1] w = {0.5}, float s = {0.01}, int8 z = {0}, int64 k = {16000}> {
+  i = QuantizeLinear(x, s, z) [in] d = DequantizeLinear(i, s, z)
+  [conv1] a = Conv(d, w)
+  is = Equal(sr, k)
+  y = If(is) <
+    then_branch = one () => (float[1,1,4,4] o) {
+      j = QuantizeLinear(a, s, z) e = DequantizeLinear(j, s, z) [conv2] o = Conv(e, w)
+    },
+    else_branch = other () => (float[1,1,4,4] p) { p = Neg(a) }
+  >
+}"""
+
+
+@pytest.mark.parametrize(("rate", "last"), [(16000, "Conv"), (8000, "Neg")])
+def test_an_input_of_a_quantized_file_is_fixed_in_its_float_model(save: Save, rate: int, last: str):
+    path = save(PAIRS)
+    model = load_model(path, fix={"sr": rate})
+    assert [node.op for node in model.graph.nodes] == ["Conv", last]
+    assert "x -> conv1[0]" in map(str, model.imported.placement.edges)
+    data = synthetic_dataset(model, 2, 0)
+    _, distance = recovered(model, data)
+    assert distance.sqnr is not None and distance.sqnr > 15
+
+
+def test_a_fixed_input_of_a_quantized_file_has_no_pair(save: Save):
+    model = load_model(save(PAIRS), fix={"x": 1, "sr": 8000})
+    assert model.input_shapes == {}
+    assert not model.imported.placement.edges
 
 
 def test_a_shape_that_decides_an_if_is_fixed_too(save: Save, tmp_path: Path):
