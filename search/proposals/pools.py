@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from placer.search.landscape.landscape import Landscape, State
+from placer.search.landscape.landscape import Landscape, Moves, State
 from placer.search.models.noise_model import NoiseModel
 from placer.search.proposals.exact import solve
 from placer.search.proposals.gated import Gated
@@ -42,8 +42,6 @@ class Pools:
     found: dict[bool, list[State]] = field(default_factory=dict)
     optimum: State | None = None
     _pools: dict[bool, Pool] = field(default_factory=dict)
-    # Those that were found before the noise of what they led to was known.
-    _outdated: set[bool] = field(default_factory=set)
 
     @property
     def _land(self) -> Landscape:
@@ -53,14 +51,12 @@ class Pools:
     def _search_now(self) -> PoolSearch:
         return pool_search(self.outlook, self.gated)
 
+    def _moves(self, *, per_site: bool) -> Moves:
+        return self._land.all_moves if per_site else self._land.group_moves
+
     def best(self, is_new: IsNew, *, per_site: bool) -> State | None:
         """The best that ``is_new``; None if nothing that was found is."""
         pool = self._pools.get(per_site, {})
-        if per_site in self._outdated:
-            # Latencies are as they were: only ways on from what turned out too noisy are new.
-            self._outdated.remove(per_site)
-            last = self.gated.passed_over[-1]
-            self._search(pool, [self._land.state(last.choices)], is_new, per_site=per_site)
         best = self._best_of(pool, is_new)
         if best is None and not pool and per_site in self.planned:
             self._pools[per_site] = pool
@@ -68,21 +64,14 @@ class Pools:
             best = self._best_of(pool, is_new)
         if best is None:
             self._pools[per_site] = pool
-            self._search(pool, self.outlook.starts, is_new, per_site=per_site)
+            self._search(pool, is_new, per_site=per_site)
             best = self._best_of(pool, is_new)
         return best
 
-    def pass_over(self) -> None:
-        """Go on from what ``gated`` has passed over last, once the best is asked for."""
-        if len(self._land.all_moves) <= LARGE:
-            self._outdated = set(self._pools)
-
-    def _search(
-        self, pool: Pool, starts: Sequence[State], is_new: IsNew, *, per_site: bool
-    ) -> None:
-        """Add what is found from ``starts`` to ``pool``."""
-        moves = self._land.all_moves if per_site else self._land.group_moves
-        optima = self._search_now.optima(self.outlook.objective, moves, starts)
+    def _search(self, pool: Pool, is_new: IsNew, *, per_site: bool) -> None:
+        """Add what descents find to ``pool``."""
+        moves, outlook = self._moves(per_site=per_site), self.outlook
+        optima = self._search_now.optima(outlook.objective, moves, outlook.starts)
         self._complete(pool, optima, is_new, per_site=per_site)
 
     def _follow(
@@ -95,7 +84,7 @@ class Pools:
 
     def _complete(self, pool: Pool, optima: Pool, is_new: IsNew, *, per_site: bool) -> None:
         """Add ``optima`` to ``pool``, what is around them, and the optimum of the predictions."""
-        moves = self._land.all_moves if per_site else self._land.group_moves
+        moves = self._moves(per_site=per_site)
         ends, outlook = list(optima), self.outlook
         # Where latencies are off the sum of layers, what is best by it may not be proposed.
         first = None if outlook.is_misfit and not outlook.explores else is_new

@@ -252,7 +252,6 @@ class Round:
     def _pass_over(self, skip: Skip) -> None:
         self._tried.pass_over(skip)
         self._gated.pass_over(skip)
-        self._pools.pass_over()
 
     def _is_useful(self, candidate: tuple[State, float] | None) -> TypeGuard[tuple[State, float]]:
         """Whether anything was found, for a target anything that may be faster than float."""
