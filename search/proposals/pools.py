@@ -91,7 +91,9 @@ class Pools:
         self._search_now.look_around(optima, outlook.objective, moves, first)
         self.found[per_site] = list(dict.fromkeys((*ends, *best_states(optima, PLANNED))))
         pool.update(optima)
-        if not (per_site or outlook.explores or self.gated.noise is None):
+        # Of predictions that are known to be off the optimum is not worth its time.
+        is_sum = not (outlook.explores or outlook.is_misfit)
+        if is_sum and not per_site and self.gated.noise is not None:
             self._add_optimum(pool, self.gated.noise)
 
     def _add_optimum(self, pool: Pool, noise: NoiseModel) -> None:
