@@ -10,11 +10,9 @@ from placer.search.landscape.deltas import Deltas
 from placer.search.landscape.landscape import Landscape, Move, Moves, Objective, State, apply
 from placer.search.landscape.moves import layouts_of
 
-MAX_SWEEPS, MAX_PAIRS = 12, 400
+MAX_SWEEPS = 12
 # Of a rough descent, which comes by nine tenths of the gain.
 FEW_SWEEPS = 5
-# Of pairs in a vast landscape, each of which moves many sites.
-FEW_PAIRS = 32
 # Of what is guessed so much is asked at once.
 AT_ONCE = 16
 # A change of the objective that is a gain.
@@ -27,23 +25,18 @@ def descend(
     objective: Objective,
     moves: Moves,
     *,
-    pairs: bool = False,
     roughly: bool = False,
 ) -> State:
     """The end of improving changes; ``state`` if that did not improve its value.
 
     Each sweep makes the best changes that are far from each other. What others near to these would
     do now is predicted if they would improve by what they did before, else once nothing improves.
-    ``pairs``: where no single change improves, two near groups are changed at once. ``roughly``:
-    only a few sweeps are made, of what would improve by what changes did before.
+    ``roughly``: only a few sweeps are made, of what would improve by what changes did before.
     """
     end = state
     near = Near(landscape, state, objective, moves)
     for _ in range(FEW_SWEEPS if roughly else MAX_SWEEPS):
         chosen = near.improving() or ([] if roughly else near.improving(everywhere=True))
-        if not chosen and pairs:
-            both = pair_moves(landscape, end, objective)
-            chosen = _improving(landscape.additive_gains(end, objective, both), both)
         if not chosen:
             break
         end = apply(end, chosen)
@@ -146,20 +139,6 @@ class Near:
         ask = land.guesses.ask if land.is_vast else land.numbers
         self._pieces[pieces] = ask(self._state, self._moves, np.flatnonzero(pieces))
         self._is_old &= ~pieces
-
-
-def pair_moves(landscape: Landscape, state: State, objective: Objective) -> Moves:
-    """Changes of two near groups at once: the ``MAX_PAIRS`` that lose least one by one."""
-    near = Near(landscape, state, objective, landscape.group_moves)
-    gains, changes = near.gains(), landscape.group_moves.changing(state)
-    first, second = landscape.near_groups
-    both = changes[first] & changes[second]
-    first, second = first[both], second[both]
-    count = FEW_PAIRS if landscape.is_vast else MAX_PAIRS
-    least = np.argsort(gains[first] + gains[second], kind="stable")[:count]
-    moves = landscape.group_moves.moves
-    pairs = zip(first[least].tolist(), second[least].tolist(), strict=True)
-    return landscape.moves([tuple(sorted((*moves[i], *moves[j]))) for i, j in pairs])
 
 
 def _improving(gains: np.ndarray, moves: Moves) -> list[Move]:

@@ -115,7 +115,7 @@ class PoolSearch:
             return
         for state in best_states(pool, 2):
             if noise is None:
-                better = descend(self._land, state, objective, moves, pairs=True)
+                better = descend(self._land, state, objective, moves)
             elif self._land.is_vast:
                 better = filled(self._land, state, objective, moves, noise, self._limit)
             else:

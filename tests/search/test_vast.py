@@ -76,7 +76,7 @@ def test_beside_an_optimum_is_looked_at_only_if_it_was_tried(vast: Landscape):
     search = PoolSearch(vast, None, math.inf, explores=False, turn=0)
     costs = numbered(vast, random_states(vast, 12))
     for state in random_states(vast, 6):
-        end = descend(vast, state, costs, vast.all_moves, pairs=True)
+        end = descend(vast, state, costs, vast.all_moves)
         pool = search.values([end], costs)
         search.look_around(pool, costs, vast.all_moves, lambda _: True)
         assert list(pool) == [end]
