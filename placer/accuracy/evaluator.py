@@ -269,12 +269,12 @@ def own_score(
 ) -> float:
     """What a function of the user's returns for a sample; an array of one number counts as it.
 
-    It gets copies of outputs and labels: it may compute in place, and they are needed again.
+    It gets copies of all arrays: it may compute in place, and they are needed again.
     ``what``: what it is called where it raises or returns something else, which is an InputError.
     """
     batch = dict(sample.inputs)
     if sample.labels is not None:
-        batch["labels"] = sample.labels.copy()
+        batch["labels"] = sample.labels
     with UserCode(what, "make it return a number"):
-        score: Any = function(copy.deepcopy(dict(outputs)), batch)
+        score: Any = function(*copy.deepcopy((dict(outputs), batch)))
         return float(score.item() if hasattr(score, "item") else score)

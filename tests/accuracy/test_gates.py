@@ -489,13 +489,15 @@ def test_a_function_that_computes_in_place_leaves_others_what_the_candidate_comp
         "def doubled(outputs, batch):\n"
         "    outputs['logits'] *= 2\n"
         "    batch['labels'] += 5\n"
+        "    batch['i'] += 7\n"
         "    return outputs['logits'][0, 2]\n"
-        "def both(outputs, batch): return outputs['logits'][0, 2] + 100 * batch['labels'][0]\n"
+        "def all_of(outputs, batch):\n"
+        "    return outputs['logits'][0, 2] + 100 * batch['labels'][0] + 1000 * batch['i']\n"
     )
     batches, labels = [logits([1, 2, 3])], [np.array([2])]
-    gates = [f"{module}:doubled>=6", f"{module}:both>=4"]
-    doubled, both = evaluate(gates, batches, batches, labels=labels).gates
-    assert (doubled.value, both.value) == (6.0, 203.0)
+    gates = [f"{module}:doubled>=6", f"{module}:all_of>=4"]
+    doubled, all_of = evaluate(gates, batches, batches, labels=labels).gates
+    assert (doubled.value, all_of.value) == (6.0, 203.0)
     assert batches[0]["logits"].tolist() == [[1, 2, 3]]
 
 
