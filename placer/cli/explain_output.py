@@ -48,7 +48,7 @@ def print_explanation(
     explanation, timed = explained.explanation, explained.gpu is not None
     verdict_first = timed and explained.has_own_pairs and not explained.not_built
     if verdict_first:
-        _print_times(console, explanation, explained.apply_command)
+        _print_times(console, explained)
     if explained.has_own_pairs:
         print_sentences(console, notes)
     _print_first_changes(console, explained.first_changes, show_all)
@@ -57,7 +57,7 @@ def print_explanation(
     if not timed:
         print_sentences(console, [no_times(explained)])
     elif not verdict_first:
-        _print_times(console, explanation, explained.apply_command)
+        _print_times(console, explained)
     if not explained.has_own_pairs:
         print_sentences(console, notes)
 
@@ -110,7 +110,8 @@ def _counted(plan: Plan) -> str:
     return f"{layers} {are} predicted, {read or 'none in integers'}{idle}"
 
 
-def _print_times(console: Console, explanation: Explanation, command: str) -> None:
+def _print_times(console: Console, explained: ModelExplanation) -> None:
+    explanation = explained.explanation
     shortest, longest = (us / 1e3 for us in explanation.interval_us)
     low, high = explanation.speedup_interval
     tie = ", too close to 1 for the estimate to tell" if explanation.is_tie else ""
@@ -127,7 +128,8 @@ def _print_times(console: Console, explanation: Explanation, command: str) -> No
     if explanation.improved_us < explanation.total_us:
         console.print(
             f"with all remedies: {explanation.improved_us / 1e3:.3f} ms, an estimate; "
-            f"write that placement with --improved FILE, and the model with {command}",
+            "write that placement with --improved FILE, and the model with "
+            f"{explained.apply_command}{_written(explained)}",
             soft_wrap=True,
         )
     if explanation.float_by_default:
@@ -143,6 +145,19 @@ def _print_times(console: Console, explanation: Explanation, command: str) -> No
             "which pairs are worth it, if any",
             soft_wrap=True,
         )
+
+
+def _written(explained: ModelExplanation) -> str:
+    """What the written model is estimated to take where that is not what was announced."""
+    written = explained.written
+    if written is None:
+        return ""
+    nodes = f" and in {written.kept} nodes" if written.kept else ""
+    return (
+        f"; that keeps float32 at inputs and outputs{nodes}, with {written.casts} Casts, and is "
+        f"estimated at {written.total_us / 1e3:.3f} ms, its float model at "
+        f"{written.float_us / 1e3:.3f} ms"
+    )
 
 
 def print_actual(

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from placer.explaining.squared_norms import squared_norms
 from placer.explaining.unfused import shifted, summed, unfused
 from placer.explaining.unread_types import UNREAD, unread_types
 from placer.explaining.weights_only import weights_only
+from placer.explaining.written_file import Source, WrittenFile, written_file
 from placer.graph import Graph
 from placer.model import is_quantized_file
 from placer.model.validate import parse_model
@@ -93,6 +95,7 @@ class ModelExplanation:
     outcomes: tuple[SiteOutcome, ...]
     target: Target
     _placed: PlacedModel
+    _file: Source
     scheme: str | None = None
 
     def __repr__(self) -> str:
@@ -281,12 +284,30 @@ class ModelExplanation:
     def apply_command(self) -> str:
         """How ``placer apply`` makes the model of what ``write_improved`` writes to FILE.
 
-        Pairs in FP8 cannot always be taken out of a file, so that needs the float model.
+        Pairs in FP8 cannot always be taken out of a file, so that needs the float model. ``base``
+        is named where it is not what ``apply`` converts to: else another model is written than the
+        estimate is of.
         """
         model = "FLOAT_MODEL" if self._placed.has_float8 else "MODEL"
         data = " --data DATA" if self._missing else ""
         kept = " --ranges kept" if data and len(self._missing) < len(self._activations) else ""
-        return f"placer apply FILE {model}{data}{kept}"
+        is_written = self.pack.manifest.behaviour.types == "written"
+        base = f" --base {self.base}" if is_written and self.base != "float16" else ""
+        return f"placer apply FILE {model}{data}{kept}{base}"
+
+    @cached_property
+    def written(self) -> WrittenFile | None:
+        """What ``apply_command`` writes is estimated to take; None where that is ``improved_us``.
+
+        It differs where the file is float32 and the estimate of half precision: what is written
+        keeps some float32 behind Casts. Reads the file once more.
+        """
+        if self.gpu is None:
+            return None
+        placement = self.explanation.improved
+        return written_file(
+            self._file, placement, self._known, self.base, self.pack, self.gpu, self.target
+        )
 
     @property
     def _known(self) -> Ranges:
@@ -369,7 +390,17 @@ def explain(
         explanation = replace(explanation, pairs=placed.own.nodes)
     built, outcomes = _built(explanation, path, actual, profile)
     return ModelExplanation(
-        placed.source, explanation, device, base, rules, built, outcomes, target, placed, scheme
+        placed.source,
+        explanation,
+        device,
+        base,
+        rules,
+        built,
+        outcomes,
+        target,
+        placed,
+        Source(path, given, fix),
+        scheme,
     )
 
 

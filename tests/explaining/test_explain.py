@@ -25,6 +25,7 @@ from placer.plan.diff import diff_plans
 from placer.plan.diff_result import Score
 from placer.prediction.explanation.conversion_text import conversion_text
 from placer.prediction.rule_tests import layer_line
+from placer.qdq.bases import Base
 from placer.quantization import FLOAT8
 from placer.rules.packaging.load import builtin_pack_names, load_pack
 from tests.conftest import Finished, with_random_weights
@@ -767,6 +768,45 @@ def test_what_is_improved_of_a_quantized_file_keeps_its_ranges(
     assert applied.scales.ranges["x"] == pytest.approx((-12.7, 12.7))
     assert applied.scales.ranges.keys() == {"x", *missing}
     assert not [warning for warning in applied.warnings if "random" in warning]
+
+
+# Its own pairs cost more than they save, and half precision leaves the Pow in float32.
+WITH_POW = """
+<ir_version: 9, opset_import: ["": 17]> g (float[1,64,28,28] x) => (float[1,64,28,28] y)
+<float[64,64,3,3] w = {0.3}, float s = {0.1}, float t = {200}, int8 z = {0}, float two = {2}> {
+  xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z)
+  wq = QuantizeLinear(w, s, z) wd = DequantizeLinear(wq, s, z)
+  c = Conv<pads = [1, 1, 1, 1]>(xd, wd) r = Relu(c) p = Pow(r, two)
+  pq = QuantizeLinear(p, t, z) pd = DequantizeLinear(pq, t, z) y = Add(pd, x)
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pack", ["tensorrt", "tensorrt-rtx"])
+@pytest.mark.parametrize("base", ["float16", "bfloat16", "float"])
+def test_the_estimate_of_what_is_written_is_announced(
+    save: Callable[..., Path], tmp_path: Path, pack: str, base: Base
+):
+    """What apply writes keeps float32 at the ports and in the Pow, which Casts part from the rest.
+
+    In float nothing is converted, and the estimate with all remedies is that of the file.
+    """
+    path, better = save(WITH_POW), tmp_path / "better.yaml"
+    asked = {"gpu": "l4", "pack": pack, "base": base}
+    explained = placer.explain(path, **asked)
+    explained.write_improved(better)
+    assert explained.apply_command.endswith(f" --base {base}") is (base != "float16")
+    applied = placer.apply_placement(better, path, output=tmp_path / "out", base=base)
+    read = placer.explain(applied.folder / "optimized.onnx", **asked).explanation
+    written, before = explained.written, explained.explanation
+    assert (written is None) is (base == "float")
+    if written is None:
+        announced = before.improved_us, before.float_us
+    else:
+        assert (written.kept, written.casts) == (1, 4)
+        announced = written.total_us, written.float_us
+        assert written.float_us > before.float_us
+    assert announced == pytest.approx((read.total_us, read.float_us))
 
 
 @pytest.mark.slow
