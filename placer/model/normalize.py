@@ -11,7 +11,7 @@ them, nodes named and sorted. Outputs stay what they were.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +43,7 @@ from placer.graph.edit import (
 )
 from placer.graph.node_names import node_title, unique_names
 from placer.graph.operators import STANDARD_DOMAINS
+from placer.model.inlined_nodes import operator_of
 from placer.model.minimum_opset import (
     HALF_OPSET,
     MAX_OPSET,
@@ -210,11 +211,33 @@ def inline_functions(proto: ModelProto, path: Path) -> None:
         for entry in function.opset_import:
             if entry.domain in STANDARD_DOMAINS:
                 entry.version = opset
-    _give_defaults(stub)
     try:
-        adopt(proto, onnx.inliner.inline_local_functions(stub))
+        adopt(proto, _inlined(stub))
     except _INFERENCE_ERRORS as error:
         raise InputError(f"{text}: {one_line(error)}") from error
+
+
+def _inlined(proto: ModelProto) -> ModelProto:
+    """``proto`` with its local functions inlined, one level of calls after the other.
+
+    From the outside in: what a function passes on but did not get has the default of the next.
+    """
+    inlined = ModelProto()
+    inlined.CopyFrom(proto)
+    del inlined.functions[:]
+    for level in _levels([*proto.functions]):
+        inlined.functions.extend(level)
+        _give_defaults(inlined)
+        inlined = onnx.inliner.inline_local_functions(inlined)
+    return inlined
+
+
+def _levels(functions: Sequence[FunctionProto]) -> Iterator[list[FunctionProto]]:
+    """``functions``, none of which calls itself, each after all that call it."""
+    while functions:
+        called = {operator_of(node) for f in functions for node in every_node(f.node)}
+        yield [f for f in functions if (f.domain, f.name) not in called]
+        functions = [f for f in functions if (f.domain, f.name) in called]
 
 
 def _give_defaults(proto: ModelProto) -> None:

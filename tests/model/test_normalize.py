@@ -343,16 +343,22 @@ def test_attributes_that_calls_of_functions_leave_out_have_the_functions_default
     proto = onnx.parser.parse_model(
         """
         <ir_version: 9, opset_import: ["": 17, "mine": 1]>
-        g (float[1,4] x) => (float[1,4] y) { a = mine.outer(x)  y = mine.leaky <slope = 0.75> (a) }
+        g (float[1,4] x) => (float[1,4] y) {
+          a = mine.outer(x)  b = mine.leaky <slope = 0.75> (a)
+          c = mine.passing(b)  y = mine.passing <s = 0.25> (c)
+        }
         <opset_import: ["": 17, "mine": 1], domain: "mine">
         outer (a) => (b) { b = mine.leaky(a) }
+        <opset_import: ["": 17, "mine": 1], domain: "mine">
+        passing <s> (a) => (b) { b = mine.leaky <slope: float = @s> (a) }
         <opset_import: ["": 17], domain: "mine">
         leaky <slope: float = 0.5> (a) => (b) { b = LeakyRelu <alpha: float = @slope> (a) }
         """
     )
     onnx.save(proto, tmp_path / "model.onnx")
     nodes = load_model(tmp_path / "model.onnx").proto.graph.node
-    assert [node.attribute[0].f for node in nodes] == [0.5, 0.75]
+    assert [node.attribute[0].f for node in nodes] == [0.5, 0.75, 0.5, 0.25]
+    same_outputs(tmp_path / "model.onnx", x=np.array([[-64, -8, 0, 1]], np.float32))
 
 
 @pytest.mark.parametrize(("condition", "expected"), [(1, ["Relu", "Add"]), (0, ["Relu", "Mul"])])
