@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from placer.graph.edit import standard_opset
 from placer.model.quantized.clamping import ends_at_six
 
 
@@ -67,7 +68,7 @@ def without_pairs(proto: ModelProto, pairs: Iterable[SourcePair]) -> ModelProto:
     copy = ModelProto()
     copy.CopyFrom(proto)
     del copy.graph.node[:]
-    opset = next((entry.version for entry in proto.opset_import if not entry.domain), 1)
+    has_bounds = standard_opset(proto) >= 11  # Before, those of a Clip are attributes.
     by_integers = {pair.integers: pair for pair in pairs}
     instead = {t: f"{pair.integers}/instead" for pair in by_integers.values() for t in pair.targets}
     for node in proto.graph.node:
@@ -75,7 +76,7 @@ def without_pairs(proto: ModelProto, pairs: Iterable[SourcePair]) -> ModelProto:
         if node.op_type == "QuantizeLinear" and output in by_integers:
             pair = by_integers[output]
             op, inputs = "Relu" if pair.clamps else "Identity", [pair.source]
-            if pair.ceiling is not None and opset >= 11:
+            if pair.ceiling is not None and has_bounds:
                 op, names = "Clip", [f"{output}/lowest", f"{output}/highest"]
                 bounds = zip(names, (pair.ceiling * 0, pair.ceiling), strict=True)
                 copy.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in bounds)

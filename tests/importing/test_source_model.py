@@ -14,7 +14,7 @@ from onnxruntime.quantization import quantize_dynamic
 from placer.calibration.dataset import load_dataset, synthetic_dataset
 from placer.errors import InputError
 from placer.importing.source_model import Comparison, Source, output_sums, recovered
-from placer.importing.source_pairs import SourcePair
+from placer.importing.source_pairs import SourcePair, source_pairs, without_pairs
 from placer.model import Model, load_model
 from placer.results.result import Result
 from tests.conftest import Finished, with_random_weights
@@ -133,6 +133,19 @@ def test_the_pair_that_stands_for_a_relu6_is_noise_where_the_clip_is_put_back(sa
     assert distance is not None and distance > 30
     kept = [note for note in model.imported.notes if "is part of the function" in note]
     assert [note.split("'")[1] for note in kept] == ["x"]
+
+
+def test_the_clip_is_put_back_whatever_the_standard_domain_is_called():
+    proto = onnx.parser.parse_model(
+        f"""
+        <ir_version: 9, opset_import: ["ai.onnx": 17]>
+        g (float[4] x) => (float[4] y) <float s = {{{6 / 255}}}, uint8 z = {{0}}> {{
+          a = Neg(x)  q = QuantizeLinear(a, s, z)  y = DequantizeLinear(q, s, z)
+        }}
+        """
+    )
+    (found,) = outputs(without_pairs(proto, source_pairs(proto)), x=np.float32([-8, -2, 0, 1]))
+    assert found.tolist() == [6, 2, 0, 0]
 
 
 def test_a_file_whose_nodes_are_called_the_same_is_compared(save: Save):
