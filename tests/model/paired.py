@@ -96,6 +96,11 @@ REFUSED = {
         "float[4] ws0 = {1, 0, 3, 4}",
         ("v", "its scale is 0, but TensorRT takes positive ones only"),
     ),
+    "negative scales of channels": (
+        "[v] v = DequantizeLinear<axis = 0>(wq, ws0, wz) [conv] y = Conv(x, v)",
+        "float[4] ws0 = {-1, 2, -3, 4}",
+        ("v", "its scale is -3, but TensorRT takes positive ones only"),
+    ),
     "scales along another axis": (  # TensorRT issue 994.
         "[v] v = DequantizeLinear<axis = 3>(wq, ws, wz) [conv] y = Conv(x, v)",
         "",

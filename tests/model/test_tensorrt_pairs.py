@@ -35,7 +35,11 @@ def test_the_builder_refuses_it_too(builder: Any, name: str):
     ("name", "fix"),
     [
         ("int32 that the network itself rounds", "quantize to int8"),
-        ("a negative scale", "calibrate again: no data give a negative scale"),
+        ("a negative scale", "calibrate again: a scale is never negative"),
+        (
+            "negative scales of channels",
+            "quantize channels 0, 2 of the constant again with positive scales",
+        ),
         (
             "stored weights that are cast and scaled",
             "put a DequantizeLinear in the place of this node and of the Mul",

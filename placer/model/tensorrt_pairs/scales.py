@@ -68,17 +68,23 @@ def _check_values(graph: PairGraph, node: NodeProto, scale: np.ndarray) -> Itera
         yield finding(node, "altered", reason, "calibrate again with other data")
     elif not (values > 0).all():
         reason = f"its scale is {float(scale.min()):g}, but TensorRT takes positive ones only"
-        fix = "calibrate again with other data"
-        if (values < 0).any():
-            fix = "calibrate again: no data give a negative scale"
-        elif graph.is_constant(node.input[0]):
-            fix = f"give {_channels_without_scale(scale)} any positive scale"
-        yield finding(node, "refused", reason, fix)
+        yield finding(node, "refused", reason, _fix_of_values(graph, node, values))
+
+
+def _fix_of_values(graph: PairGraph, node: NodeProto, values: np.ndarray) -> str:
+    """Calibration gives scales of activations; those of a constant come from the constant."""
+    is_negative = bool((values < 0).any())
+    if graph.is_constant(node.input[0]):
+        where = _channels_without_scale(values)
+        if is_negative:
+            return f"quantize {where} again with positive scales"
+        return f"give {where} any positive scale"
+    return f"calibrate again{': a scale is never negative' if is_negative else ' with other data'}"
 
 
 def _channels_without_scale(scale: np.ndarray) -> str:
     """In words; such a channel of a pruned or dead filter holds zeros only."""
-    channels = np.flatnonzero(~(scale.astype(np.float32).ravel() > 0)).tolist()
+    channels = np.flatnonzero(~(scale.ravel() > 0)).tolist()
     if scale.size == 1:
         return "the constant"
     return f"channel{'s' if len(channels) > 1 else ''} {listed(channels)} of the constant"
