@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import onnx
@@ -53,4 +53,6 @@ def _write_recipe(recipe: Recipe, folder: Path, name: str) -> None:
 
 
 if __name__ == "__main__":
-    write_models(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", metavar="FOLDER", type=Path)
+    write_models(parser.parse_args().folder)
