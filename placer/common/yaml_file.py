@@ -31,8 +31,7 @@ _TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}"
     for kind in ("null", "bool", "int", "float", "str", "seq", "map", "timestamp")
 )
-
-_TEXT_TAG = "tag:yaml.org,2002:str"
+_TEXT_TAG = "tag:yaml.org,2002:str"  # The one that may be written: any scalar can be read as text.
 
 _LARGEST_INTEGER = 2**64 - 1
 _LONGEST_INTEGER = 200  # characters: binary digits, with underscores between them
@@ -182,7 +181,7 @@ def _check_events(text: str, name: str, limit: int) -> None:
             # Aliases can blow up exponentially and a rule has no use for them.
             raise InputError(f"{name}:{line}: YAML aliases are not allowed; repeat the value")
         tag = getattr(event, "tag", None)
-        if tag not in (None, "!", _TEXT_TAG):
+        if tag not in (None, _TEXT_TAG):
             # A written tag makes PyYAML convert what does not look like that type, e.g. !!int "".
             raise _tag_refused(name, line, tag)
         if isinstance(event, yaml.CollectionStartEvent):

@@ -170,6 +170,8 @@ LAUGHS = "a: &a [x, x]\n" + "".join(
         ("id: !!python/name:os.system\n", "python/name:os.system' is not allowed; remove it"),
         ("id: !include /etc/passwd\n", "YAML tag '!include' is not allowed"),
         ('why: !!int ""\n', "relu.yaml:1: YAML tag 'tag:yaml.org,2002:int' is not allowed"),
+        ('why: ! ""\n', "relu.yaml:1: YAML tag '!' is not allowed"),
+        ("why: !!str 1\n", "field 'id': it is missing"),
         ("why: !!binary G1sybQ==\n", "YAML tag 'tag:yaml.org,2002:binary' is not allowed"),
         ('why: "a title \\e]0;owned\\a"\n', "control characters are not allowed"),
         ("priority: 1" + ":59" * 20_000 + ".5\n", "not valid YAML"),
