@@ -7,7 +7,8 @@ and be flattened by what joins heads. The last product is one of all dimensions 
 read what was flattened.
 
 Evidence: layers that the builder of TensorRT-RTX 1.7.1 logs for sm89, of small graphs (28 of
-several products and of heads) and of transformers' models (benchmarks/networks/pytorch/deployed.py).
+several products and of heads) and of transformers' models
+(benchmarks/networks/pytorch/deployed.py).
 """
 
 from __future__ import annotations
