@@ -25,7 +25,7 @@ from placer.cli.options import (
     shape_ranges_of,
     with_flags,
 )
-from placer.cli.terminal import output_console
+from placer.cli.terminal import output_console, table_of
 
 if TYPE_CHECKING:  # Help is shown without what takes long to import.
     from placer.engines.bench import Measured
@@ -81,11 +81,9 @@ def bench_command(
 
 def _table(measured: Sequence[Measured], estimated: bool) -> Table:
     kind = "estimated " if estimated else ""
-    table = Table()
     spread, interval = ("80% interval",) * 2 if estimated else ("p10 to p90", "95% interval")
     columns = ("model", f"{kind}latency, ms ({spread})", f"ratio ({interval})", "samples/s")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    table = table_of(*columns)
     for entry in measured:
         low, high = entry.ratio_interval
         table.add_row(

@@ -75,12 +75,8 @@ def _full(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    progress = Console(stderr=True)
-
     def tell(step: Step) -> None:
-        progress.print(
-            f"· {step.name}: {step.verdict}", highlight=False, markup=False, soft_wrap=True
-        )
+        typer.echo(f"· {step.name}: {step.verdict}", err=True)
 
     checkup = placer.check_up(
         engine,

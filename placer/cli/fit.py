@@ -68,10 +68,9 @@ def fit_command(
 
     The file holds no weights. After an interruption, the same command goes on where it was.
     """
-    progress = Console(stderr=True)
 
     def tell(sentence: str) -> None:
-        progress.print(f"· {sentence}", highlight=False, markup=False, soft_wrap=True)
+        typer.echo(f"· {sentence}", err=True)
 
     fit = placer.fit(
         engine,

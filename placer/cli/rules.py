@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from placer.cli.options import PlainReplace, option, shape_ranges_of
-from placer.cli.terminal import output_console
+from placer.cli.terminal import output_console, table_of
 from placer.common.files import check_writable
 from placer.common.shapes import optima
 from placer.errors import InputError, RunError
@@ -84,9 +84,8 @@ def _pack_row(pack: Pack, where: str) -> tuple[str, ...]:
 
 def _rules_table(pack: Pack) -> Table:
     extended = "".join(f", extends {one}" for one in pack.lineage[1:])
-    table = Table(title=f"{pack.name_and_version} for {pack.manifest.engine}{extended}")
-    for column in ("rule", "from", "layouts (default first)", "why"):
-        table.add_column(column)
+    title = f"{pack.name_and_version} for {pack.manifest.engine}{extended}"
+    table = table_of("rule", "from", "layouts (default first)", "why", title=title)
     for rule in pack.rules:
         others = [layout for layout in rule.layouts if layout != rule.default_layout]
         layouts = ", ".join([rule.default_layout, *others])
