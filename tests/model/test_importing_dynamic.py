@@ -94,6 +94,37 @@ def test_a_product_of_integers_that_is_dequantized_is_a_float_one(save: Save, bo
     assert sqnr(expected, found) > 30
 
 
+# A bias that is limited before it is cast: bounds of float.
+LIMITED = """xq, rs, xz = DynamicQuantizeLinear(x) [gemm] p = MatMulInteger(xq, w, xz, z)
+ t = Mul(rs, ws) bd = Div(b, t) br = Round(bd) [limit] bc = Clip(br, lowest, highest)
+ bq = Cast<to = 6>(bc) q = Add(p, bq) y = DequantizeLinear(q, t) }"""
+
+
+def with_bounds(save: Save, bounds: list[float]) -> Path:
+    text = GEMM.replace("int32 low", "float lowest = {0}, float highest = {0}, int32 low")
+    path = save(text + LIMITED)
+    proto = onnx.load(path)
+    held = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for name, sign in (("lowest", -1), ("highest", 1)):
+        values = np.array([sign * bound for bound in bounds], np.float32)
+        values = values.reshape(()) if values.size == 1 else values
+        held[name].CopyFrom(onnx.numpy_helper.from_array(values, name))
+    onnx.save(proto, path)
+    return path
+
+
+@pytest.mark.parametrize("bound", [np.inf, 2.0**31])
+def test_a_bias_may_be_limited_to_what_int32_holds(save: Save, bound: float):
+    product, added = load_model(with_bounds(save, [bound])).graph.nodes
+    assert (product.op, added.op) == ("MatMul", "Add")
+
+
+@pytest.mark.parametrize("bounds", [[127.0], [np.inf, np.inf]])
+def test_other_limits_of_a_bias_are_refused(save: Save, bounds: list[float]):
+    with pytest.raises(InputError, match=r"'limit' \(Clip\) reads a tensor divided by a scale"):
+        load_model(with_bounds(save, bounds))
+
+
 @pytest.mark.parametrize(
     ("written", "why"),
     [
@@ -104,6 +135,17 @@ def test_a_product_of_integers_that_is_dequantized_is_a_float_one(save: Save, bo
 def test_another_dequantization_of_a_product_is_refused(save: Save, written: str, why: str):
     with pytest.raises(InputError, match=why):
         load_model(save(GEMM + STATIC.replace("DequantizeLinear(q, s)", written)))
+
+
+def test_a_constant_bias_in_steps_that_are_known_at_run_time_is_refused(save: Save):
+    with pytest.raises(InputError, match="scales 'bi', a constant of integers, by what is only"):
+        load_model(save(GEMM + DYNAMIC.replace("Add(p, bq)", "Add(p, bi)")))
+
+
+def test_a_product_that_takes_another_zero_point_off_is_refused(save: Save):
+    text = GEMM + STATIC.replace("(x, xs, z)", "(x, xs, other)")
+    with pytest.raises(InputError, match="takes another zero point off 'xq' than it is quantized"):
+        load_model(save(text.replace("int8 z = {0}", "int8 z = {0}, int8 other = {5}")))
 
 
 def test_a_bias_of_another_scale_is_refused(save: Save):

@@ -52,6 +52,7 @@ _VISIT_BY_OPERATOR = {
 def dequantize_graph(
     proto: ModelProto,
     types: Mapping[str, int],
+    shapes: Mapping[str, tuple[int | None, ...]],
     base_dir: Path,
     path: Path,
     kept: Collection[str],
@@ -60,7 +61,7 @@ def dequantize_graph(
 
     Arguments as of ImportState. Raises InputError, naming the node, for what cannot be taken apart.
     """
-    state = ImportState(proto, types, base_dir, path, kept)
+    state = ImportState(proto, types, shapes, base_dir, path, kept)
     for node in proto.graph.node:
         name, first, state.visiting = node.name, len(state.draft.nodes), node
         try:

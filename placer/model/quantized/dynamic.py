@@ -33,7 +33,8 @@ class Factor:
     def over(self, other: Factor) -> Factor | None:
         """What is left of this without ``other``; None if ``other`` is no part of it."""
         mine, theirs = Counter(self.symbols), Counter(other.symbols)
-        if theirs - mine:
+        sizes = {self.value.size, other.value.size} - {1}
+        if theirs - mine or len(sizes) > 1:
             return None
         return Factor(tuple(sorted((mine - theirs).elements())), self.value / other.value)
 
@@ -49,13 +50,15 @@ class Bias:
     scale: Factor | None
 
     def has_scale(self, scale: Factor) -> bool:
-        """Whether ``scale``, of any shape, is this bias's scale."""
+        """Whether ``scale``, of a shape that broadcasts to the product's, is this bias's scale."""
         if self.scale is None:
             return not scale.symbols
-        mine, other = self.scale.value.ravel(), scale.value.ravel()
-        if self.scale.symbols != scale.symbols or mine.size != other.size:
+        if self.scale.symbols != scale.symbols:
             return False
-        return bool(np.allclose(mine, other, rtol=1e-6, atol=0))
+        try:
+            return bool(np.allclose(self.scale.value, scale.value, rtol=1e-6, atol=0))
+        except ValueError:  # Their shapes do not broadcast.
+            return False
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,18 @@ from onnx import NodeProto, TensorProto, helper
 
 from placer.model.quantized import dynamic
 from placer.model.quantized.arithmetic import dequantize_nodes
+from placer.model.quantized.channel_scales import (
+    along_channels,
+    broadcasting,
+    reshaped,
+    scale_of,
+    shape_of,
+)
 from placer.model.quantized.constants import constant_info, dequantize_constant
 from placer.model.quantized.dynamic import Bias, Factor, Product
 from placer.model.quantized.operators import DEQUANTIZE, input_at
 from placer.model.quantized.qoperator import Operand
-from placer.model.quantized.quantized_tensors import BYTES, Quantized
+from placer.model.quantized.quantized_tensors import BYTES, FLOATS, Quantized
 from placer.model.quantized.scales import limits_of
 from placer.model.quantized.state import ImportState
 from placer.model.quantized.tables import rows_of_table, table_behind
@@ -58,7 +65,7 @@ def _visit_factor(state: ImportState, node: NodeProto) -> bool:
     if node.op_type == "Mul":
         state.factors[node.output[0]] = _factor(state, node, 0).times(_factor(state, node, 1))
     elif node.op_type in _RESHAPES:
-        state.factors[node.output[0]] = _factor(state, node, 0)
+        state.factors[node.output[0]] = reshaped(state, node, _factor(state, node, 0))
     else:
         return False
     return True
@@ -75,6 +82,7 @@ def _visit_dynamic(state: ImportState, node: NodeProto) -> None:
     state.quantized[integers] = info
     state.factors[scale] = Factor((scale,), np.ones(()))
     state.factors[zero_point] = Factor((zero_point,), np.ones(()))
+    state.run_time_zeros[scale] = zero_point
     state.records.add_activation(info)
 
 
@@ -88,13 +96,23 @@ def _visit_bias(state: ImportState, node: NodeProto) -> None:
         state.biases[target] = state.biases[node.input[0]]
     elif node.op_type in _RESHAPES and node.input[0] in state.biases:
         bias = state.biases[node.input[0]]
+        _refuse_spread(state, node, bias)
+        scale = bias.scale and reshaped(state, node, bias.scale)
         made = NodeProto.FromString(node.SerializeToString())
         made.input[0] = bias.tensor
         made.output[0] = state.draft.names.unused(f"{bias.tensor}/reshaped")
         state.draft.append(made)
-        state.biases[target] = Bias(made.output[0], bias.scale)
+        state.biases[target] = Bias(made.output[0], scale)
     else:
         raise state.refuse(node, "reads a tensor divided by a scale, and is not the sum of a bias")
+
+
+def _refuse_spread(state: ImportState, node: NodeProto, bias: Bias) -> None:
+    """Raise InputError where ``node`` reshapes more values than the float bias has."""
+    shape, given = shape_of(state, bias.tensor), state.shapes.get(node.input[0])
+    is_single = bias.scale is None or bias.scale.value.size == 1
+    if not is_single and None not in (shape, given) and shape != given:
+        raise state.refuse(node, f"reshapes '{bias.tensor}', divided by scales of another shape")
 
 
 def _keeps_int32(state: ImportState, node: NodeProto) -> bool:
@@ -102,8 +120,11 @@ def _keeps_int32(state: ImportState, node: NodeProto) -> bool:
     bounds = [input_at(node, index) for index in (1, 2)]
     if node.op_type != "Clip" or any(name not in state.draft.constants for name in bounds):
         return False
-    lowest, highest = (int(state.draft.array(name).item()) for name in bounds)
-    return lowest <= -(2**31) + 1 and highest >= 2**31 - 2
+    lowest, highest = (state.draft.array(name).astype(np.float64) for name in bounds)
+    if lowest.size != 1 or highest.size != 1:
+        return False
+    # As floats: bounds may be infinite, and 2**31 - 1 is none of float32.
+    return lowest.item() <= -(2.0**31) + 1 and highest.item() >= 2.0**31 - 2
 
 
 def _visit_sum(state: ImportState, node: NodeProto) -> None:
@@ -130,42 +151,64 @@ def _factor(state: ImportState, node: NodeProto, index: int) -> Factor:
 def _visit_product(state: ImportState, node: NodeProto) -> None:
     """Write the float product where the scales of its operands are multiplied in."""
     if node.op_type in DEQUANTIZE:
-        _refuse_other_zero_or_axis(state, node)
+        _refuse_zero_point(state, node)
     index = 0 if node.input[0] in state.products else 1
     made = state.products[node.input[index]]
     product, bias = made.node, made.bias
     if _is_rounded_by_the_network(state, product):
         reason = "reads integers that the network itself rounds, as with a scale for each row"
         raise state.refuse(product, reason)
-    scale = _factor(state, node, 1 - index)
-    if bias is not None and not bias.has_scale(scale):
-        raise state.refuse(node, "does not multiply with the scale that the bias is divided by")
+    scale = along_channels(state, node, product, _factor(state, node, 1 - index))
+    broadcast = broadcasting(state, product, scale)
+    if bias is not None and not bias.has_scale(broadcast):
+        why = "does not multiply with the scale that the bias is divided by"
+        if bias.scale is None:
+            why = (
+                f"scales '{bias.tensor}', a constant of integers, by what is only known at run time"
+            )
+        raise state.refuse(node, why)
     inputs = _operands(state, product, node, scale)
     op = dynamic.FLOAT_OPS[product.op_type]
-    target = node.output[0]
+    target, dtype = _before_cast(state, product, node.output[0]), _float_type(state, product)
     output = target if bias is None else state.draft.names.unused(f"{target}/without_bias")
     written = helper.make_node(op, inputs, [output], product.name)
     written.attribute.extend(product.attribute)
     state.draft.append(written)
     if bias is not None:
-        added = bias.tensor if bias.scale is not None else _float_bias(state, bias.tensor, scale)
-        state.draft.emit("Add", f"{product.name}/bias", [output, added], target)
+        values = None if bias.scale else _float_bias(state, bias.tensor, broadcast, dtype)
+        state.draft.emit("Add", f"{product.name}/bias", [output, values or bias.tensor], target)
+    if target != node.output[0]:
+        cast = helper.make_node("Cast", [target], [node.output[0]], f"{product.name}/cast")
+        cast.attribute.append(helper.make_attribute("to", state.types[node.output[0]]))
+        state.draft.append(cast)
 
 
-def _refuse_other_zero_or_axis(state: ImportState, node: NodeProto) -> None:
+def _refuse_zero_point(state: ImportState, node: NodeProto) -> None:
     """Raise InputError where a DequantizeLinear is more than a product with scales."""
     zero = input_at(node, 2)
     if zero and (zero not in state.draft.constants or state.draft.array(zero).any()):
         raise state.refuse(node, "has a zero point for a product of integers")
-    if next((a.i for a in node.attribute if a.name == "axis"), 1) not in (1, -1):
-        raise state.refuse(node, "has scales along another axis than the product's channels")
 
 
-def _float_bias(state: ImportState, integers: str, scale: Factor) -> str:
-    """The float constant that ``integers`` are in steps of ``scale``."""
-    steps, value = state.draft.array(integers), scale.value
-    value = value.reshape(steps.shape) if value.size == steps.size else value
-    return state.draft.add_constant(f"{integers}/float", (steps * value).astype(np.float32))
+def _float_type(state: ImportState, product: NodeProto) -> int:
+    """ONNX element type that the float product has: that of its left operand."""
+    info = state.quantized.get(product.input[0])
+    return info.float_type if info is not None and info.float_type in FLOATS else TensorProto.FLOAT
+
+
+def _before_cast(state: ImportState, product: NodeProto, target: str) -> str:
+    """Name of the float product, ``target`` unless that has another float type."""
+    given = state.types.get(target, 0)
+    if given not in FLOATS or given == _float_type(state, product):
+        return target
+    return state.draft.names.unused(f"{target}/before_cast")
+
+
+def _float_bias(state: ImportState, integers: str, scale: Factor, dtype: int) -> str:
+    """The float constant that ``integers`` are in steps of ``scale``, which broadcasts to them."""
+    wide = state.draft.array(integers) * scale.value
+    floats = wide.astype(helper.tensor_dtype_to_np_dtype(dtype))
+    return state.draft.add_constant(f"{integers}/float", floats)
 
 
 def _is_rounded_by_the_network(state: ImportState, product: NodeProto) -> bool:
@@ -183,20 +226,37 @@ def _is_given(state: ImportState, tensor: str) -> bool:
 def _operands(state: ImportState, product: NodeProto, node: NodeProto, factor: Factor) -> list[str]:
     """Float tensors that ``product`` multiplies; ``node`` multiplies it with ``factor``."""
     known = [state.quantized.get(product.input[i]) for i in (0, 1)]
+    for position, info in enumerate(known):
+        if info is not None and not _has_zero_point(state, info, input_at(product, 2 + position)):
+            why = f"takes another zero point off '{product.input[position]}' than it is quantized"
+            raise state.refuse(product, f"{why} with; write that one at input {2 + position}")
     known[0] = known[0] or _moved_constant(state, product) or _given_integers(state, product)
-    for info in known:
-        rest = factor if info is None else factor.over(_scale_of(info))
+    for position, info in enumerate(known):
+        if info is None:
+            continue
+        rest = factor.over(scale_of(state, product, position, info))
         if rest is None:
             raise state.refuse(node, "does not multiply with the scales of its operands")
         factor = rest
     if known[0] is None or factor.symbols:
         raise state.refuse(node, "multiplies with the scale of another tensor")
-    right = known[1] or _integer_weight(state, product, factor.value)
+    dtype = helper.tensor_dtype_to_np_dtype(_float_type(state, product))
+    right = known[1] or _integer_weight(state, product, factor.value.astype(dtype))
     if known[1] is not None and not np.allclose(factor.value, 1, rtol=1e-6, atol=0):
         raise state.refuse(node, "multiplies with more than the scales")
     for position, info in enumerate((known[0], right)):
         state.draft.mark(info, product.name, position)
     return [known[0].tensor, right.tensor]
+
+
+def _has_zero_point(state: ImportState, info: Quantized, name: str) -> bool:
+    """Whether ``name``, empty for zero, is the zero point of ``info``, as far as that is known."""
+    if info.symbol in state.run_time_zeros:
+        factor = state.factors.get(name)
+        return factor is not None and factor.symbols == (state.run_time_zeros[info.symbol],)
+    if name and name not in state.draft.constants:
+        return True
+    return bool((state.draft.array_or_zero(name) == info.zero_point).all())
 
 
 def _moved_constant(state: ImportState, product: NodeProto) -> Quantized | None:
@@ -244,15 +304,9 @@ def _integer_weight(state: ImportState, product: NodeProto, scale: np.ndarray) -
         raise state.refuse(product, f"reads '{data}', which is not quantized here")
     axis = 0 if product.op_type == "ConvInteger" else -1
     operand = Operand(data, "", input_at(product, 3), axis)
-    key = (data, *map(str, scale.ravel().tolist()))
+    key = (data, str(scale.dtype), *map(str, scale.ravel().tolist()))
     if key not in state.dequantized:
         flat = scale.reshape(()) if scale.size == 1 else scale.ravel()
-        weight = dequantize_constant(state, product, operand, flat.astype(np.float32))
+        weight = dequantize_constant(state, product, operand, flat)
         state.dequantized[key] = weight
     return constant_info(state, state.dequantized[key], operand)
-
-
-def _scale_of(info: Quantized) -> Factor:
-    if info.scale is None:
-        return Factor((info.symbol,), np.ones(()))
-    return dynamic.known(info.scale)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import onnx
 import onnx.shape_inference
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, ValueInfoProto
 
 from placer.common.listed import in_quotes
 from placer.errors import InputError
@@ -64,7 +64,7 @@ def take_apart(
     values = infer_values(proto, {}, path)
     fold_constants(proto, values, keep=_KEPT, base_dir=base_dir)
     types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
-    state = dequantize_graph(proto, types, base_dir, path, kept)
+    state = dequantize_graph(proto, types, _shapes(values.values()), base_dir, path, kept)
     floats = without_initializers(proto, [t.name for t in proto.graph.initializer])
     del floats.graph.node[:]
     state.draft.move_to(floats.graph)
@@ -90,6 +90,16 @@ def take_apart(
         placement=state.draft.placement,
         notes=tuple(dict.fromkeys(records.notes)),
     )
+
+
+def _shapes(values: Iterable[ValueInfoProto]) -> dict[str, tuple[int | None, ...]]:
+    """Sizes by tensor, None for those that are not fixed; without tensors of unknown rank."""
+    kinds = {value.name: value.type.tensor_type for value in values}
+    return {
+        name: tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
+        for name, kind in kinds.items()
+        if kind.HasField("shape")
+    }
 
 
 def _declare_outputs(proto: ModelProto) -> Iterator[str]:

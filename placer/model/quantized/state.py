@@ -19,7 +19,8 @@ from placer.model.quantized.scales import BIAS_TYPES
 class ImportState:
     """The float graph so far, the scales seen, and what each tensor read so far stands for.
 
-    ``types``: ONNX element type by tensor, as far as known. ``kept``: what those QuantizeLinear
+    ``types``, ``shapes``: ONNX element type and sizes by tensor, as far as known, but for those of
+    initializers. ``kept``: what those QuantizeLinear
     nodes write whose rounding and saturation are part of the function: they stay, as arithmetic.
     ``origins``: by node of the float graph the node of the quantized one that it was written for;
     none of those that only give outputs their names back. ``visiting``: the node that is being
@@ -30,6 +31,7 @@ class ImportState:
         self,
         proto: ModelProto,
         types: Mapping[str, int],
+        shapes: Mapping[str, tuple[int | None, ...]],
         base_dir: Path,
         path: Path,
         kept: Collection[str] = (),
@@ -37,6 +39,7 @@ class ImportState:
         self.path = path
         self.kept = frozenset(kept)
         self.types = types
+        self.shapes = shapes
         self.readers = readers_by_tensor(proto.graph.node)
         self.quantized: dict[str, Quantized] = {}
         self.pairs: dict[str, Quantized] = {}  # by what a DequantizeLinear writes
@@ -47,6 +50,7 @@ class ImportState:
         # Float weights that were packed, by what they were made of.
         self.unpacked: dict[tuple[str | int, ...], str] = {}
         self.factors: dict[str, Factor] = {}  # products with a scale computed at run time
+        self.run_time_zeros: dict[str, str] = {}  # zero point by scale, both computed at run time
         self.products: dict[str, Product] = {}  # int32 results that lack their scales
         self.biases: dict[str, Bias] = {}  # divided by scales computed at run time
         self.expanded: set[str] = set()
