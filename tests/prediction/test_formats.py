@@ -209,7 +209,7 @@ def test_a_remedy_says_which_format_it_changes():
 
     edges = "p -> conv2[0], w -> conv2[1]"
     assert told(plain, mixed).startswith(f"remove it: quantize {edges} to {FLOAT8}; ")
-    assert told(mixed, plain).startswith(f"remove it: quantize {edges} in the scheme's own format;")
+    assert told(mixed, plain).startswith(f"remove it: quantize {edges} to int8; ")
     assert told(EMPTY, in_fp8("conv1", "conv2", "conv3")).count(f" to {FLOAT8};") == 1
 
 

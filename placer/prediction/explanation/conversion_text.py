@@ -12,6 +12,8 @@ from placer.prediction.explanation.remedies import Remedy
 from placer.quantization.placement import Change
 
 MOST_EDGES = 4
+# The own format of schemes in which single edges may have another (``Format``).
+_INTEGERS = "int8"
 _LEAST_TOLD_US = 0.05  # Less is 0.0 in the one decimal that is told.
 
 # The names of the Q and DQ nodes that a file has at each edge.
@@ -145,7 +147,7 @@ def _quantized(change: Change, pairs: Pairs, most: int) -> Iterator[str]:
         yield f"give {where} ({edge}) {what}"
     added = tuple(edge for edge in change.added if edge not in pairs)
     other, formats = change.reformatted, change.formats
-    for edges, format_text in ((added, ""), (other, " in the scheme's own format")):
+    for edges, format_text in ((added, ""), (other, f" to {_INTEGERS}")):
         plain = tuple(edge for edge in edges if edge not in formats)
         if plain:
             yield _added_text(plain, format_text, most)
