@@ -193,7 +193,8 @@ def _write_page(model: Path, explained: ModelExplanation, path: Path) -> None:
 
     pinned = [f"pinned: {sentence}" for sentence in explained.pinned]
     first = [f"change first: {change.text(show_all=True)}" for change in explained.first_changes]
-    facts = [_of_what(explained), *pinned, *explained.notes, *first]
+    advice = [explained.default_advice] if explained.default_advice else []
+    facts = [_of_what(explained), *pinned, *advice, *explained.notes, *first]
     timed = explained.gpu is not None
     if not timed:
         facts.append(no_times(explained))

@@ -122,9 +122,10 @@ def _print_times(console: Console, explained: ModelExplanation) -> None:
         soft_wrap=True,
     )
     if explanation.default_us < explanation.total_us:
-        console.print(
+        default = (
             f"the pack's default placement: {explanation.default_us / 1e3:.3f} ms, an estimate"
         )
+        console.print(explained.default_advice or default, soft_wrap=True)
     if explanation.improved_us < explanation.total_us:
         console.print(
             f"with all remedies: {explanation.improved_us / 1e3:.3f} ms, an estimate; "

@@ -218,6 +218,27 @@ class ModelExplanation:
         return self._placed.own is not None
 
     @property
+    def default_advice(self) -> str:
+        """How to get the pack's default where no remedies come near it; else empty."""
+        if self.gpu is None or not self.explanation.default_is_faster:
+            return ""
+        own = self.has_own_pairs
+        model = "FLOAT_MODEL" if own else "MODEL"
+        if self.explanation.float_by_default:
+            how = "as it quantizes nothing, it is the float model"
+            how += ", which placer import MODEL -o FLOAT_MODEL writes" if own else ""
+        else:
+            first = "placer import MODEL -o FLOAT_MODEL, then " if own else ""
+            how = (
+                f"to get it, run {first}placer explain {model} --improved FILE with the same "
+                f"options, and placer apply FILE {model} --data DATA"
+            )
+        return (
+            f"the pack's default placement: {self.explanation.default_us / 1e3:.3f} ms, an "
+            f"estimate, which no remedies of these pairs come near; {how}"
+        )
+
+    @property
     def first_changes(self) -> tuple[FirstChange, ...]:
         """The changes of a file's pairs that save most, the largest first.
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -768,6 +769,35 @@ def test_what_is_improved_of_a_quantized_file_keeps_its_ranges(
     assert applied.scales.ranges["x"] == pytest.approx((-12.7, 12.7))
     assert applied.scales.ranges.keys() == {"x", *missing}
     assert not [warning for warning in applied.warnings if "random" in warning]
+
+
+def test_a_default_that_no_remedy_comes_near_is_told_with_how_to_get_it(
+    save: Callable[..., Path],
+):
+    """Its estimate is below that with all remedies by more than estimates err (here 10%)."""
+    explained = placer.explain(save(OWN_PAIRS.replace("BEHIND", SPLIT)), gpu="l4")
+
+    def told(default_us: float, nothing: bool = False) -> str:
+        of_default = replace(
+            explained.explanation,
+            improved_us=44.0,
+            default_us=default_us,
+            float_by_default=nothing,
+            ratio_error=0.1,
+        )
+        return replace(explained, explanation=of_default).default_advice
+
+    assert told(41.0) == ""
+    start = "the pack's default placement: 0.019 ms, an estimate, which no remedies of these pairs "
+    assert told(19.0) == (
+        f"{start}come near; to get it, run placer import MODEL -o FLOAT_MODEL, then placer explain "
+        "FLOAT_MODEL --improved FILE with the same options, and placer apply FILE FLOAT_MODEL "
+        "--data DATA"
+    )
+    assert told(19.0, nothing=True) == (
+        f"{start}come near; as it quantizes nothing, it is the float model, which placer import "
+        "MODEL -o FLOAT_MODEL writes"
+    )
 
 
 # Its own pairs cost more than they save, and half precision leaves the Pow in float32.

@@ -123,6 +123,11 @@ class Explanation:
         return self.total_us != self.float_us and low < 1 < high
 
     @property
+    def default_is_faster(self) -> bool:
+        """Whether the default's estimate is below that with all remedies by more than errs."""
+        return self.improved_us > self.default_us * (1 + self.ratio_error)
+
+    @property
     def float_is_faster(self) -> bool:
         """Whether the float model's estimate is below that with all remedies by more than errs."""
         return self.improved_us > self.float_us * (1 + self.ratio_error)

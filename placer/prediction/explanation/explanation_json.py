@@ -29,6 +29,7 @@ def explanation_json(explanation: Explanation, timed: bool) -> Mapping[str, obje
         "interval_us": list(explanation.interval_us),
         "float_us": explanation.float_us,
         "default_us": explanation.default_us,
+        "default_is_faster": explanation.default_is_faster,
         "speedup": explanation.speedup,
         "speedup_interval": list(explanation.speedup_interval),
     }
