@@ -14,10 +14,10 @@ from placer.common.custom_ops import custom_op_libraries
 from placer.errors import InputError
 from placer.graph.edit import all_tensors, every_node, standard_opset, without_large_tensors
 from placer.graph.external_data import is_external
-from placer.graph.node_names import node_title
 from placer.graph.operators import STANDARD_DOMAINS
 from placer.graph.qoperator import is_qoperator
 from placer.model.normalize import inline_functions
+from placer.model.other_opsets import of_other_opset, opsets_with
 
 _KNOWN_DOMAINS = ("ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 _PLUGINS = "TRT"  # As TensorRT's exporters call the domain of its plugins.
@@ -29,7 +29,6 @@ _SIMULATED = re.compile(
     r"QuantizeOp$|(?<!Vector)Quantizer$|FakeQuant|Per(Tensor|Channel)Affine$|"
     r"QuantizeDequantize$|FixNeuron$|BipolarQuant$|MultiThreshold$"
 )
-_UNRECOGNIZED = re.compile(r"Unrecognized attribute: (\w+) for operator (\w+)")
 _QUANTIZED = re.compile(r"(Quantize|Dequantize|DynamicQuantize)Linear|\w+Integer")
 
 
@@ -75,43 +74,8 @@ def check_float_model(proto: ModelProto, path: Path, plugins: bool) -> None:
     try:
         onnx.checker.check_model(stub)
     except onnx.checker.ValidationError as error:
-        what = _attribute_of_other_opsets(proto, str(error)) or _first_line(error)
+        what = of_other_opset(stub) or _first_line(error)
         raise InputError(f"{path} is not a valid ONNX model: {what}") from error
-
-
-def _attribute_of_other_opsets(proto: ModelProto, text: str) -> str | None:
-    """Which node has the attribute that the checker's ``text`` is about, and where it belongs.
-
-    None for other texts, and for attributes that no opset has.
-    """
-    found = _UNRECOGNIZED.search(text)
-    if found is None:
-        return None
-    name, op = found.groups()
-    nodes = (n for n in every_node(proto.graph.node) if n.op_type == op)
-    node = next((n for n in nodes if any(a.name == name for a in n.attribute)), None)
-    opsets = _opsets_with(op, name)
-    if node is None or not opsets:
-        return None
-    return (
-        f"{node_title(node)} has attribute {name}, which opset {standard_opset(proto)} does not "
-        f"define; export it with opset {_range(opsets)}"
-    )
-
-
-def _opsets_with(op: str, attribute: str = "") -> list[int]:
-    """The opsets whose operator ``op`` has the attribute, if one is given."""
-    opsets = range(1, onnx.defs.onnx_opset_version() + 1)
-    known = [v for v in opsets if onnx.defs.has(op, max_inclusive_version=v)]
-    schemas = ((v, onnx.defs.get_schema(op, max_inclusive_version=v)) for v in known)
-    return [v for v, one in schemas if not attribute or attribute in one.attributes]
-
-
-def _range(opsets: list[int]) -> str:
-    """``opsets``, which follow each other, in words."""
-    if opsets[-1] == onnx.defs.onnx_opset_version():
-        return f"{opsets[0]} or later"
-    return f"{opsets[-1]} or earlier" if opsets[0] == 1 else f"{opsets[0]} to {opsets[-1]}"
 
 
 def _check_nodes(proto: ModelProto, path: Path, plugins: bool) -> None:
@@ -146,7 +110,7 @@ def _check_node(node: NodeProto, opset: int, path: Path, plugins: bool) -> None:
         if not onnx.defs.has(op, max_inclusive_version=opset):
             raise InputError(
                 f"{path}: node '{name}' uses operator {op}, which opset {opset} does "
-                f"not define; export it with opset {_range(_opsets_with(op))}"
+                f"not define; export it with opset {opsets_with(op)}"
             )
     elif node.domain not in _KNOWN_DOMAINS and not (plugins or custom_op_libraries()):
         if is_foreign_quantizer(node):

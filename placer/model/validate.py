@@ -41,6 +41,7 @@ from placer.graph.operators import STANDARD_DOMAINS
 from placer.model.inlined_nodes import count_nodes
 from placer.model.loops import endless_trips
 from placer.model.operator_schemas import schema_problems
+from placer.model.other_opsets import of_other_opset
 
 ONNX_MODEL = "the path of an ONNX file"
 _TENSOR_TYPES = frozenset(onnx.helper.get_all_tensor_dtypes())
@@ -188,6 +189,8 @@ class _FileCheck:
         for value in (*graph.input, *graph.output):
             self._check_value(value)
         if (problem := next(schema_problems(proto), None)) is not None:
+            if (other := of_other_opset(proto)) is not None:
+                raise InputError(f"{self.path} is not a valid ONNX model: {other}")
             raise self._wrong(f"{node_title(problem[0])}{problem[1]}")
 
     def _wrong(self, what: str, fix: str = "export it again") -> InputError:

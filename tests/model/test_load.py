@@ -302,9 +302,31 @@ def test_files_that_are_no_models(save: Save, tmp_path: Path):
     [
         ("[n1] c = Conv(x, w)", "[n1] c = custom.Conv(x, w)", "'n1' uses operator Conv of the unk"),
         ("[n1] c = Conv(x, w)", "[n1] c = Mish(x)", "define; export it with opset 18 or later"),
-        ("Relu(c)", "Cast<to = 1, saturate = 1>(c)", "saturate, which opset 17 does not define; e"),
-        ("Relu(c)", "Dropout<ratio = 0.5>(c)", "define; export it with opset 11 or earlier"),
-        ("Relu(c)", "Dropout<is_test = 1>(c)", "define; export it with opset 6 or earlier"),
+        (
+            "Relu(c)",
+            "Cast<to = 1, saturate = 1>(c)",
+            "has attribute saturate, which is not defined in opset 17; remove it, or export the "
+            "model with opset 19 or later",
+        ),
+        (
+            "Relu(c)",
+            "Dropout<ratio = 0.5>(c)",
+            "attribute ratio, which is an input in opset 17; if the model was made for opset 11 "
+            r"or earlier, declare that opset in the file and convert it with onnx\.version_conv",
+        ),
+        ("Relu(c)", "Dropout<is_test = 1>(c)", "made for opset 6 or earlier, declare that opset"),
+        (
+            "Relu(c)",
+            "ReduceMean<keepdims = 1>(c, c)",
+            r"\(ReduceMean\) has 2 inputs where 1 are defined in opset 17; export the model with "
+            "opset 18 or later",
+        ),
+        (
+            "Relu(c)",
+            "Upsample(c, c)",
+            "uses operator Upsample, which is deprecated in opset 17; if the model was made for "
+            "opset 9, declare",
+        ),
         ("[n1] c = Conv(x, w)", "[n1] c = Conv(x, v)", "not a valid ONNX model"),
         ("Relu(c)", "DequantizeLinear(c, c)", "'c' with scales that are not constant"),
     ],
