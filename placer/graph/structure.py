@@ -122,7 +122,10 @@ class Structure:
 
     @cached_property
     def digest(self) -> str:
-        """The same for all files of the network, whatever they call its nodes and tensors."""
+        """The same for files of the network that list its nodes in one order, whatever their names.
+
+        Floats of all precisions count as one type. Parallel branches in another order differ.
+        """
         both = zip(self.vertices, self.sources, strict=True)
         return _digest([(v.op, v.attributes, v.types, sources) for v, sources in both])
 
