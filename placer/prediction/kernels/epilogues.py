@@ -118,7 +118,7 @@ class Epilogues:
         adds = any(adds_padded(self._graph, unit, region) for unit in chain[-1:])
         if len(prepared) == len(chain) or product.integers:
             return prepared
-        if chain and self._is_taken_along(product, chain, count, adds):
+        if chain and self._is_taken_along(product, chain, region[best:], count, adds):
             return prepared
         if turned := turned_with(self._graph, product, chain):
             return [*turned, *chain]
@@ -127,10 +127,18 @@ class Epilogues:
         beside = [] if is_alone else self._beside(product, chain)
         return prepared if beside is None else [*chain, *beside]
 
-    def _is_taken_along(self, product: Unit, chain: Sequence[Unit], count: int, adds: bool) -> bool:
+    def _is_taken_along(
+        self,
+        product: Unit,
+        chain: Sequence[Unit],
+        rest: Sequence[Unit],
+        count: int,
+        adds: bool,
+    ) -> bool:
         """Whether what follows takes the end of ``chain`` along, and with it what ``chain`` does.
 
-        ``count``: of the product's batches. ``adds``: whether its end adds maps of more channels.
+        ``rest``: what else the kernel might compute. ``count``: of the product's batches. ``adds``:
+        whether its end adds maps of more channels.
         """
         line = writes_line(self._graph, product)  # All else reads a view of it (24 graphs).
         behind = _Behind(
@@ -140,6 +148,8 @@ class Epilogues:
             line=line,
         )
         if self._is_pulled(chain[-1], behind) or is_shuffled(self._graph, product, chain[-1]):
+            return True
+        if any(map(_is_summed, rest)):
             return True
         is_line = line and is_shared(chain[-1])
         return is_line or leaves_to_lines(self._graph, product, chain, _CASTS_FIRST)
@@ -479,6 +489,11 @@ def _rectifies_product(unit: Unit) -> bool:
     """Whether it is a Relu of what a product sums, which is part of the product itself."""
     writer = unit.reads[0][1]
     return unit.node.op == "Relu" and writer is not None and writer.role == "product"
+
+
+def _is_summed(unit: Unit) -> bool:
+    """Whether a kernel sums what it writes, as the squares of a norm behind a residual are."""
+    return any(reader.role == "reduce" for _, reader in unit.readers)
 
 
 def _squares(unit: Unit) -> bool:

@@ -11,6 +11,7 @@ from onnx import TensorProto, numpy_helper
 
 from placer.graph import Graph, Node
 from placer.graph.external_data import is_external
+from placer.prediction.kernels.parts import is_square
 
 _LARGEST = float(np.finfo(np.float16).max) / 2
 # What passes on a mask's values, or adds them to scores.
@@ -52,9 +53,7 @@ def _is_beyond(constant: TensorProto) -> bool:
 def is_mean_of_squares(graph: Graph, node: Node) -> bool:
     """Whether it is the mean of powers or squares, as of a norm that is written out."""
     power = graph.producer.get(node.inputs[0]) if node.op == "ReduceMean" else None
-    if power is None or power.op not in ("Pow", "Mul"):
-        return False
-    return power.op == "Pow" or len(set(power.inputs)) == 1
+    return power is not None and is_square(power)
 
 
 def _casts_for_power(graph: Graph, node: Node) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from placer.graph import Edge, Node
 from placer.graph.weights import weight_input
 from placer.prediction.kernels.flattened import MATRIX_RANK, batches
+from placer.prediction.kernels.full_precision import is_mean_of_squares
 from placer.prediction.kernels.norms import (
     GroupNorm,
     group_norms,
@@ -162,8 +163,7 @@ class NormUnits:
 
     def _is_modulated_mean(self, node: Node) -> bool:
         """Whether it is the mean of squares of rows that a row scales or shifts then."""
-        squared = self._graph.producer.get(node.inputs[0]) if node.op == "ReduceMean" else None
-        if squared is None or squared.op not in ("Pow", "Mul") or not _squares(squared):
+        if not is_mean_of_squares(self._graph, node):
             return False
         rank = len(self._graph.type_of(node.inputs[0]).shape or ())
         rows = reduction_axes(self._graph, node) == (rank - 1,)
@@ -302,11 +302,6 @@ class NormUnits:
         writer = self._made.writer.get(edge.tensor)
         if writer is not None and not writer.generated:
             self._made.add(writer.node, "move", [edge], (edge.tensor,), works=False).names = ()
-
-
-def _squares(node: Node) -> bool:
-    """Whether it multiplies a tensor by itself, if it is a Mul."""
-    return node.op == "Pow" or len(set(node.inputs)) == 1
 
 
 def _axis(norm: Node) -> int:

@@ -156,6 +156,11 @@ class Unit:
         return self.role in ("pointwise", "reduce", "move", "pair", "cast")
 
 
+def is_square(node: Node) -> bool:
+    """Whether it is a power, or multiplies a tensor by itself."""
+    return node.op == "Pow" or (node.op == "Mul" and len(set(node.inputs)) == 1)
+
+
 def role_of(node: Node) -> Role:
     """What a node is that is one unit."""
     if node.op != node.qualified_op:

@@ -10,6 +10,7 @@ from placer.graph import Graph
 from placer.graph.weights import weight_input
 from placer.prediction.kernels import row_activations
 from placer.prediction.kernels.channels import sums_channels
+from placer.prediction.kernels.full_precision import is_mean_of_squares
 from placer.prediction.kernels.parts import CONVS, PRODUCTS, SQUARES, VIEWS, Unit
 from placer.prediction.kernels.reductions import (
     is_large,
@@ -235,7 +236,7 @@ class Sums:
         is (96 small graphs).
         """
         squares = mean.reads[0][1]
-        if mean.node.op != "ReduceMean" or squares is None or squares.node.op not in ("Pow", "Mul"):
+        if squares is None or not is_mean_of_squares(self._graph, mean.node):
             return False
         alone = all(
             w is None or not (w.group == mean.group or w.cast_behind) for _, w in squares.reads

@@ -19,6 +19,7 @@ from placer.prediction.kernels.parts import (
     POOLS,
     PRODUCTS,
     VIEWS,
+    is_square,
     multiplies_weight,
     role_of,
 )
@@ -157,11 +158,11 @@ def are_multiplied(graph: Graph, tensor: str) -> bool:
 
 @kept
 def is_powered(graph: Graph, product: Node) -> bool:
-    """Whether a power reads it, which is computed in FP32: in float it is not one with others.
+    """Whether a power or a square is computed of it: in float it is not one with others.
 
     So it is for rows that are normed (OLMo), and for the gate of a GELU by its tanh form.
     """
-    return any(reader.op == "Pow" for reader in readers_of(graph, product.outputs[0]))
+    return any(is_square(reader) for reader in readers_of(graph, product.outputs[0]))
 
 
 def _turns_to_map(graph: Graph, node: Node, quantized: Container[Edge]) -> bool:

@@ -122,7 +122,13 @@ JOINT = f"""
       [turn1] t = Transpose<perm = [0, 2, 1, 3]>(h)
       [last] out = Sigmoid(t)
     }}"""
+# Pow is computed in FP32; a product of a tensor with itself is not, but its mean is.
+MULTIPLIED = ("Pow(c, two)", "Mul(c, c)")
 GRAPHS = {
+    "squares of a sum that is passed on are taken with it, behind its product's kernel": (
+        RESIDUAL.replace(*MULTIPLIED).replace("[before] b = Sigmoid(x)", "[first] b = MatMul(x, w)")
+    ),
+    "what is squared by Mul is a product of its own": JOINT.replace(*MULTIPLIED),
     "what a kernel casts for its norm is passed on to residuals in FP16": RESIDUAL,
     "what a joint product writes is cast by the kernel of its norm": JOINT,
     "what is cast to FP32 for a power is passed on so, as means of powers are": CAST,
