@@ -156,6 +156,11 @@ class Fusion(Strict):
         default=[],
         description="Edges into the layer that carry no pair, else it does not exist.",
     )
+    present: list[TensorName] = Field(
+        default=[],
+        description="Optional tensors that the nodes of the match have, such as a bias, else the "
+        "layer does not exist.",
+    )
     pairs: Literal["none", "some"] | None = Field(
         default=None,
         description="The layer exists only in a model of which no activation carries a pair "

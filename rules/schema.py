@@ -347,7 +347,7 @@ class Rule(Strict):
         others = (*fusion.absorbs, *fusion.in_place, *fusion.bare, *fusion.undequantized)
         for reference in (*others, *reads, *like):
             self._check_reference(f"layout '{name}': fuses", reference, tensors)
-        for tensor in fusion.unscaled:
+        for tensor in (*fusion.unscaled, *fusion.present):
             if tensor not in tensors:
                 raise ValueError(f"layout '{name}': fuses names unknown tensor '{tensor}'")
 

@@ -212,15 +212,35 @@ def test_they_would_do_harm(fault: Fault, model: Model):
         assert harms or (fault.by_vnni and this_processor().exact_products is False)
 
 
-@pytest.mark.parametrize(("op", "harms"), [("Abs", True), ("Relu", False)])
-def test_openvino_computes_an_activation_behind_a_max_pool_before_it(op: str, harms: bool):
-    """In float, too, so no placement avoids it: right only of what is monotonic."""
+_PAIR = """
+    q = QuantizeLinear(p, scale, zero)
+    act_in = DequantizeLinear(q, scale, zero)
+"""
+
+
+@pytest.mark.parametrize(
+    ("activation", "pair", "harms"),
+    [
+        ("Abs", "", True),
+        ("LeakyRelu<alpha = -0.5>", "", True),
+        ("Relu", "", False),
+        ("LeakyRelu<alpha = 0.5>", "", False),
+        ("Abs", _PAIR, False),
+        ("LeakyRelu<alpha = -0.5>", _PAIR, False),
+    ],
+)
+def test_openvino_computes_an_activation_behind_a_max_pool_before_it(
+    activation: str, pair: str, harms: bool
+):
+    """In float, too: right of what never falls, or with a pair behind the MaxPool."""
     proto = parse_model(f"""
         <ir_version: 9, opset_import: ["": 17]>
-        g (float[1,2,4,4] x) => (float[1,1,2,2] y) <float[1,2,1,1] w = {{1, -1}}> {{
+        g (float[1,2,4,4] x) => (float[1,1,2,2] y)
+        <float[1,2,1,1] w = {{1, -1}}, float scale = {{0.05}}, uint8 zero = {{128}}> {{
           c = Conv(x, w)
           p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
-          y = {op}(p)
+          {pair or "act_in = Identity(p)"}
+          y = {activation}(act_in)
         }}
     """)
     inputs = {"x": np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32) - 1}

@@ -161,6 +161,8 @@ def find_claims(matches: Matches, rule: Rule, target: Target) -> Iterator[Claim]
     # A pair before an optional node leaves that node out of the layer.
     for match in matches.of(rule, smaller=True):
         for offer in offers:
+            if not all(match.tensors.get(tensor) for tensor in offer.fusion.present):
+                continue
             if not has_scalar_operands(match, offer.fusion, matches.graph):
                 continue
             nodes = [node for name in offer.fusion.nodes for node in match.row(name)]
