@@ -191,8 +191,8 @@ def apply_placement(
     transferred = transfer_placement(file, loaded)
     notes += notes_on_losses(transferred, source, loaded, strict=strict, partial=partial)
     if loaded.imported is not None:
-        # Among them the pairs that stay as arithmetic, which no estimate of the placement counts.
-        notes += (f"{path} is quantized already; the placement replaces its pairs",)
+        notes.append(f"{path} is quantized already; the placement replaces its pairs")
+        # Among them pairs that stay as arithmetic, which no estimate of the placement counts.
         notes += loaded.imported.notes
     is_kept = given is None or ranges == "kept"
     is_covered = is_kept and not without_range(transferred, loaded)
