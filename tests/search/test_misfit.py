@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import combinations, pairwise
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ from placer.search.landscape.landscape import Moves, Objective, State, apply
 from placer.search.models.bayesian_linear import Gaussian, Summed, Sums
 from placer.search.models.latency_model import LatencyModel
 from placer.search.models.misfit import NEIGHBOURS, RULES, Correlation, Misfit, learn_misfit
+from placer.search.proposals import exact
+from placer.search.proposals.exact import Solution
 from placer.search.proposals.further import on_descents
 from placer.search.proposals.near_best import expected_gain, near_best
 from placer.search.proposals.round import NEAR
@@ -150,6 +152,21 @@ def test_the_search_goes_on_near_the_best_where_the_model_is_wrong():
     records = search(engine, 60)
     assert any(record.kind == NEAR for record in records)
     assert best(records).ratio <= 1.02 * engine.optimum()
+
+
+@pytest.mark.parametrize(("kind", "solves"), [(Engine, True), (PairedEngine, False)])
+def test_an_integer_program_is_solved_where_latencies_are_sums_of_layers(
+    kind: type[Engine], solves: bool, monkeypatch: pytest.MonkeyPatch
+):
+    solved: list[Solution | None] = []
+
+    def solve(*given: Any) -> Solution | None:
+        solved.append(exact.solve(*given))
+        return solved[-1]
+
+    monkeypatch.setattr("placer.search.proposals.pools.solve", solve)
+    search(kind(LAND, noise=lambda choices: len(LAND.space.placement(choices).edges), limit=8), 13)
+    assert bool(solved) == solves
 
 
 class Told:
