@@ -14,6 +14,8 @@ import numpy as np
 # Kernels round differently from ONNX Runtime's, and rounding at a quantizer's edge adds up over a
 # deep network, but noise as large as the signal is no rounding.
 MIN_SQNR_DB = 3.0
+# Noise of more than 1% of the signal's power in a float model is no rounding, either.
+DOUBTFUL_SQNR_DB = 20.0
 
 
 def invalid_output(
@@ -36,16 +38,38 @@ def invalid_output(
     return None
 
 
+def least_sqnr(
+    outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]
+) -> tuple[float, str]:
+    """The least SQNR of float ``outputs`` against ``reference``, in dB, and the output's name.
+
+    That is infinity, without a name, where none is comparable.
+    """
+    found = [
+        (_sqnr(outputs[name].astype(np.float64), expected.astype(np.float64)), name)
+        for name, expected in reference.items()
+        if np.issubdtype(expected.dtype, np.floating)
+        and name in outputs
+        and outputs[name].shape == expected.shape
+    ]
+    return min(found, default=(math.inf, ""))
+
+
+def _sqnr(output: np.ndarray, expected: np.ndarray) -> float:
+    """In dB; infinity where ``expected`` is zero or not finite."""
+    power = float(np.mean(expected**2)) if expected.size else 0.0
+    if not math.isfinite(power) or power == 0.0:
+        return math.inf
+    noise = float(np.mean((output - expected) ** 2))
+    return math.inf if noise == 0 else 10 * math.log10(power / noise)
+
+
 def _invalid(output: np.ndarray, expected: np.ndarray) -> str | None:
     if np.isfinite(expected).all() and not np.isfinite(output).all():
         return "holds NaN or infinity"
-    power = float(np.mean(expected**2)) if expected.size else 0.0
-    if not math.isfinite(power) or power == 0.0:
-        return None
-    if not output.any():
+    sqnr = _sqnr(output, expected)
+    if sqnr < math.inf and not output.any():
         return "is zero throughout"
-    noise = float(np.mean((output - expected) ** 2))
-    sqnr = math.inf if noise == 0 else 10 * math.log10(power / noise)
     if sqnr < MIN_SQNR_DB:
         return f"differs grossly from ONNX Runtime's result of the same model ({sqnr:.1f} dB)"
     return None

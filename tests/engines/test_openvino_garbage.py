@@ -1,5 +1,6 @@
 """Where pairs make OpenVINO compute garbage or refuse a model, the pack puts none."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ pytest.importorskip("openvino", reason="OpenVINO is not installed")
 from placer.engines.onnxruntime import OnnxRuntimeModel
 from placer.engines.openvino.engine import OpenVinoEngine
 from placer.errors import RunError
+from tests.conftest import Finished, with_random_weights
 from tests.reference_outputs import sqnr
 
 PACK = load_pack("openvino")
@@ -247,3 +249,25 @@ def test_openvino_computes_an_activation_behind_a_max_pool_before_it(
     found = OpenVinoEngine().compile(proto, Path()).run(inputs)["y"]
     right = OnnxRuntimeModel(proto, Path(), 1, optimized=False).run(inputs)["y"]
     assert (sqnr(right, found) < 15) is harms
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("activation", "told"), [("Abs", True), ("Relu", False)])
+def test_a_float_model_that_the_engine_computes_otherwise_is_told(
+    placer: Callable[..., Finished], activation: str, told: bool
+):
+    """Gates compare with what the engine computes, which is wrong here without any pair."""
+    model = with_random_weights(f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        g (float[1,8,16,16] x) => (float[1,16,8,8] y)
+        <float[16,8,3,3] w = {{1}}, float[16] b = {{1}}, float[16,16,1,1] v = {{1}}> {{
+          c = Conv<pads = [1, 1, 1, 1]>(x, w, b)
+          p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
+          a = {activation}(p)
+          y = Conv(a, v)
+        }}
+    """)
+    onnx.save(model, "model.onnx")
+    finished = placer("optimize", "model.onnx", "--engine", "openvino", "--budget", "2")
+    assert ("output 'y' of the float model on openvino agrees" in finished.out) == told
+    assert finished.code == 0, finished.err

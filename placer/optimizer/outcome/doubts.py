@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
+from placer.accuracy.sanity import DOUBTFUL_SQNR_DB
 from placer.common.listed import in_quotes
 from placer.engines.estimated.error import EstimateError
+from placer.errors import RunError
 from placer.graph.dependence import data_tensors
 from placer.optimizer.outcome.finals import Final
 from placer.optimizer.outcome.ties import tie_with_default
@@ -13,6 +16,8 @@ from placer.optimizer.setup.task import Task
 from placer.optimizer.setup.trial_setup import TrialSetup
 from placer.quantization import Placement
 from placer.search.records import TrialRecord
+
+log = logging.getLogger(__name__)
 
 # Fewer samples may well miss what the network meets in use.
 FEW_SAMPLES = 8
@@ -48,6 +53,21 @@ def output_warnings(task: Task, setup: TrialSetup) -> list[str]:
     return [
         f"the float model's outputs are the same on all {len(task.evaluation_data)} samples, so "
         "gates say nothing about accuracy; check the data, how it is scaled, and the model"
+    ]
+
+
+def engine_warnings(task: Task, setup: TrialSetup) -> list[str]:
+    """A sentence on a float model that the engine computes unlike ONNX Runtime."""
+    try:
+        sqnr, output = setup.candidates.agreement(task.float_placement, setup.baseline, task.inputs)
+    except RunError as error:
+        log.info("the float model is not compared with ONNX Runtime: %s", error)
+        return []
+    if sqnr >= DOUBTFUL_SQNR_DB:
+        return []
+    return [
+        f"output '{output}' of the float model on {task.engine.name} agrees with ONNX Runtime's to "
+        f"{sqnr:.1f} dB only; gates compare with what {task.engine.name} computes, so check that"
     ]
 
 

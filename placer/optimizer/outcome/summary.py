@@ -13,6 +13,7 @@ from placer.engines.estimated.error import EstimateError
 from placer.optimizer.options.command import command_of
 from placer.optimizer.outcome.doubts import (
     calibration_warnings,
+    engine_warnings,
     final_warnings,
     output_warnings,
     precision_warnings,
@@ -129,6 +130,7 @@ def summarize(
             *task.warnings,
             *calibration_warnings(task, setup, task.space.placement(choices or {})),
             *output_warnings(task, setup),
+            *engine_warnings(task, setup),
             *precision_warnings(setup),
             *final_warnings(task, records, final),
             *throttling_warnings(trials, confirmation),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import onnx
 
 from placer.accuracy.evaluation import Run
-from placer.accuracy.sanity import invalid_output
+from placer.accuracy.sanity import invalid_output, least_sqnr
 from placer.common.freed_memory import give_back_freed
 from placer.engines.abilities import abilities_of
 from placer.engines.base import Compiled, CompilesWritten, Engine, Tensors
@@ -179,6 +180,18 @@ class Candidates:
             problem = invalid_output(run(sample), compared)
             if problem is not None:
                 raise RunError(f"invalid output: {problem}")
+
+    def agreement(
+        self, placement: Placement, compiled: Compiled, inputs: Tensors
+    ) -> tuple[float, str]:
+        """How well ``compiled`` agrees with ONNX Runtime, in dB, and its worst output.
+
+        Infinity for engines that are not compared. Raises RunError if one of the two refuses it.
+        """
+        if not self.engine.verified:
+            return math.inf, ""
+        on_cpu = self._on_cpu(placement)
+        return min(least_sqnr(compiled.run(x), on_cpu.run(x)) for x in each_path(inputs))
 
     def runner(self, placement: Placement) -> Run:
         """What runs the candidate to judge its outputs only: no build of an engine is spent on it.
